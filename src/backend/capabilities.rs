@@ -159,12 +159,12 @@ impl Carrier {
         fetches: false,
     };
 
-    /// The largest config that a machine can get, in bytes.
+    /// The largest config that a machine can get, in bytes; `None` if larger ones are stored for it to fetch.
     pub fn max_stored_bytes(&self) -> Option<usize> {
         self.max_config_bytes().filter(|_| !self.fetches)
     }
 
-    /// The largest config that fits, in bytes.
+    /// The largest config that fits into the carrier itself, in bytes.
     pub fn max_config_bytes(&self) -> Option<usize> {
         // Base64 encodes each 3 bytes as 4 bytes, rounded up.
         self.limit

@@ -112,15 +112,17 @@ impl Backend for Platforms {
                 "masters and workers must share one network: set network and worker_network to its names on the two platforms",
             );
         }
-        let of_libvirt = [&facts, &there].map(|facts| facts.identity.starts_with("libvirt:"));
-        if of_libvirt == [true, true] && facts.identity == there.identity {
+        let are_libvirt = [&facts, &there]
+            .iter()
+            .all(|facts| facts.identity.starts_with("libvirt:"));
+        if are_libvirt && facts.identity == there.identity {
             return refused(
                 "both are the same network of the same host".to_owned(),
                 "remove worker_libvirt_uri, or set it to another host; two hosts must have different host names",
             );
         }
         // A network of libvirt's is a bridge on its host, so two hosts that both serve DHCP have two networks.
-        if of_libvirt == [true, true] && !facts.dhcp_ranges.is_empty() && !there.dhcp_ranges.is_empty() {
+        if are_libvirt && !facts.dhcp_ranges.is_empty() && !there.dhcp_ranges.is_empty() {
             return refused(
                 "each host has a DHCP server of its own, so these are two networks".to_owned(),
                 "connect both hosts to one network, and set network and worker_network to it, e.g. bridge:br0",

@@ -27,6 +27,16 @@ impl Sandbox {
         Self(folder)
     }
 
+    /// A rehearsal with images of this computer.
+    fn rehearse(&self) -> std::process::Output {
+        let images = self.0.path().join("images");
+        std::fs::create_dir(&images).unwrap();
+        for name in ["coreos", "helper"] {
+            std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
+        }
+        self.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[])
+    }
+
     fn write(&self, name: &str, text: &str) -> &Self {
         std::fs::write(self.0.path().join(name), text).unwrap();
         self
@@ -433,12 +443,7 @@ fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
         world.stores.bad_volumes = vec!["lab-bootstrap:disk0", "lab-master-0:disk0"];
     });
     sandbox.write("env.sh", &env(&sandbox, "os_boot=volume\n"));
-    let images = sandbox.0.path().join("images");
-    std::fs::create_dir(&images).unwrap();
-    for name in ["coreos", "helper"] {
-        std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
-    }
-    let output = sandbox.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let output = sandbox.rehearse();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(7), "{text}");
     assert!(text.contains("of 1 GiB has status error"), "{text}");
@@ -536,12 +541,7 @@ fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it(
     cloud.with(|world| world.more = vec!["object-store"]);
     cloud.trouble(&format!("HEAD {ACCOUNT}"), [Trouble::Status(401, Value::Null)]);
     sandbox.write("env.sh", &env(&sandbox, "os_ignition=swift\n"));
-    let images = sandbox.0.path().join("images");
-    std::fs::create_dir(&images).unwrap();
-    for name in ["coreos", "helper"] {
-        std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
-    }
-    let output = sandbox.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let output = sandbox.rehearse();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(7), "{text}");
     assert!(text.contains("does not support temporary URLs"), "{text}");
@@ -777,15 +777,10 @@ fn a_token_of_a_machine_that_is_not_made_is_revoked() {
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");
     sandbox.write("env.sh", &env(&sandbox, ""));
-    let images = sandbox.0.path().join("images");
-    std::fs::create_dir(&images).unwrap();
-    for name in ["coreos", "helper"] {
-        std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
-    }
     // The system's image is the first, the config of the bootstrap the second.
     let refusal = Trouble::Status(413, json!("quota of images"));
     cloud.trouble("POST /image/v2/images", [Trouble::None, refusal]);
-    let output = sandbox.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let output = sandbox.rehearse();
     assert_ne!(output.status.code(), Some(0));
     let (revoked, tokens) = cloud.with(|world| (world.revoked.clone(), world.tokens));
     assert_eq!(revoked.len(), 1, "{}", String::from_utf8_lossy(&output.stderr));

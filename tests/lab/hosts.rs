@@ -31,14 +31,9 @@ impl Outside {
         };
         let name = &outside.namespace;
         run("ip", &format!("netns add {name}"));
-        run(
-            "ip",
-            &format!("link add {near} type veth peer name outside0 netns {name}"),
-        );
-        run("ip", &format!("link set {near} up"));
+        lay_cable(near, "outside0", name);
         run("ip", &format!("-n {name} link set lo up"));
         run("ip", &format!("-n {name} address add {far} dev outside0"));
-        run("ip", &format!("-n {name} link set outside0 up"));
         outside
     }
 
@@ -75,6 +70,15 @@ impl Drop for Finally {
     fn drop(&mut self) {
         let _ = Command::new(self.0).args(self.1.split_whitespace()).status();
     }
+}
+
+/// A cable from here to another network namespace, up at both ends.
+#[track_caller]
+pub(super) fn lay_cable(near: &str, far: &str, namespace: &str) {
+    let ends = format!("link add {near} type veth peer name {far} netns {namespace}");
+    run("ip", &ends);
+    run("ip", &format!("link set {near} up"));
+    run("ip", &format!("-n {namespace} link set {far} up"));
 }
 
 #[track_caller]

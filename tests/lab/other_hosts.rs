@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::hosts::{Acks, change_env, run};
+use super::hosts::{Acks, change_env, lay_cable, run};
 use super::two_passes::{Lab, succeeded};
+use crate::support::sshd::make_key;
 
 /// A libvirt host in a namespace of its own, at the end of a cable. Made before its `Lab`, so that a test that failed can
 /// destroy its clusters on it.
@@ -75,14 +76,9 @@ impl Host {
     fn connect_cable(&self) {
         let near = format!("c{}", std::process::id());
         let namespace = self.namespace();
-        run(
-            "ip",
-            &format!("link add {near} type veth peer name cable netns {namespace}"),
-        );
+        lay_cable(&near, "cable", &namespace);
         run("ip", &format!("address add {NEAR} dev {near}"));
-        run("ip", &format!("link set {near} up"));
         run("ip", &format!("-n {namespace} address add {FAR}/30 dev cable"));
-        run("ip", &format!("-n {namespace} link set cable up"));
         run("ip", &format!("route add 192.168.131.0/24 via {FAR}"));
     }
 
@@ -92,11 +88,7 @@ impl Host {
         if !folder.exists() {
             std::fs::create_dir(&folder).unwrap();
             for key in ["host_key", "id_ed25519"] {
-                let made = Command::new("ssh-keygen")
-                    .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-                    .arg(folder.join(key))
-                    .status();
-                assert!(made.unwrap().success());
+                make_key(&folder.join(key));
             }
             let public = |key: &str| std::fs::read_to_string(folder.join(key).with_extension("pub")).unwrap();
             std::fs::write(folder.join("authorized_keys"), public("id_ed25519")).unwrap();
@@ -272,14 +264,11 @@ impl Host {
     fn share(&self, near_bridge: &str, bridge: &str) {
         let near = format!("s{}", std::process::id());
         let namespace = self.namespace();
-        run(
-            "ip",
-            &format!("link add {near} type veth peer name shared netns {namespace}"),
-        );
-        run("ip", &format!("link set {near} up master {near_bridge}"));
+        lay_cable(&near, "shared", &namespace);
+        run("ip", &format!("link set {near} master {near_bridge}"));
         run("ip", &format!("-n {namespace} link add {bridge} type bridge"));
         run("ip", &format!("-n {namespace} link set {bridge} up"));
-        run("ip", &format!("-n {namespace} link set shared up master {bridge}"));
+        run("ip", &format!("-n {namespace} link set shared master {bridge}"));
     }
 
     /// Runs the program on the host, as a user with these groups.

@@ -9,6 +9,15 @@ use std::time::{Duration, Instant};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
+/// A key without a passphrase, and beside it its public part.
+pub fn make_key(path: &Path) {
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(path)
+        .status();
+    assert!(made.unwrap().success());
+}
+
 pub struct Sshd {
     child: Child,
     /// Goes before all else in `PATH`: its `ssh` is the user's own, with port, user and key.
@@ -23,11 +32,7 @@ impl Sshd {
             return None;
         }
         for key in ["host", "user"] {
-            let made = Command::new("ssh-keygen")
-                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-                .arg(folder.join(key))
-                .status();
-            assert!(made.unwrap().success());
+            make_key(&folder.join(key));
         }
         let port = TcpListener::bind((ips[0], 0)).unwrap().local_addr().unwrap().port();
         let listen: String = ips.iter().map(|ip| format!("ListenAddress {ip}:{port}\n")).collect();

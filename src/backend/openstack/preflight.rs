@@ -138,8 +138,7 @@ impl OpenStack {
             self.revoke(&token.value).await;
         }
         if minutes < TOKEN_MINUTES {
-            let failure = short_lived(self.session.name(), minutes);
-            found.fail(failure.message, failure.hint.as_deref().unwrap_or_default());
+            found.take::<()>(Err(short_lived(self.session.name(), minutes)))?;
         }
         Ok(())
     }
