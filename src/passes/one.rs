@@ -18,7 +18,7 @@ use super::launch::Launches;
 use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{
-    AddressReservation, BackendError, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned, ReservationState,
+    AddressReservation, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned, ReservationState,
 };
 use crate::cluster::{
     AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Evidence, Lb, Mac, MachineName, NodeName, Pass, Role, Vip,
@@ -358,10 +358,13 @@ impl Run<'_> {
                     info!(target: PROGRESS, machine = %name, state = "reserved", done = true, "{ip}");
                     return Ok(lease);
                 }
-                Err(BackendError {
-                    kind: BackendErrorKind::Conflict,
-                    ..
-                }) => {}
+                // No address is free for a MAC that is in use.
+                Err(error) if error.kind == BackendErrorKind::Conflict => {
+                    let facts = self.backend.network_facts(&self.config.network).await?;
+                    if facts.taken.values().any(|other| *other == Some(mac)) {
+                        return Err(error.into());
+                    }
+                }
                 Err(error) => return Err(error.into()),
             }
         }

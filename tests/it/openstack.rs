@@ -453,6 +453,72 @@ fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
 }
 
 #[test]
+fn the_wait_for_a_volume_is_limited() {
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| {
+        world.more = vec!["volumev3"];
+        world.stores.slow_volumes = true;
+    });
+    sandbox.write("env.sh", &env(&sandbox, "os_boot=volume\nos_volume_timeout=2s\n"));
+    let output = sandbox.rehearse();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    assert!(
+        text.contains("is still creating after 2 s") && text.contains("hint: set os_volume_timeout to a longer time"),
+        "{text}"
+    );
+    cloud.with(|world| world.stores.slow_volumes = false);
+    sandbox.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn a_mac_that_somebody_else_took_meanwhile_is_reported_at_once() {
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    let mac = "52:54:00:aa:bb:01";
+    sandbox.write("env.sh", &env(&sandbox, &format!("master_macs={mac}\n")));
+    let port = json!({"id": "their-port", "network_id": "net-1", "mac_address": mac, "name": "", "description": "",
+        "fixed_ips": [{"subnet_id": "sub-1", "ip_address": "10.20.0.250"}]});
+    cloud.with(|world| world.others_ports.push(port));
+    let refusal = sandbox.refusal(7);
+    let expected = format!("port their-port with MAC {mac} is not owned by cluster lab.example.com");
+    assert!(refusal.contains(&expected), "{refusal}");
+    // One for each other node and VIP at most: the subnet has 250 addresses.
+    assert!(cloud.asked("POST /network/v2.0/ports") <= 3);
+    cloud.finish();
+}
+
+#[test]
+fn outdated_rules_of_ours_are_deleted_and_those_of_users_are_kept() {
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    let rule = |id: &str, description: &str| {
+        json!({"id": id, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 9999,
+            "port_range_max": 9999, "description": description, "security_group_id": "sg-old"})
+    };
+    let tag = "ocpdeploy lab.example.com";
+    let group = json!({"id": "sg-old", "name": tag, "description": tag,
+        "security_group_rules": [rule("ours", "ocpdeploy"), rule("theirs", "monitoring")]});
+    cloud.with(|world| world.stores.groups.push(group));
+    sandbox.deploy_in_vain("");
+    cloud.with(|world| {
+        let rules = world.stores.groups[0]["security_group_rules"].as_array().unwrap();
+        let has = |id: &str| rules.iter().any(|rule| rule["id"] == id);
+        assert_eq!((has("ours"), has("theirs")), (false, true), "{rules:?}");
+        let out: Vec<_> = rules.iter().filter(|rule| rule["direction"] == "egress").collect();
+        assert_eq!(
+            out.len(),
+            1,
+            "an administrator may have removed the default rule: {rules:?}"
+        );
+    });
+    sandbox.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
 fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess() {
     for (lines, refusal, in_swift) in [
         ("", None, false),
@@ -614,7 +680,7 @@ fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
 #[test]
 fn mistakes_are_told_in_words() {
     type Mistake = (&'static str, i32, fn(&FakeCloud, &Sandbox));
-    let mistakes: [Mistake; 14] = [
+    let mistakes: [Mistake; 18] = [
         ("unknown cloud", 5, |_, sandbox| {
             sandbox.write("env.sh", &env(sandbox, "os_cloud=lbo\n"));
         }),
@@ -665,6 +731,28 @@ fn mistakes_are_told_in_words() {
             let floating = json!({"id": "f", "floating_ip_address": "203.0.113.9", "port_id": "their-port",
                 "floating_network_id": "ext-1", "description": ""});
             cloud.with(|world| world.stores.floating_ips.push(floating));
+        }),
+        ("one VIP with two floating IPs", 3, |_, sandbox| {
+            let lines = "api_ip=10.20.0.9\ningress_ip=10.20.0.9\nos_ingress_floating_ip=203.0.113.9\n";
+            sandbox.write("env.sh", &env(sandbox, lines));
+        }),
+        ("unknown zone", 4, |cloud, sandbox| {
+            sandbox.write("env.sh", &env(sandbox, "os_zone=az1,az9\n"));
+            let zone = json!({"zoneName": "az1", "zoneState": {"available": true}, "hosts": null});
+            answer(
+                cloud,
+                "/compute/v2.1/os-availability-zone",
+                json!({"availabilityZoneInfo": [zone]}),
+            );
+        }),
+        ("API without microversions", 4, |cloud, _| {
+            let version = json!({"id": "v2.0", "status": "SUPPORTED", "version": "", "min_version": ""});
+            answer(cloud, "/compute/v2.1/", json!({"version": version}));
+        }),
+        ("unified limit", 5, |cloud, _| {
+            let fault = "Project project-1 is over a limit for [Resource port is over limit of 2 due to current usage 2 and delta 1]";
+            let fault = json!({"NeutronError": {"type": "ProjectOverLimit", "message": fault, "detail": ""}});
+            cloud.trouble("POST /network/v2.0/ports", [Trouble::Status(403, fault)]);
         }),
         ("token too short-lived for user data", 4, |cloud, _| {
             cloud.with(|world| world.lifetime = Some(600));

@@ -49,6 +49,8 @@ pub struct World {
     /// Service types missing in the catalog.
     pub lacking: Vec<&'static str>,
     pub ports: Vec<Value>,
+    /// Ports that others create right before the first of ours.
+    pub others_ports: Vec<Value>,
     pub stores: Stores,
     /// Service types beyond the usual ones.
     pub more: Vec<&'static str>,
@@ -287,6 +289,7 @@ impl World {
             }}),
             ("GET", "/network/v2.0/ports") => json!({"ports": filter(&self.ports, query)}),
             ("POST", "/network/v2.0/ports") => {
+                self.ports.append(&mut self.others_ports);
                 let mut port = body["port"].clone();
                 let is = |other: &Value| other["mac_address"] == port["mac_address"];
                 if self.ports.iter().any(is) {

@@ -323,6 +323,16 @@ impl<'a> Source<'a> {
         if text(image, "os_hash_algo") == "sha512" && has == wanted.as_str() {
             return Ok(());
         }
+        // The digest is that of the converted image (openstack/glance: `glance/async_/flows/plugins/image_conversion.py`).
+        let format = text(image, "disk_format");
+        if format != self.format {
+            let message = format!(
+                "Glance converted {} from {} to {format}, so that its digest cannot be compared",
+                self.url, self.format
+            );
+            return Err(Failure::new(BackendErrorKind::Rejected, message)
+                .hint("set os_image_import=false to download the image here and upload it"));
+        }
         let message = format!(
             "the file that Glance downloaded from {} has sha512 {has}, expected {wanted}",
             self.url
@@ -360,21 +370,20 @@ mod tests {
         assert_eq!(source.url, "https://mirror.example.com/a/rhcos.qcow2?x=1");
         assert_eq!((source.name, source.format), ("rhcos.qcow2", "qcow2"));
         let lower = sum.to_lowercase();
-        assert!(
-            source
-                .compare(&json!({"os_hash_algo": "sha512", "os_hash_value": lower}))
-                .is_ok()
-        );
-        assert!(
-            source
-                .compare(&json!({"os_hash_algo": "sha256", "os_hash_value": lower}))
-                .is_err()
-        );
-        assert!(
-            source
-                .compare(&json!({"os_hash_algo": "sha512", "os_hash_value": "00"}))
-                .is_err()
-        );
+        for (algorithm, value, format, message) in [
+            ("sha512", lower.as_str(), "qcow2", None),
+            ("sha256", &lower, "qcow2", Some("has sha512")),
+            ("sha512", "00", "qcow2", Some("has sha512 00, expected")),
+            ("sha512", "00", "raw", Some("from qcow2 to raw")),
+        ] {
+            let image = json!({"os_hash_algo": algorithm, "os_hash_value": value, "disk_format": format});
+            let refused = source.compare(&image).err().map(|failure| failure.message);
+            let is_expected = match (&refused, message) {
+                (Some(refused), Some(message)) => refused.contains(message),
+                (refused, message) => refused.is_none() && message.is_none(),
+            };
+            assert!(is_expected, "{image}: {refused:?}");
+        }
         for (url, message) in [
             (
                 "https://mirror.example.com/rhcos.qcow2.gz",

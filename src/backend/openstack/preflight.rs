@@ -95,6 +95,15 @@ impl OpenStack {
                 ));
                 Ok(true)
             }
+            // openstack/nova: `nova/api/openstack/compute/versions.py`: v2 has the status SUPPORTED and empty versions.
+            _ if least.is_empty() && most.is_empty() => {
+                let url = self.session.endpoint(Compute).await?;
+                found.fail(
+                    format!("{url} is Nova's API v2, which has no microversions; {COMPUTE_VERSION} is required"),
+                    "if the cloud has v2.1 at another URL, set compute_endpoint_override to it in clouds.yaml",
+                );
+                Ok(false)
+            }
             _ => {
                 let text = format!("Nova supports microversions `{least}` to `{most}`, {COMPUTE_VERSION} is required");
                 found.fail(text, "upgrade the cloud to the release Stein (2019) or later");

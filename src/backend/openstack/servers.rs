@@ -75,6 +75,8 @@ impl OpenStack {
         };
         let volumes = match volumes {
             Ok(volumes) => volumes,
+            // Cinder does not delete a volume in creation (openstack/cinder: `cinder/volume/api.py`, `delete`).
+            Err(failure) if failure.kind == BackendErrorKind::Timeout => return Err(failure),
             Err(failure) => {
                 self.delete_parts(&spec.cluster, &spec.name).await?;
                 return Err(failure);

@@ -11,6 +11,15 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let image_import = values.switch("os_image_import");
     let volume_timeout = values.duration("os_volume_timeout");
     let admit = values.list("os_admit", parse::network);
+    let ingress_floating_ip = values.ip("os_ingress_floating_ip");
+    let vip = values.ip("api_ip");
+    if ingress_floating_ip.is_some() && vip.is_some() && vip == values.ip("ingress_ip") {
+        values.problem(
+            &["os_ingress_floating_ip", "ingress_ip"],
+            "`os_ingress_floating_ip` has no VIP of its own: `api_ip` and `ingress_ip` are the same",
+            "remove it: os_api_floating_ip is that of both",
+        );
+    }
     Some(OpenStackConfig {
         cloud: values.text("os_cloud"),
         region: values.text("os_region"),
@@ -25,7 +34,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         },
         external_network: values.text("os_external_network"),
         api_floating_ip: values.ip("os_api_floating_ip"),
-        ingress_floating_ip: values.ip("os_ingress_floating_ip"),
+        ingress_floating_ip,
         boot: boot?,
         affinity: affinity?,
         ignition: ignition?,

@@ -48,7 +48,10 @@ fn without_tags(html: &str) -> String {
 
 /// The error kind of a status and message.
 pub fn kind_of(status: u16, fault: &str) -> BackendErrorKind {
-    let is_quota = ["uota", "xceeded"].iter().all(|part| fault.contains(part)) || fault.contains("OverQuota");
+    let is_quota = ["uota", "xceeded"].iter().all(|part| fault.contains(part))
+        || fault.contains("OverQuota")
+        // Unified limits (openstack/oslo.limit: `oslo_limit/exception.py`, `ProjectOverLimit`).
+        || fault.contains("is over a limit for");
     match status {
         _ if is_quota && matches!(status, 403 | 409 | 413) => BackendErrorKind::Quota,
         401 | 403 => BackendErrorKind::Denied,

@@ -145,6 +145,11 @@ pub fn rules(
             rules.push(rule);
         }
     }
+    // A new group has this rule, unless the administrator changed the default ones (openstack/neutron:
+    // `neutron/extensions/security_groups_default_rules.py`).
+    let mut out = rule(None, None);
+    out["direction"] = json!("egress");
+    rules.push(out);
     rules.push(rule(Some("icmp"), None));
     for port in [80, 443, 6443] {
         rules.push(rule(Some("tcp"), Some((port, port))));

@@ -99,6 +99,11 @@ fn status_and_message_determine_the_kind() {
             Quota,
         ),
         (409, "Quota exceeded for resources: ['port']", Quota),
+        (
+            403,
+            "Project p is over a limit for [Resource servers is over limit of 2 due to current usage 2 and delta 1]",
+            Quota,
+        ),
         (403, "rule:create_port:mac_address is disallowed by policy", Denied),
         (
             409,
@@ -350,6 +355,7 @@ fn only_api_and_ingress_are_open_to_everybody() {
     let open = |rules: &[Value]| {
         let open = rules
             .iter()
+            .filter(|rule| rule["direction"] == "ingress")
             .filter(|rule| rule.get("remote_ip_prefix").is_none() && rule.get("remote_group_id").is_none());
         let mut ports: Vec<_> = open.map(|rule| rule["port_range_min"].as_u64()).collect();
         ports.sort_unstable();
