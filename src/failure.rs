@@ -256,6 +256,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::SwitchedOff { .. }
         | PassError::UnsafeMaster { .. }
         | PassError::StillMember { .. }
+        | PassError::NoBackup { .. }
         | PassError::TooYoung { .. } => Kind::Tool,
         PassError::LastWorker { .. } | PassError::NoNode { .. } | PassError::Simulated { .. } => Kind::Usage,
         PassError::StillOn { .. } | PassError::NotBack { .. } => Kind::Waited,

@@ -374,12 +374,14 @@ pub struct Scale {
 /// Shut down an installed cluster: workers first, then masters
 ///
 /// Refuses while the cluster still uses the installer's certificates: they are valid
-/// for 24 hours, and only a running cluster replaces them.
+/// for 24 hours, and only a running cluster replaces them. The nodes are cordoned, so
+/// that no pod moves meanwhile; `ocpdeploy start` uncordons them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy stop lab
   ocpdeploy stop lab --timeout 20m --power-off
+  ocpdeploy stop lab --backup ~/backups     # save etcd first
   ocpdeploy stop lab --force                # less than a day after installation")]
 pub struct Stop {
     /// Name of the cluster, as `ocpdeploy list` shows it
@@ -394,6 +396,9 @@ pub struct Stop {
     /// Stop even before the first certificate rotation
     #[arg(long)]
     pub force: bool,
+    /// First save etcd and the static pods' resources in this folder, over SSH
+    #[arg(long, value_name = "FOLDER")]
+    pub backup: Option<PathBuf>,
 }
 
 /// Start a stopped cluster: masters first, then workers

@@ -14,6 +14,7 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
         limit: command.timeout,
         force: command.force,
         power_off: command.power_off,
+        backup: command.backup.as_deref(),
     };
     session.progress.log_to(&session.home.cluster(&known.name));
     let was_on = session.finish_or_stop(async {

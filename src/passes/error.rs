@@ -108,6 +108,12 @@ pub enum PassError {
     StillMember { node: NodeName, ip: Ipv4Addr },
     #[error("cluster {cluster} must not be stopped yet: {clock}")]
     TooYoung { cluster: String, clock: String },
+    #[error("no backup of etcd of cluster {cluster}:{}", refusals.iter().map(|why| format!("\n  {why}")).collect::<String>())]
+    NoBackup {
+        cluster: String,
+        /// One line for each master.
+        refusals: Vec<String>,
+    },
     #[error("{} still on after {} s: {}", count(machines.len(), "machine"), after.as_secs(), names(machines))]
     StillOn {
         cluster: String,
@@ -249,6 +255,10 @@ impl PassError {
             Self::TooYoung { cluster, .. } => format!(
                 "the requests of nodes that are off when these certificates expire must be approved by hand; to stop \
                  anyway, run `ocpdeploy stop {cluster} --force`"
+            ),
+            Self::NoBackup { cluster, .. } => format!(
+                "nothing was stopped; check the login with `ocpdeploy node ssh master-0 --cluster {cluster}`, or run \
+                 `ocpdeploy stop {cluster}` without --backup"
             ),
             Self::StillOn { cluster, .. } => format!(
                 "run the same command again to wait longer, or power them off with \
@@ -471,6 +481,10 @@ mod tests {
                 cluster: cluster(),
                 clock: what(),
             },
+            PassError::NoBackup {
+                cluster: cluster(),
+                refusals: vec![what()],
+            },
             PassError::StillOn {
                 cluster: cluster(),
                 machines: vec![machine()],
@@ -566,6 +580,7 @@ mod tests {
             PassError::UnsafeMaster { .. } => "UnsafeMaster",
             PassError::StillMember { .. } => "StillMember",
             PassError::TooYoung { .. } => "TooYoung",
+            PassError::NoBackup { .. } => "NoBackup",
             PassError::StillOn { .. } => "StillOn",
             PassError::CameBackElsewhere { .. } => "CameBackElsewhere",
             PassError::NotBack { .. } => "NotBack",

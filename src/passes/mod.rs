@@ -3,6 +3,7 @@
 //! Every statement that changes something is a journal step or can safely be repeated, so that the same command
 //! continues after any interruption.
 
+mod backup;
 mod check;
 mod clock;
 mod complete;

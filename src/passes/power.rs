@@ -1,6 +1,7 @@
 //! Stops and starts a cluster: machines are switched off in order, and return with the same addresses.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+use super::backup;
 use super::error::PassError;
 use super::partial_failure::with_leftovers;
 use super::simulated::refuse_simulated;
@@ -39,13 +41,15 @@ const OFF: &str = "off";
 
 /// Options of `stop`.
 #[derive(Clone, Copy, Debug)]
-pub struct StopOptions {
+pub struct StopOptions<'a> {
     /// Limit for the machines of one role.
     pub limit: Duration,
     /// Stop even if the cluster still uses the installer's certificates.
     pub force: bool,
     /// Power off machines that do not shut down in time.
     pub power_off: bool,
+    /// The folder for a backup of etcd.
+    pub backup: Option<&'a Path>,
 }
 
 /// Nodes whose machines were off when `start` or `stop` ended: a note of the journal, for readers that do not query the
@@ -60,6 +64,16 @@ impl SwitchedOff {
     pub const NOTE: &str = "power";
 }
 
+/// Nodes that `stop` cordoned: a note of the journal, for `start`. Nodes that users cordoned remain so.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Cordoned {
+    nodes: BTreeSet<NodeName>,
+}
+
+impl Cordoned {
+    const NOTE: &str = "cordoned";
+}
+
 /// An installed cluster and its local state.
 struct Installed<'a> {
     backend: &'a dyn Backend,
@@ -70,13 +84,17 @@ struct Installed<'a> {
 }
 
 /// Shuts a cluster down, workers before masters; idempotent. Returns whether any machine was on.
-pub async fn stop(backend: &dyn Backend, known: &Known, home: &Home, options: StopOptions) -> Result<bool> {
+pub async fn stop(backend: &dyn Backend, known: &Known, home: &Home, options: StopOptions<'_>) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
     let was_on = !cluster.machines().await?.iter().all(is_off);
+    if was_on && !options.force {
+        cluster.refuse_young().await?;
+    }
+    if let Some(folder) = options.backup {
+        cluster.back_up(folder, was_on).await?;
+    }
     if was_on {
-        if !options.force {
-            cluster.refuse_young().await?;
-        }
+        cluster.cordon().await?;
         with_leftovers(backend, &known.id(), "stop", true, cluster.off(options).await).await?;
     }
     cluster.note(cluster.nodes().map(|node| node.name.clone()).collect())?;
@@ -154,7 +172,69 @@ impl<'a> Installed<'a> {
         }
     }
 
-    async fn off(&self, options: StopOptions) -> Result<()> {
+    async fn back_up(&self, folder: &Path, is_on: bool) -> Result<()> {
+        refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip)?;
+        let without_etcd = match (self.known.rehearsal, is_on) {
+            (true, _) => "a rehearsal has no etcd",
+            (false, false) => "all machines are off",
+            (false, true) => {
+                for file in backup::back_up(&self.dir, &self.table, folder).await? {
+                    info!(target: PROGRESS, step = "backup", "{}", file.display());
+                }
+                return Ok(());
+            }
+        };
+        Err(PassError::NoBackup {
+            cluster: self.known.name.clone(),
+            refusals: vec![without_etcd.to_owned()],
+        }
+        .into())
+    }
+
+    /// Cordons all nodes, so that pods do not move from node to node while these shut down one after the other. Without
+    /// the API the nodes are stopped nevertheless.
+    async fn cordon(&self) -> Result<()> {
+        let simulated = refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip);
+        if self.known.rehearsal || simulated.is_err() {
+            return Ok(());
+        }
+        let api = self.api().await?;
+        let cordoned = async {
+            let there = api.nodes().await?;
+            let is_schedulable = |host: &str| {
+                let node = there.iter().find(|node| node.metadata.name.as_deref() == Some(host));
+                node.is_some_and(|node| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true))
+            };
+            let mut note: Cordoned = self.journal.output(Cordoned::NOTE)?.unwrap_or_default();
+            let nodes: Vec<_> = self
+                .nodes()
+                .map(|node| (node.name.clone(), self.table.id().fqdn(node.name.as_str())))
+                .filter(|(_, host)| is_schedulable(host))
+                .collect();
+            note.nodes.extend(nodes.iter().map(|(name, _)| name.clone()));
+            // Noted before, so that an interruption in between leaves no node cordoned.
+            self.journal.note(Cordoned::NOTE, &note)?;
+            for (_, host) in &nodes {
+                api.cordon(host).await?;
+            }
+            anyhow::Ok(())
+        };
+        if let Err(error) = cordoned.await {
+            warn!(target: PROGRESS, step = "stop", "not all nodes are cordoned, pods may move meanwhile: {error:#}");
+        }
+        Ok(())
+    }
+
+    /// Uncordons the nodes that `stop` cordoned.
+    async fn uncordon(&self, api: &ClusterApi) -> Result<()> {
+        let note: Cordoned = self.journal.output(Cordoned::NOTE)?.unwrap_or_default();
+        for name in note.nodes.iter().filter(|name| self.table.node(name).is_some()) {
+            api.uncordon(&self.table.id().fqdn(name.as_str())).await?;
+        }
+        self.journal.note(Cordoned::NOTE, &Cordoned::default())
+    }
+
+    async fn off(&self, options: StopOptions<'_>) -> Result<()> {
         // Only this stop counts, not an earlier one whose end was not recorded.
         if !self.known.rehearsal {
             self.journal.forget(OFF)?;
@@ -178,7 +258,7 @@ impl<'a> Installed<'a> {
         self.nodes_are_back(limit).await
     }
 
-    async fn shut_down(&self, role: Role, options: StopOptions) -> Result<()> {
+    async fn shut_down(&self, role: Role, options: StopOptions<'_>) -> Result<()> {
         let mut left = self.stop_all(role, Stop::Graceful, options.limit).await?;
         if !left.is_empty() && options.power_off {
             warn!(target: PROGRESS, step = "stop", "powering off {} machines that did not shut down", left.len());
@@ -334,6 +414,7 @@ impl<'a> Installed<'a> {
                 table: &self.table,
             };
             cluster.nodes_back(&nodes, &self.seen_off(), limit).await?;
+            self.uncordon(&api).await?;
             return self.journal.forget(OFF);
         }
         if self.backend.common_capabilities().guests_reachable {

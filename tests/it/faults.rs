@@ -157,6 +157,7 @@ impl Ground {
                     limit: Duration::from_secs(60),
                     force: false,
                     power_off: false,
+                    backup: None,
                 };
                 passes::stop(backend, &Known::of(&config), &home, options)
                     .await

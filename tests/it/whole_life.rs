@@ -1,9 +1,15 @@
 //! The life of a cluster that has an API, with the binary: nodes that are replaced, and a rest of the whole cluster.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Stdio;
+
 use crate::support::fake_kube::server::FakeKube;
-use crate::support::fake_kube::world::{PODS, Stage};
+use crate::support::fake_kube::world::{NODES, PODS, Stage};
 use crate::support::sandbox::{Outcome, outcome};
 use crate::support::site::{Site, until};
+use crate::support::sshd::Sshd;
 use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::state::journal;
 use ocpdeploy::state::parameters::NodeAddress;
@@ -198,11 +204,29 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         world.certificates_ended = true;
         world.nobody_watches = true;
     });
+    // A user's own cordon stays.
+    life.kube.with(|world| {
+        world.edit(NODES, &host("worker-1"), |node| {
+            node["spec"]["unschedulable"] = json!(true)
+        });
+    });
     life.site.sandbox.run(&["stop", "lab", "--force"]).succeeded();
     let nodes: Vec<NodeName> = [Role::Master, Role::Worker]
         .into_iter()
         .flat_map(|role| (0..if role == Role::Master { 3 } else { 2 }).map(move |index| NodeName::node(role, index)))
         .collect();
+    let cordoned = || {
+        let is_cordoned = |node: &&NodeName| {
+            life.kube
+                .with(|world| world.get(NODES, &host(node.as_str())).unwrap()["spec"]["unschedulable"] == json!(true))
+        };
+        nodes
+            .iter()
+            .filter(is_cordoned)
+            .map(NodeName::as_str)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(cordoned().len(), 5);
     until("the end", || {
         let is_lost = |node: &NodeName| life.kube.with(|world| world.is_lost(&host(node.as_str())));
         nodes.iter().all(is_lost)
@@ -224,6 +248,7 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
     for node in &nodes {
         assert_eq!(life.let_in(node.as_str()), 1, "{node} was not let in, or twice");
     }
+    assert_eq!(cordoned(), ["worker-1"], "the user cordoned it");
 
     // A machine that somebody else switched off is seen by `start` itself.
     life.site
@@ -256,5 +281,88 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         forgotten, 3,
         "what was seen off counts in one rest, until the nodes are Ready again"
     );
+    life.finish();
+}
+
+/// Runs as root on a node: only the backup's script is not the real one.
+const SUDO: &str = r#"#!/bin/sh
+[ "$1" = -n ] && shift
+[ "$1" = /usr/local/bin/cluster-backup.sh ] || exec "$@"
+exec sh "${0%/*}/cluster-backup" "$2"
+"#;
+
+#[test]
+fn etcd_is_saved_before_a_cluster_is_stopped() {
+    let life = Life::new(30);
+    let masters = ["master-0", "master-1", "master-2"].map(|name| life.node(name).ip);
+    let folder = tempfile::tempdir().unwrap();
+    let programs = folder.path().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    std::fs::write(programs.join("sudo"), SUDO).unwrap();
+    std::fs::set_permissions(programs.join("sudo"), Permissions::from_mode(0o755)).unwrap();
+    let Some(sshd) = Sshd::start(folder.path(), &masters[1..], &programs) else {
+        return;
+    };
+    let (saved, on_node) = (folder.path().join("saved"), folder.path().join("on-node"));
+    let stop = || {
+        let path = format!("{}:/usr/bin:/bin", sshd.tools.display());
+        let mut command = life.site.sandbox.command(&["stop", "lab", "--force", "--backup"]);
+        command.arg(&saved).env("PATH", path);
+        outcome(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    let is_off = || {
+        let machines = life.site.sandbox.machines(None);
+        machines.iter().all(|(_, machine)| machine["off"] == true)
+    };
+    let script = |end: &str| {
+        let on_node = on_node.display();
+        let text = format!(
+            "echo \"$1\" > {on_node}\necho secret > $1/static_kuberesources_2026-01-02_030405.tar.gz\n\
+             db=$1/snapshot_2026-01-02_030405.db\nhead -c 1024 /dev/urandom > $db\n{end}\n"
+        );
+        std::fs::write(programs.join("cluster-backup"), text).unwrap();
+    };
+    let signed = "sha256sum $db | head -c 64 | sed 's/../\\\\x&/g' | xargs -0 printf >> $db";
+    for (end, why) in [
+        ("echo certificate has expired >&2\nexit 1", "certificate has expired"),
+        ("head -c 32 /dev/zero >> $db", "its own checksum differs"),
+        (
+            &format!("{signed}\necho more > $1/notes"),
+            "instead of a snapshot and the static resources",
+        ),
+    ] {
+        script(end);
+        let refused = stop();
+        assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+        for part in ["no backup of etcd of cluster lab", "\n  master-0: cannot log in", why] {
+            assert!(refused.stderr.contains(part), "{part}\n{}", refused.stderr);
+        }
+        assert!(!is_off(), "it was stopped without a backup");
+        assert_eq!(
+            std::fs::read_dir(&saved).unwrap().count(),
+            0,
+            "an incomplete backup remains"
+        );
+    }
+    script(signed);
+    stop().succeeded();
+    assert!(is_off());
+    let mut files: Vec<_> = std::fs::read_dir(&saved).unwrap().map(|file| file.unwrap()).collect();
+    files.sort_by_key(|file| file.file_name());
+    let names: Vec<_> = files.iter().map(|file| file.file_name()).collect();
+    assert_eq!(
+        names,
+        [
+            "snapshot_2026-01-02_030405.db",
+            "static_kuberesources_2026-01-02_030405.tar.gz"
+        ]
+    );
+    for file in &files {
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{file:?}");
+    }
+    let left = std::fs::read_to_string(&on_node).unwrap();
+    assert!(!Path::new(left.trim_end()).exists(), "{left} remains on the master");
+    // It is off: nothing can be saved.
+    assert!(stop().stderr.contains("all machines are off"));
     life.finish();
 }

@@ -1,0 +1,240 @@
+//! A backup of etcd: OpenShift's own script on a master, whose files are fetched over SSH and verified.
+//!
+//! The script saves a snapshot and the resources of the static pods (openshift/cluster-etcd-operator:
+//! `bindata/etcd/cluster-backup.sh`). Both contain secrets.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use openssh::{Session, Stdio};
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::error::PassError;
+use crate::PROGRESS;
+use crate::cluster::Role;
+use crate::digest;
+use crate::local::ssh;
+use crate::state::home::ClusterDir;
+use crate::state::parameters::Parameters;
+
+/// etcd's operator installs it on each master.
+const SCRIPT: &str = "/usr/local/bin/cluster-backup.sh";
+
+/// The folder on the master, for `mktemp`. It is deleted afterwards.
+const FOLDER: &str = "/var/tmp/ocpdeploy-backup.XXXXXX";
+
+/// Limit for one master; etcd's database has up to 8 GiB.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// Limit for the deletion of the master's folder.
+const DELETION_LIMIT: Duration = Duration::from_secs(60);
+
+/// Saves a backup in the folder `to`, which is created if missing, from the first master that can make one. Returns its
+/// files, with mode 0600.
+pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path) -> Result<Vec<PathBuf>> {
+    let mut builder = std::fs::DirBuilder::new();
+    let created = builder.recursive(true).mode(0o700).create(to);
+    created.with_context(|| format!("create folder {}", to.display()))?;
+    let mut refusals = Vec::new();
+    for node in table.of_role(Role::Master) {
+        info!(target: PROGRESS, step = "backup", "saving etcd of {}", node.name);
+        let master = ssh::Node {
+            dir,
+            host: table.id().fqdn(node.name.as_str()),
+            ip: node.ip,
+            key: None,
+        };
+        match of_master(&master, to).await {
+            Ok(files) => return Ok(files),
+            Err(error) => refusals.push(format!("{}: {error:#}", node.name)),
+        }
+    }
+    Err(PassError::NoBackup {
+        cluster: table.cluster.clone(),
+        refusals,
+    }
+    .into())
+}
+
+async fn of_master(master: &ssh::Node<'_>, to: &Path) -> Result<Vec<PathBuf>> {
+    let session = master.connect().await?;
+    let folder = output(&session, &["mktemp", "-d", FOLDER]).await?;
+    let folder = folder.trim_end();
+    ensure!(
+        folder.len() == FOLDER.len() && is_plain(folder.trim_start_matches("/var/tmp/")),
+        "mktemp made `{folder}`"
+    );
+    let fetched = timeout(LIMIT, fetch(&session, folder, to)).await;
+    let deletion = timeout(DELETION_LIMIT, output(&session, &["rm", "-r", "--", folder])).await;
+    if !matches!(deletion, Ok(Ok(_))) {
+        warn!(target: PROGRESS, step = "backup", "{}: {folder} contains secrets and could not be deleted", master.host);
+    }
+    // Its socket goes in any case.
+    let _ = session.close().await;
+    fetched.with_context(|| format!("no backup within {} min", LIMIT.as_secs() / 60))?
+}
+
+/// Makes the backup in a folder of the master, and fetches its two files.
+async fn fetch(session: &Session, folder: &str, to: &Path) -> Result<Vec<PathBuf>> {
+    output(session, &[SCRIPT, folder]).await?;
+    let list = output(session, &["ls", "-1", "--", folder]).await?;
+    let mut names: Vec<&str> = list.lines().collect();
+    names.sort_unstable();
+    let is_backup = matches!(
+        names.as_slice(),
+        [snapshot, resources]
+            if snapshot.starts_with("snapshot_") && resources.starts_with("static_kuberesources_")
+                && is_plain(snapshot) && is_plain(resources)
+    );
+    ensure!(
+        is_backup,
+        "{SCRIPT} made {names:?} instead of a snapshot and the static resources"
+    );
+    let mut fetched = Vec::new();
+    for name in &names {
+        let path = format!("{folder}/{name}");
+        let sum = output(session, &["sha256sum", "--", &path]).await?;
+        let file = NamedTempFile::new_in(to).with_context(|| format!("create a file in {}", to.display()))?;
+        let mut command = session.command("sudo");
+        command.args(["-n", "cat", "--", &path]);
+        let copy = tokio::fs::File::from_std(file.as_file().try_clone()?);
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(copy.into_std().await)
+            .stderr(Stdio::null())
+            .status()
+            .await?;
+        ensure!(status.success(), "reading {path} failed with {status}");
+        let is_snapshot = name.starts_with("snapshot_");
+        let (file, digests) = tokio::task::spawn_blocking(move || {
+            let digests = Digests::of(file.as_file());
+            (file, digests)
+        })
+        .await?;
+        let digests = digests.with_context(|| format!("read {}", to.display()))?;
+        ensure!(
+            sum.split_whitespace().next() == Some(&*digests.whole),
+            "{name} was damaged on the way: its SHA-256 differs"
+        );
+        ensure!(
+            !is_snapshot || digests.own == Some(true),
+            "{name} is not a complete snapshot of etcd: its own checksum differs"
+        );
+        fetched.push((file, to.join(name)));
+    }
+    let mut files = Vec::new();
+    for (file, path) in fetched {
+        let kept = file.persist_noclobber(&path);
+        kept.with_context(|| format!("save {}", path.display()))?.sync_all()?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+/// The output of a command that runs as root on the master.
+async fn output(session: &Session, command: &[&str]) -> Result<String> {
+    let mut sudo = session.command("sudo");
+    let ended = sudo.arg("-n").args(command).stdin(Stdio::null()).output().await?;
+    if !ended.status.success() {
+        let all = [ended.stdout, ended.stderr].concat();
+        let text = crate::printable::printable_text(&String::from_utf8_lossy(&all));
+        let last = text
+            .lines()
+            .rfind(|line| !line.trim().is_empty())
+            .unwrap_or("no message");
+        bail!(
+            "{} failed with {}: {last}",
+            command.first().unwrap_or(&"sudo"),
+            ended.status
+        );
+    }
+    Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+}
+
+/// Whether a name consists of characters that mean nothing to anyone.
+fn is_plain(name: &str) -> bool {
+    !name.starts_with('.')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+/// The digests of a fetched file.
+struct Digests {
+    whole: String,
+    /// Whether the file ends in the SHA-256 of the rest, as a snapshot does. `None`: its size is not that of a snapshot.
+    ///
+    /// etcd-io/etcd: `client/v3/snapshot/v3_snapshot.go`, `hasChecksum`.
+    own: Option<bool>,
+}
+
+impl Digests {
+    fn of(mut file: &File) -> io::Result<Self> {
+        const SUM: u64 = 32;
+        let bytes = file.seek(io::SeekFrom::End(0))?;
+        file.rewind()?;
+        let mut body = Sha256::new();
+        let mut rest = file.take(bytes.saturating_sub(SUM));
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match rest.read(&mut buffer)? {
+                0 => break,
+                read => body.update(&buffer[..read]),
+            }
+        }
+        let mut end = Vec::new();
+        file.read_to_end(&mut end)?;
+        let own = (bytes % 512 == SUM).then(|| body.clone().finalize()[..] == end[..]);
+        body.update(&end);
+        Ok(Self {
+            whole: digest::hex(&body.finalize()),
+            own,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_ends_in_its_digest() {
+        let body = vec![7; 1024];
+        let sum = Sha256::digest(&body);
+        for (end, own) in [
+            (sum.to_vec(), Some(true)),
+            (vec![0; 32], Some(false)),
+            (Vec::new(), None),
+            (vec![0; 33], None),
+        ] {
+            let mut file = tempfile::tempfile().unwrap();
+            let content = [&body[..], &end].concat();
+            file.write_all(&content).unwrap();
+            let digests = Digests::of(&file).unwrap();
+            assert_eq!(digests.whole, digest::sha256(&content));
+            assert_eq!(digests.own, own, "{} bytes", content.len());
+        }
+    }
+
+    #[test]
+    fn names_of_a_master_lead_to_no_other_folder() {
+        for (name, plain) in [
+            ("snapshot_2026-01-02_030405.db", true),
+            ("../snapshot_1.db", false),
+            ("snapshot_/../../x", false),
+            (".ssh", false),
+            ("snapshot_1 2.db", false),
+        ] {
+            assert_eq!(is_plain(name), plain, "{name}");
+        }
+    }
+}
