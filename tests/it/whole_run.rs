@@ -4,6 +4,7 @@
 use crate::support::mcs_server;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{EtcdOperator, SIGNERS, Stage};
@@ -280,11 +281,8 @@ fn files_that_are_too_old_are_made_anew_unless_machines_have_them() {
     site.deploy().succeeded();
 }
 
-#[test]
-fn a_cluster_that_does_not_come_up_leaves_a_bundle() {
-    let site = Site::new(6, "bootstrap_timeout=1s");
-    let failed = site.deploy();
-    assert_eq!(failed.code, Some(6));
+/// The bundle of a failed deployment, and its files.
+fn bundle(site: &Site) -> (PathBuf, Vec<String>) {
     let folder = site.sandbox.home().cluster("lab");
     let mut bundles = std::fs::read_dir(folder.path())
         .unwrap()
@@ -294,11 +292,36 @@ fn a_cluster_that_does_not_come_up_leaves_a_bundle() {
         .unwrap();
     assert_eq!(std::fs::metadata(&bundle).unwrap().permissions().mode() & 0o777, 0o600);
     let mut tar = tar::Archive::new(std::fs::File::open(&bundle).unwrap());
-    let names: Vec<String> = tar
+    let names = tar
         .entries()
         .unwrap()
         .map(|entry| entry.unwrap().path().unwrap().display().to_string())
         .collect();
+    (bundle, names)
+}
+
+#[test]
+fn a_bundle_has_what_the_api_knows() {
+    let site = Site::new(11, "masters=1\nworkers=0\nbootstrap_timeout=5s");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Masters);
+    assert_eq!(outcome(child).code, Some(6));
+    let (_, names) = bundle(&site);
+    for kind in ["nodes", "clusteroperators", "etcd", "machineconfigpools", "events"] {
+        assert!(
+            names.contains(&format!("api/{kind}.json")),
+            "{kind} is not in {names:?}"
+        );
+    }
+    kube.finish();
+}
+
+#[test]
+fn a_cluster_that_does_not_come_up_leaves_a_bundle() {
+    let site = Site::new(6, "bootstrap_timeout=1s");
+    let failed = site.deploy();
+    assert_eq!(failed.code, Some(6));
+    let (bundle, names) = bundle(&site);
     for name in [
         "journal.jsonl",
         "log/openshift-install-gather-bootstrap.log",

@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
     WatchParams,
@@ -236,6 +236,26 @@ impl ClusterApi {
         let all = ListParams::default();
         let listed = absent(self.call("list the cluster operators", api.list(&all)).await)?;
         Ok(listed.map_or_else(Vec::new, |list| list.items))
+    }
+
+    /// All MachineConfigPools; none while the cluster does not have the kind.
+    pub async fn machine_config_pools(&self) -> Result<Vec<DynamicObject>, ApiError> {
+        let kind = resource(
+            "machineconfiguration.openshift.io",
+            "MachineConfigPool",
+            "machineconfigpools",
+        );
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
+        let all = ListParams::default();
+        let listed = absent(self.call("list the MachineConfigPools", api.list(&all)).await)?;
+        Ok(listed.map_or_else(Vec::new, |list| list.items))
+    }
+
+    /// The events of all namespaces, at most 5000.
+    pub async fn events(&self) -> Result<Vec<Event>, ApiError> {
+        let api = Api::<Event>::all(self.client.clone());
+        let some = ListParams::default().limit(5000);
+        Ok(self.call("list the events", api.list(&some)).await?.items)
     }
 
     /// Applies one of our manifests, field by field; returns whether that changed anything.

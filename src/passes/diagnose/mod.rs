@@ -128,19 +128,26 @@ fn texts_as_files(folder: &str, texts: &[(String, String)]) -> Vec<(String, Vec<
     texts.iter().map(file).collect()
 }
 
-/// Nodes, requests, operators and version as JSON; `None` if the API does not answer.
+/// Nodes, requests, operators, version, etcd, pools and events as JSON; `None` if the API does not answer.
 async fn from_api(wait: &WaitContext<'_>) -> Option<(Vec<(String, Vec<u8>)>, Operators)> {
     let api = wait.api().await.ok()?;
     let nodes = api.nodes().await.ok()?;
     let operators = api.cluster_operators().await.unwrap_or_default();
     let version = api.cluster_version().await.ok().flatten();
     let requests = api.requests().await.map(|(requests, _)| requests).unwrap_or_default();
+    let (etcd, pools, events) = tokio::join!(api.etcd(), api.machine_config_pools(), api.events());
     let seen = Operators::of(&operators);
     let files = [
         ("nodes", serde_json::to_vec_pretty(&nodes)),
         ("clusteroperators", serde_json::to_vec_pretty(&operators)),
         ("clusterversion", serde_json::to_vec_pretty(&version)),
         ("certificatesigningrequests", serde_json::to_vec_pretty(&requests)),
+        ("etcd", serde_json::to_vec_pretty(&etcd.ok().flatten())),
+        (
+            "machineconfigpools",
+            serde_json::to_vec_pretty(&pools.unwrap_or_default()),
+        ),
+        ("events", serde_json::to_vec_pretty(&events.unwrap_or_default())),
     ];
     let files = files
         .into_iter()

@@ -26,12 +26,14 @@ pub const SECRETS: &str = "/api/v1/namespaces/openshift-machine-api/secrets";
 pub const SIGNERS: &str = "/api/v1/namespaces/openshift-kube-controller-manager-operator/secrets";
 
 pub const MACHINE_CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
+pub const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
+pub const EVENTS: &str = "/api/v1/events";
 pub const INGRESS: &str = "/apis/operator.openshift.io/v1/namespaces/openshift-ingress-operator/ingresscontrollers";
 pub const ETCD_MEMBERS: &str = "/api/v1/namespaces/openshift-etcd/configmaps";
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Collections that are there from the start; the others come with their operators.
-const COLLECTIONS: [&str; 13] = [
+const COLLECTIONS: [&str; 15] = [
     NODES,
     PODS,
     REQUESTS,
@@ -42,13 +44,15 @@ const COLLECTIONS: [&str; 13] = [
     SECRETS,
     SIGNERS,
     MACHINE_CONFIGS,
+    POOLS,
+    EVENTS,
     INGRESS,
     ETCD_MEMBERS,
     LEASES,
 ];
 
 /// Kinds that the API server learns from CustomResourceDefinitions.
-const CUSTOM: [&str; 5] = [VERSIONS, OPERATORS, ETCDS, MACHINE_CONFIGS, INGRESS];
+const CUSTOM: [&str; 6] = [VERSIONS, OPERATORS, ETCDS, MACHINE_CONFIGS, POOLS, INGRESS];
 
 /// How far an installation may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -343,7 +347,7 @@ impl World {
                         limit: Duration::from_secs(query.get("timeoutSeconds")?.parse().ok()?),
                     })
                 }
-                ("GET", None) if only(&["fieldSelector"]) => {
+                ("GET", None) if only(&["fieldSelector", "limit"]) => {
                     let wanted = query.get("fieldSelector");
                     let node = wanted.map(|selector| selector.strip_prefix("spec.nodeName%3D"));
                     match node {
@@ -492,6 +496,8 @@ fn kind_of(path: &str) -> (&'static str, &'static str) {
         LEASES => ("Lease", "coordination.k8s.io/v1"),
         CONFIG_MAPS | ETCD_MEMBERS => ("ConfigMap", "v1"),
         MACHINE_CONFIGS => ("MachineConfig", "machineconfiguration.openshift.io/v1"),
+        POOLS => ("MachineConfigPool", "machineconfiguration.openshift.io/v1"),
+        EVENTS => ("Event", "v1"),
         INGRESS => ("IngressController", "operator.openshift.io/v1"),
         _ => ("Secret", "v1"),
     }
