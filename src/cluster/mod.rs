@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::sha256;
 
+pub mod capabilities;
 mod names;
 mod platform;
 
+pub use self::capabilities::Capabilities;
 pub use self::names::*;
 pub use self::platform::*;
 
@@ -287,14 +289,6 @@ pub struct RegistryMirror {
     pub source: String,
     /// In the order in which they are tried.
     pub mirrors: Vec<String>,
-}
-
-/// Optional components of OpenShift.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Capabilities {
-    /// `None`, `vCurrent`, `v4.19`, …; the installer's default if not set.
-    pub baseline: Option<String>,
-    pub additional: Vec<String>,
 }
 
 /// Addresses that the user has set.

@@ -109,9 +109,9 @@ settings! {
         ntp_servers | ntp_server: List<Text>;
         /// Enable FIPS 140 mode on the nodes. openshift-install must also run on a host in FIPS mode.
         fips: Switch = false;
-        /// Baseline capability set of OpenShift: None, vCurrent, or a version such as v4.19.
+        /// Baseline capability set of OpenShift: None, vCurrent, or a version from v4.11 to v4.18.
         capabilities: Text;
-        /// Capabilities to enable in addition to the baseline set, such as Console or marketplace.
+        /// Capabilities to enable in addition to the baseline set, such as Console. From 4.16, None requires Ingress.
         additional_capabilities: List<Text>;
         /// Folder of additional manifests, added to those of the installer.
         manifests: Path;
