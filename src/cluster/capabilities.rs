@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::major_minor;
+use super::names::major_minor;
 
 /// The components that a cluster has in addition to those that are always there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
