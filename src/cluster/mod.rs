@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::sha256;
 
+pub mod capabilities;
 mod names;
 mod platform;
 
+pub use self::capabilities::Capabilities;
 pub use self::names::*;
 pub use self::platform::*;
 
@@ -176,6 +178,16 @@ pub enum InstallerChoice {
     Rehearsal,
 }
 
+impl InstallerChoice {
+    /// The choice without the path: the same program at another path creates the same cluster.
+    pub fn without_path(&self) -> Self {
+        match self {
+            Self::OpenshiftInstall(_) => Self::OpenshiftInstall(None),
+            Self::Rehearsal => Self::Rehearsal,
+        }
+    }
+}
+
 /// The requested release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -195,6 +207,15 @@ pub enum Wanted {
 }
 
 impl Wanted {
+    /// Whether it is a release of OKD.
+    pub fn is_okd(&self) -> bool {
+        match self {
+            Self::Okd => true,
+            Self::Exact(version) => version.contains("okd"),
+            _ => false,
+        }
+    }
+
     /// Whether a version matches; any version may have been the newest of a channel.
     pub fn fits(&self, version: &str) -> bool {
         let is_okd = version.contains("okd");
@@ -244,12 +265,6 @@ impl FromStr for Wanted {
     }
 }
 
-/// `(4, 19)` of `4.19.3-rc.1`.
-pub fn major_minor(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 /// Sources of openshift-install and images, and the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Downloads {
@@ -287,14 +302,6 @@ pub struct RegistryMirror {
     pub source: String,
     /// In the order in which they are tried.
     pub mirrors: Vec<String>,
-}
-
-/// Optional components of OpenShift.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Capabilities {
-    /// `None`, `vCurrent`, `v4.19`, …; the installer's default if not set.
-    pub baseline: Option<String>,
-    pub additional: Vec<String>,
 }
 
 /// Addresses that the user has set.
@@ -539,7 +546,7 @@ impl ClusterConfig {
         let parts = (
             (&self.name, &self.domain, self.masters, self.workers, &self.networks),
             (&self.ssh_keys, self.pull_secret.expose_secret(), &self.ca),
-            (&self.installer, self.use_br, self.masters_schedulable),
+            (self.installer.without_path(), self.use_br, self.masters_schedulable),
             (&self.ntp_servers, self.registry, self.dns, self.lb),
             (
                 self.proxy.http.as_ref().map(ExposeSecret::expose_secret),

@@ -311,6 +311,12 @@ pub struct AddressAssignment {
     pub ip: Ipv4Addr,
 }
 
+/// `(4, 19)` of `4.19.3-rc.1`.
+pub fn major_minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

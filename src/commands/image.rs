@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::output::{print, print_json};
 use super::platform::connect_for;
-use super::session::{Session, runtime};
+use super::session::Session;
 use crate::artifacts::catalogue::{self, Helper};
 use crate::artifacts::download::{Cache, Cached};
 use crate::backend::{Backend, Capabilities, ImageRequest};
@@ -239,10 +239,9 @@ fn prune(command: &ImagePrune) -> Result<()> {
 fn payload(session: &Session, command: &ImagePayload) -> Result<()> {
     let config = session.load(&command.source)?.config;
     let dir = session.home.cluster(&config.name);
-    let folder = tempfile::tempdir().context("create a directory for the pull secret")?;
-    let release = runtime()?.block_on(async {
+    let release = session.finish_or_stop(async {
         let installer = Installer::obtain(&config, &dir).await?;
-        installer.release(&config, folder.path()).await
+        installer.release(&config).await
     })?;
     match command.output.output {
         Format::Text => {

@@ -15,6 +15,7 @@ use super::output;
 use super::progress::{Progress, Verbosity};
 use crate::cli::{Global, Source};
 use crate::failure::{CommandError, Kind};
+use crate::openshift::installer;
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts, envfile};
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
@@ -151,15 +152,21 @@ impl Session {
         })?)
     }
 
-    /// Runs `work` until it ends or a signal arrives. A signal is like a power failure: there is no cleanup.
+    /// Runs `work` until it ends or a signal arrives. A signal is like a power failure, except that child processes end
+    /// and unfinished files with secrets are removed.
     pub fn finish_or_stop<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let runtime = runtime()?;
-        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let hangup = (!ignores_hangup()).then(SignalKind::hangup);
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()]
+            .into_iter()
+            .chain(hangup)
+        {
             let signals = async move { signal(kind) };
             let mut signals = runtime.block_on(signals).context("listen for signals")?;
             // On another thread: the work may be inside a call that does not yield.
             runtime.spawn(async move {
                 signals.recv().await;
+                installer::end_all().await;
                 output::end(Kind::Stopped, "interrupted; to resume, run the same command again");
             });
         }
@@ -169,6 +176,15 @@ impl Session {
         self.progress.finish();
         result
     }
+}
+
+/// Whether this program was started to outlive its terminal, e.g. with nohup: see proc_pid_status(5).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Warns if other users can read a secret in the env file itself.

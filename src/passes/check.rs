@@ -181,7 +181,9 @@ pub(super) async fn find_installer(
     };
     let version = choice.version();
     let fits = installer::check_settings(config, version).map_err(anyhow::Error::from);
-    if report.take("installer", fits)?.is_some() {
+    let fips = installer::fips::check_fips(config, &choice).map_err(anyhow::Error::from);
+    let fips = report.take("installer", fips)?;
+    if report.take("installer", fits)?.is_some() && fips.is_some() {
         report.add("installer", [Finding::ok(installer_words(&choice))]);
     }
     let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();

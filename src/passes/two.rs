@@ -54,7 +54,7 @@ pub(super) fn served_step(role: Role) -> String {
 
 impl Run<'_> {
     pub(super) fn release_input<'v>(&'v self, version: &'v str) -> impl Serialize + 'v {
-        (&self.config.installer, version)
+        (self.config.installer.without_path(), version)
     }
 
     /// The release to install: that of earlier runs, or as its registry describes it. Nothing is written, because the
@@ -66,7 +66,7 @@ impl Run<'_> {
             return Ok(release);
         }
         info!(target: PROGRESS, step = "release", "{version}: reading its images");
-        installer.release(self.config, self.dir.path()).await
+        installer.release(self.config).await
     }
 
     /// Records the release, the first step of a deployment.

@@ -10,20 +10,31 @@ use serde_json::Value as Json;
 use super::parse;
 use super::sources::io_reason;
 use super::values::{Layer, Values, is_path_of_secret};
-use crate::cluster::{Password, Proxy, RegistryMirror};
+use crate::cluster::{Password, Proxy, RegistryMirror, Wanted};
 
 /// Harmless, and of the shape that installers take.
 const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
 
+/// OKD needs no pull secret, but its installer does (openshift/openshift-docs
+/// `modules/installation-obtaining-installer.adoc`).
+const OKD_PULL_SECRET: &str = r#"{"auths":{"fake":{"auth":"aWQ6cGFzcwo="}}}"#;
+
 /// The pull secret as one line of JSON.
 pub(super) fn pull_secret(values: &mut Values<'_>) -> Option<SecretString> {
-    const HINT: &str = "download it from https://console.redhat.com/openshift/install/pull-secret";
+    const HINT: &str =
+        "download it from https://console.redhat.com/openshift/install/pull-secret; for OKD, version=okd needs none";
     let value = values.value("pull_secret")?;
     let (text, what) = if is_path_of_secret("pull_secret", &value) {
         let path = values.path("pull_secret")?;
         if values.sources.rehearse && value.layer == Layer::Default && !(values.sources.is_file)(&path) {
             values.replace("pull_secret", "rehearsal", REHEARSAL_PULL_SECRET.to_owned());
             return Some(SecretString::from(REHEARSAL_PULL_SECRET));
+        }
+        let wanted = values.text("version").and_then(|version| version.parse().ok());
+        let is_okd = wanted.is_some_and(|wanted: Wanted| wanted.is_okd());
+        if is_okd && value.layer == Layer::Default && !(values.sources.is_file)(&path) {
+            values.replace("pull_secret", "OKD", OKD_PULL_SECRET.to_owned());
+            return Some(SecretString::from(OKD_PULL_SECRET));
         }
         match (values.sources.read_file)(&path) {
             Ok(text) => (text, format!("the pull secret {}", path.display())),
@@ -113,6 +124,22 @@ pub(super) fn ssh_keys(values: &mut Values<'_>) -> Option<Vec<String>> {
         }
     }
     all_read.then_some(keys)
+}
+
+/// Rejects keys that nodes in FIPS mode do not accept (openshift/installer `pkg/types/validation/installconfig.go`).
+pub(super) fn fips_keys(values: &mut Values<'_>, keys: &[String]) {
+    const TYPES: [&str; 4] = [
+        "ssh-rsa",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+    ];
+    let kind = |key: &String| key.split_whitespace().next().unwrap_or_default().to_owned();
+    for kind in keys.iter().map(kind).filter(|kind| !TYPES.contains(&kind.as_str())) {
+        let message = format!("fips=true does not support SSH keys of type {kind}");
+        let help = "create a key with `ssh-keygen -t ecdsa`, and set `pub_key` to its file";
+        values.problem(&["fips", "pub_key", "keys"], message, help);
+    }
 }
 
 fn read_keys(values: &mut Values<'_>, name: &'static str, path: &Path, hint: &str, keys: &mut Vec<String>) -> bool {

@@ -77,6 +77,9 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let registry_mirrors = access::registry_mirrors(values);
     let egress_check = values.switch("egress_check");
     let fips = values.switch("fips");
+    if let (Some(true), Some(keys)) = (fips, &ssh_keys) {
+        access::fips_keys(values, keys);
+    }
     let capabilities = capabilities(values);
     let manifests = manifests(values);
     let fragments = fragments(values);

@@ -7,6 +7,7 @@ use ipnetwork::Ipv4Network;
 
 use super::entry::Kind;
 use crate::cluster::Role;
+use crate::cluster::capabilities::{KNOWN, SETS};
 
 /// Longest label of a DNS name, and longest name of a Kubernetes node.
 pub(super) const LONGEST_NAME: usize = 63;
@@ -213,20 +214,30 @@ pub(super) fn no_proxy(text: &str) -> Result<String, String> {
     }
 }
 
-/// `None`, `vCurrent` or `v4.19` (openshift/api: config/v1/types_cluster_version.go).
+/// A capability set, such as `None` or `v4.18`.
 pub(super) fn capability_set(text: &str) -> Result<String, String> {
-    let is_version = text.strip_prefix('v').and_then(crate::cluster::major_minor).is_some();
-    match is_version || ["None", "vCurrent"].contains(&text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("`{text}` is not None, vCurrent or a version such as v4.19")),
-    }
+    one_of(text, &SETS, "capability set")
 }
 
+/// The name of a capability, such as `Console`.
 pub(super) fn capability(text: &str) -> Result<String, String> {
-    match !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        true => Ok(text.to_owned()),
-        false => Err(format!("`{text}` is not the name of a capability, such as Console")),
+    one_of(text, &KNOWN.map(|(name, _)| name), "capability")
+}
+
+/// One of these names; the error has the most similar one, or all.
+fn one_of(text: &str, known: &[&str], what: &str) -> Result<String, String> {
+    if known.contains(&text) {
+        return Ok(text.to_owned());
     }
+    let likeness = |name: &str| strsim::jaro_winkler(&text.to_lowercase(), &name.to_lowercase());
+    let near = known.iter().map(|name| (likeness(name), name));
+    let near = near
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    Err(match near {
+        Some((_, near)) => format!("`{text}` is not a {what}; did you mean `{near}`?"),
+        None => format!("`{text}` is not a {what}: use one of {}", known.join(", ")),
+    })
 }
 
 #[cfg(test)]

@@ -107,11 +107,11 @@ settings! {
         registry: Choice<Registry> = "emptydir";
         /// NTP servers of the nodes. Default: those of CoreOS.
         ntp_servers | ntp_server: List<Text>;
-        /// Enable FIPS 140 mode on the nodes. openshift-install must also run on a host in FIPS mode.
+        /// Enable FIPS 140 mode on the nodes. From 4.16, this requires openshift-install-fips on a computer in FIPS mode.
         fips: Switch = false;
-        /// Baseline capability set of OpenShift: None, vCurrent, or a version such as v4.19.
+        /// Baseline capability set of OpenShift: None, vCurrent, or a version from v4.11 to v4.18.
         capabilities: Text;
-        /// Capabilities to enable in addition to the baseline set, such as Console or marketplace.
+        /// Capabilities to enable in addition to the baseline set, such as Console. From 4.16, None requires Ingress.
         additional_capabilities: List<Text>;
         /// Folder of additional manifests, added to those of the installer.
         manifests: Path;
@@ -367,7 +367,7 @@ settings! {
         mcs: Choice<Mcs> = "auto";
     }
     "access and trust" on all {
-        /// File of the pull secret, or the JSON text itself in quotes.
+        /// File of the pull secret, or the JSON text itself in quotes. OKD needs none.
         pull_secret | pullsecret | PULL_SECRET: Secret = "openshift_pull.json";
         /// File of the SSH public key of the user core.
         pub_key | pubkey: Path = "~/.ssh/id_ed25519.pub";

@@ -654,6 +654,33 @@ fn a_rehearsal_needs_no_env_file_no_pull_secret_and_no_key() {
 }
 
 #[test]
+fn okd_needs_no_pull_secret() {
+    let load = |version: &str| {
+        settings::load(&Sources {
+            env_file: Some(("env.sh".into(), format!("{REQUIRED}version={version}\n"))),
+            environment: BTreeMap::from([("HOME".to_owned(), "/home/u".to_owned())]),
+            flags: BTreeMap::new(),
+            current_dir: "/nowhere".into(),
+            home: "/state".into(),
+            rehearse: false,
+            read_file: &|path| match path.extension().is_some_and(|extension| extension == "pub") {
+                true => Ok(KEY.to_owned()),
+                false => Err(io::ErrorKind::NotFound.into()),
+            },
+            is_file: &|_| false,
+            is_dir: &|_| false,
+        })
+    };
+    for version in ["okd", "4.19.0-okd-scos.9"] {
+        let config = load(version).unwrap_or_else(|error| panic!("{error}")).config;
+        let secret = r#"{"auths":{"fake":{"auth":"aWQ6cGFzcwo="}}}"#;
+        assert_eq!(config.pull_secret.expose_secret(), secret, "{version}");
+    }
+    let error = load("stable").unwrap_err().to_string();
+    assert!(error.contains("cannot read the pull secret"), "{error}");
+}
+
+#[test]
 fn a_secret_is_shown_nowhere() {
     let inline = format!("{{\"auths\":{{\"quay.io\":{{\"auth\":\"{TOKEN}\"}}}}}}");
     let loaded = load(&format!("pull_secret='{inline}'\n"));

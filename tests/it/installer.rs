@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ocpdeploy::cluster::{ClusterConfig, InstallerChoice, NodeName, Role};
+use ocpdeploy::cluster::{ClusterConfig, InstallerChoice, Mcs, NodeName, RegistryMirror, Role};
 use ocpdeploy::digest::sha512;
 use ocpdeploy::failure::explain;
 use ocpdeploy::ignition::contents::{self, Contents};
@@ -104,22 +104,61 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
 fn the_images_of_the_release_are_asked_for_with_the_pull_secret() {
     let mut bench = Bench::new();
     let installer = Installer::choose(&bench.config).unwrap();
-    let release = run(installer.release(&bench.config, bench.dir.path())).unwrap();
+    let release = run(installer.release(&bench.config)).unwrap();
     assert_eq!(release.version, (4, 19));
     assert_eq!(release.images.len(), IMAGES.len());
     for name in IMAGES {
         let image = format!("registry.example.com/ocp/art@sha256:{name}");
         assert_eq!(release.images.get(name), Some(&image));
     }
-    let secret = fs::read_to_string(bench.path("oc.secret")).unwrap();
-    assert!(!Path::new(&secret).exists(), "{secret} is left behind");
 
     bench.config.pull_secret = r#"{"auths":{"b.example.com":{"auth":"Zm9vOmJhcg=="}}}"#.into();
-    let error = explain(&run(installer.release(&bench.config, bench.dir.path())).unwrap_err());
+    let error = explain(&run(installer.release(&bench.config)).unwrap_err());
     assert_eq!(error.kind.exit_code(), 4);
     let text = format!("{error:?}");
     assert!(text.contains("registry.example.com/ocp/release@sha256:4190"), "{text}");
     assert!(text.contains("unauthorized") && !text.contains("Zm9v"), "{text}");
+    assert!(text.contains("download the pull secret again"), "{text}");
+}
+
+#[test]
+fn the_release_is_looked_for_in_the_mirrors_with_their_certificate() {
+    const HERE: &str = "mirror.example.com/ocp/release@sha256:4190";
+    let mut bench = Bench::new();
+    fs::write(bench.path("oc.images"), HERE).unwrap();
+    bench.config.ca = Some("-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n".to_owned());
+    bench.config.registry_mirrors = vec![RegistryMirror {
+        source: "registry.example.com".to_owned(),
+        mirrors: vec!["gone.example.com".to_owned(), "mirror.example.com".to_owned()],
+    }];
+    let installer = Installer::choose(&bench.config).unwrap();
+    let release = run(installer.release(&bench.config)).unwrap();
+    assert_eq!(release.images.len(), IMAGES.len());
+    let seen = fs::read_to_string(bench.path("oc.seen")).unwrap();
+    let seen: Vec<Value> = seen.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(seen[0]["image"], "gone.example.com/ocp/release@sha256:4190");
+    assert_eq!(seen[1]["image"], HERE);
+    assert_eq!(seen.len(), 2);
+    let certificates = seen[1]["certificates"].as_str().unwrap();
+    assert!(
+        certificates.ends_with(bench.config.ca.as_deref().unwrap()),
+        "{certificates}"
+    );
+    // Public registries stay trusted, where this computer trusts any.
+    let public = fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
+    assert!(certificates.starts_with(&public), "{certificates}");
+
+    fs::write(bench.path("oc.images"), "none").unwrap();
+    let error = explain(&run(installer.release(&bench.config)).unwrap_err());
+    let text = error.render(false);
+    for registry in ["gone.example.com", "mirror.example.com", "registry.example.com"] {
+        let line = format!("{registry}/ocp/release: error: unable to read image");
+        assert!(text.contains(&line), "{text}");
+    }
+    assert!(
+        text.contains("set registry_mirrors") && !text.contains("pull secret"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -191,6 +230,7 @@ fn the_real_installer_takes_what_we_give_and_we_take_what_it_writes() {
     let mut bench = Bench::new();
     // An `oc` must be beside it; nothing here asks it.
     symlink(program.canonicalize().unwrap(), bench.path("real")).unwrap();
+    bench.config.mcs = Mcs::Tls;
     bench.config.installer = InstallerChoice::OpenshiftInstall(Some(bench.path("real")));
     for (masters, workers) in [(1, 0), (3, 0), (3, 2)] {
         (bench.config.masters, bench.config.workers) = (masters, workers);
@@ -224,6 +264,27 @@ fn the_real_installer_takes_what_we_give_and_we_take_what_it_writes() {
         assert!(!server.authorities.is_empty());
         assert!(bench.dir.installer().join("auth/kubeconfig").is_file());
     }
+}
+
+#[test]
+fn two_manifests_for_one_object_are_rejected_with_their_names() {
+    let mut bench = Bench::new();
+    let manifests = bench.path("manifests");
+    fs::create_dir(&manifests).unwrap();
+    fs::write(manifests.join("99-mine.yaml"), "kind: X\n").unwrap();
+    bench.config.manifests = Some(manifests);
+    let text = explain(&bench.make().unwrap_err()).render(false);
+    assert!(
+        text.contains("multiple manifests for group  kind X namespace  name : openshift/99-mine.yaml, openshift/99_ocpdeploy-x.yaml"),
+        "{text}"
+    );
+    assert!(
+        text.contains("hint: correct the settings or manifests that it rejects"),
+        "{text}"
+    );
+    assert!(!text.contains("to resume"), "{text}");
+    // It has the pull secret.
+    assert!(!bench.dir.path().join("installer.partial").exists());
 }
 
 #[test]

@@ -38,6 +38,7 @@ mod ignition_merge;
 #[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod init;
 mod installer;
+mod interrupted;
 #[cfg(feature = "kubevirt")]
 mod kubevirt;
 #[cfg(feature = "kubevirt")]

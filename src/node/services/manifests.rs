@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::input::{Input, Release, ServiceError};
 use super::parts::parts;
+use crate::cluster::capabilities::IMAGE_REGISTRY;
 use crate::cluster::{ClusterConfig, Lb, Registry, Role};
 use crate::ignition::{Major, Version};
 use crate::node::host::{HostFile, HostParts};
@@ -48,7 +49,9 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     if config.masters_schedulable && config.workers > 0 {
         manifests.push(scheduler());
     }
-    if config.registry == Registry::EmptyDir {
+    // Without the capability its kind does not exist, and the bootstrap would wait for it until its time limit.
+    let has_registry = config.capabilities.has(IMAGE_REGISTRY, input.release.version);
+    if config.registry == Registry::EmptyDir && has_registry {
         manifests.push(registry());
     }
     Ok(manifests)
@@ -171,6 +174,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
+    use crate::cluster::Capabilities;
     use crate::state::parameters::tests::example;
 
     fn made(config: &ClusterConfig, version: (u32, u32)) -> Vec<(String, Value)> {
@@ -317,5 +321,31 @@ mod tests {
             );
         }
         assert!(find(&made(&with(3, 2), (4, 19)), "openshift/99_ocpdeploy-registry.yaml").is_some());
+    }
+
+    #[test]
+    fn a_cluster_without_the_registry_gets_no_manifest_of_it() {
+        for (baseline, additional, version, expected) in [
+            ("None", "Ingress", (4, 19), false),
+            ("None", IMAGE_REGISTRY, (4, 19), true),
+            ("None", "Console", (4, 13), true),
+            ("vCurrent", "Console", (4, 19), true),
+        ] {
+            let config = ClusterConfig {
+                capabilities: Capabilities {
+                    baseline: Some(baseline.to_owned()),
+                    additional: vec![additional.to_owned()],
+                },
+                ..with(3, 2)
+            };
+            let manifests = made(&config, version);
+            let found = find(&manifests, "openshift/99_ocpdeploy-registry.yaml").is_some();
+            assert_eq!(found, expected, "{baseline} {additional} {version:?}");
+            // The cluster always has these kinds: without Ingress the installer rejects the configuration.
+            let others = manifests.iter().filter(|(path, _)| !path.ends_with("registry.yaml"));
+            let mut kinds: Vec<_> = others.map(|(_, content)| content["kind"].as_str().unwrap()).collect();
+            kinds.sort_unstable();
+            assert_eq!(kinds, ["IngressController", "MachineConfig", "MachineConfig"]);
+        }
     }
 }

@@ -55,7 +55,14 @@ pub enum InstallerError {
     #[error("cannot find oc next to openshift-install or in PATH")]
     NoOc,
     #[error("cannot read the images of release {image}: {why}")]
-    Payload { image: String, why: String },
+    Payload {
+        image: String,
+        why: String,
+        /// Each registry rejected the pull secret.
+        denied: bool,
+    },
+    #[error("{}", problems.join("; "))]
+    Fips { problems: Vec<String> },
     #[error("openshift-install did not create {}", path.display())]
     NoAsset { path: PathBuf },
     #[error("manifest {} would replace the installer's own {name}", path.display())]
@@ -97,6 +104,10 @@ impl InstallerError {
             Self::NotRun { .. } => {
                 Some("check that it is an executable for this computer: run `openshift-install version`".to_owned())
             }
+            Self::Failed { operation, log, .. } if operation.starts_with("openshift-install create") => Some(format!(
+                "correct the settings or manifests that it rejects, then run the same command again; its output is in {}",
+                log.display()
+            )),
             Self::Failed { log, .. } | Self::TooLong { log, .. } => Some(format!(
                 "its output is in {}; to resume, run the same command again",
                 log.display()
@@ -105,17 +116,34 @@ impl InstallerError {
                 "download openshift-client from the same place as openshift-install, and put it in PATH or next to openshift-install"
                     .to_owned(),
             ),
+            Self::Payload { denied: true, .. } => Some(
+                "download the pull secret again; for a mirror, add its credentials to the pull secret".to_owned(),
+            ),
             Self::Payload { .. } => Some(
-                "check that this computer reaches the registry and that the pull secret is valid; to use a mirror, set \
-                 OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE"
+                "check that this computer reaches the registry; to use a mirror, set registry_mirrors, and ca for its \
+                 certificate, or OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE in the environment"
                     .to_owned(),
             ),
-            Self::Manifest { .. } => Some("rename your manifest".to_owned()),
+            Self::Fips { .. } => Some(
+                "on RHEL 9 in FIPS mode, download openshift-install-rhel9-amd64.tar.gz from the mirror and set installer \
+                 to the openshift-install-fips in it; OPENSHIFT_INSTALL_SKIP_HOSTCRYPT_VALIDATION=1 skips this check"
+                    .to_owned(),
+            ),
+            Self::Manifest { .. } => Some(
+                "rename your manifest; if it is for the same object, remove it: the installer rejects two manifests for \
+                 one object"
+                    .to_owned(),
+            ),
             Self::Silent { .. } => {
                 Some("the machines are kept; check their consoles, then run the same command again".to_owned())
             }
             Self::NoAsset { .. } | Self::Differs { .. } => None,
         }
+    }
+
+    /// Whether registries rejected the pull secret.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Payload { denied: true, .. })
     }
 
     /// Whether a wait timed out.

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::error::InstallerError;
-use crate::cluster::{ClusterConfig, major_minor};
+use crate::cluster::{Capabilities, ClusterConfig, major_minor};
 use crate::node::overlay::ssh_keys;
 use crate::state::parameters::Parameters;
 
@@ -14,7 +14,6 @@ use crate::state::parameters::Parameters;
 const DIGEST_SOURCES: (u32, u32) = (4, 14);
 /// First release with a setting to trust certificates everywhere, not only for proxies.
 const BUNDLE_POLICY: (u32, u32) = (4, 12);
-const CAPABILITIES: (u32, u32) = (4, 11);
 /// First release whose new clusters cannot use OpenShiftSDN.
 const WITHOUT_SDN: (u32, u32) = (4, 15);
 
@@ -32,15 +31,9 @@ pub(super) fn check(config: &ClusterConfig, version: &str) -> Result<(), Install
     if network_type == "OpenShiftSDN" && release >= WITHOUT_SDN {
         return refuse("no longer supports network_type=OpenShiftSDN".to_owned());
     }
-    let capabilities = &config.capabilities;
-    let any = capabilities.baseline.is_some() || !capabilities.additional.is_empty();
-    if any && release < CAPABILITIES {
-        return refuse("does not support capabilities, which require 4.11".to_owned());
-    }
-    let baseline = capabilities.baseline.as_deref().and_then(|set| set.strip_prefix('v'));
-    match baseline.and_then(major_minor) {
-        Some(set) if set > release => refuse(format!("does not support the later capabilities=v{}.{}", set.0, set.1)),
-        _ => Ok(()),
+    match config.capabilities.problem(release) {
+        Some(problem) => refuse(format!("rejects these settings: {problem}")),
+        None => Ok(()),
     }
 }
 
@@ -88,11 +81,12 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
         install_config["fips"] = json!(true);
     }
     let capabilities = &config.capabilities;
-    if let Some(baseline) = &capabilities.baseline {
-        install_config["capabilities"]["baselineCapabilitySet"] = json!(baseline);
-    }
-    if !capabilities.additional.is_empty() {
-        install_config["capabilities"]["additionalEnabledCapabilities"] = json!(capabilities.additional);
+    if *capabilities != Capabilities::default() {
+        // Not every installer has a default for the set.
+        install_config["capabilities"] = json!({
+            "baselineCapabilitySet": capabilities.baseline.as_deref().unwrap_or("vCurrent"),
+            "additionalEnabledCapabilities": capabilities.additional,
+        });
     }
     install_config
 }
@@ -162,7 +156,7 @@ pub(super) fn proxy_secrets(config: &ClusterConfig) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Capabilities, Proxy, RegistryMirror};
+    use crate::cluster::{Proxy, RegistryMirror};
 
     fn made(config: &ClusterConfig, version: &str) -> Value {
         install_config(config, &crate::state::parameters::tests::example(), version)
@@ -255,13 +249,13 @@ mod tests {
     #[test]
     fn settings_that_a_version_does_not_know_are_refused() {
         let sdn = |config: &mut ClusterConfig| config.networks.network_type = "OpenShiftSDN".to_owned();
-        let set = |config: &mut ClusterConfig| config.capabilities.baseline = Some("v4.19".to_owned());
+        let set = |config: &mut ClusterConfig| config.capabilities.baseline = Some("v4.18".to_owned());
         type Change = fn(&mut ClusterConfig);
         let cases: [(Change, &str, bool); 6] = [
             (sdn, "4.14.9", true),
             (sdn, "4.15.0", false),
             (set, "4.19.0-rc.1", true),
-            (set, "4.18.0", false),
+            (set, "4.17.0", false),
             (set, "4.10.0", false),
             (|_| {}, "4.1.0", true),
         ];

@@ -48,7 +48,7 @@ fn folders(wanted: &Wanted, mirror: Option<&str>) -> Vec<String> {
         Wanted::Nightly => vec![format!("{ocp}/ocp-dev-preview/latest")],
         Wanted::Minor(major, minor) => vec![format!("{ocp}/ocp/stable-{major}.{minor}")],
         Wanted::Okd => vec![format!("{okd}/latest/download")],
-        Wanted::Exact(version) if is_okd(wanted) => vec![format!("{okd}/download/{version}")],
+        Wanted::Exact(version) if wanted.is_okd() => vec![format!("{okd}/download/{version}")],
         Wanted::Exact(version) => vec![
             format!("{ocp}/ocp/{version}"),
             format!("{ocp}/ocp-dev-preview/{version}"),
@@ -134,7 +134,7 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
     if folder.starts_with("http:") && !downloads.mirror_insecure {
         return Err(InstallerError::PlainHttp { url }.into());
     }
-    if downloads.mirror.is_none() && downloads.mirror_key.is_none() && is_okd(wanted) {
+    if downloads.mirror.is_none() && downloads.mirror_key.is_none() && wanted.is_okd() {
         warn!("{url} is verified only by its server's certificate: OKD has no published signing key");
         return Ok(());
     }
@@ -165,14 +165,6 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
         return Ok(());
     }
     Err(InstallerError::Unsigned { url }.into())
-}
-
-fn is_okd(wanted: &Wanted) -> bool {
-    match wanted {
-        Wanted::Okd => true,
-        Wanted::Exact(version) => version.contains("okd"),
-        _ => false,
-    }
 }
 
 /// The part of archive names after the program's name, for this computer.

@@ -16,10 +16,12 @@ use crate::node::services::{self, Release};
 use crate::state::home::{self, ClusterDir};
 use crate::state::parameters::{NodeAddress, Parameters};
 
+mod child;
 mod context;
 mod error;
 mod expected;
 pub mod fetch;
+pub mod fips;
 mod install_config;
 mod manifests;
 mod mask;
@@ -31,6 +33,8 @@ mod rehearsal;
 mod release;
 mod signature;
 
+pub use child::end_all;
+use child::{Unfinished, remove_folder};
 pub use context::{NodeReport, WaitContext};
 pub use error::InstallerError;
 use manifests::{Manifests, read_manifests};
@@ -121,11 +125,13 @@ impl Installer {
         }
     }
 
-    /// The release it installs. The real installer's registry is queried with the pull secret, a copy of which is in
-    /// the private folder during the query.
-    pub async fn release(&self, config: &ClusterConfig, private: &Path) -> anyhow::Result<Release> {
+    /// The release it installs. The real installer's registry is queried with the pull secret.
+    pub async fn release(&self, config: &ClusterConfig) -> anyhow::Result<Release> {
         match self {
-            Self::OpenshiftInstall(real) => real.release(config, private).await,
+            Self::OpenshiftInstall(real) => {
+                child::end_leftovers().await;
+                real.release(config).await
+            }
             Self::Rehearsal(stand_in) => Ok(stand_in.release()),
         }
     }
@@ -140,20 +146,22 @@ impl Installer {
         ours: &[services::Manifest],
         dir: &ClusterDir,
     ) -> anyhow::Result<Assets> {
+        child::end_leftovers().await;
         let folder = dir.installer();
-        let partial = folder.with_extension("partial");
-        remove_folder(&partial)?;
-        home::create_private_dir(&partial)?;
+        let unfinished = Unfinished::new(folder.with_extension("partial"));
+        let partial = unfinished.path();
+        remove_folder(partial)?;
+        home::create_private_dir(partial)?;
         let users = read_manifests(config.manifests.as_deref())?;
         let manifests = Manifests { users: &users, ours };
         match self {
             Self::OpenshiftInstall(real) => {
-                real.write_assets(config, parameters, manifests, &partial, &dir.log())
+                real.write_assets(config, parameters, manifests, partial, &dir.log())
                     .await?
             }
-            Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, manifests, &partial)?,
+            Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, manifests, partial)?,
         }
-        let made = Assets::in_folder(&partial);
+        let made = Assets::in_folder(partial);
         for path in [made.bootstrap, made.master, made.worker] {
             if !path.is_file() {
                 return Err(InstallerError::NoAsset { path }.into());
@@ -164,7 +172,7 @@ impl Installer {
             remove_folder(&old)?;
             fs::rename(&folder, &old)?;
         }
-        fs::rename(&partial, &folder)?;
+        fs::rename(partial, &folder)?;
         Ok(Assets::in_folder(&folder))
     }
 
@@ -273,12 +281,5 @@ pub fn check_settings(config: &ClusterConfig, version: &str) -> Result<(), Insta
     match config.installer {
         InstallerChoice::OpenshiftInstall(_) => install_config::check(config, version),
         InstallerChoice::Rehearsal => Ok(()),
-    }
-}
-
-fn remove_folder(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }

@@ -14,12 +14,13 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::time::{sleep, timeout};
 use tracing::info;
 
+use super::child::{self, Running, program};
 use super::context::WaitContext;
 use super::error::InstallerError;
 use super::install_config::{install_config, without_secrets};
 use super::manifests::{Manifest, Manifests};
 use super::mask::Mask;
-use super::release::{self, About, program};
+use super::release::{self, About};
 
 use crate::PROGRESS;
 use crate::artifacts::download::{self, Cache};
@@ -79,13 +80,10 @@ impl OpenshiftInstall {
     /// The embedded stream (from 4.8), otherwise the older data at the commit that it was built from.
     pub(super) async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
         let mut command = program(&self.path);
-        command
-            .args(["coreos", "print-stream-json"])
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        let output = timeout(Duration::from_secs(30), command.output()).await;
-        let output = output.with_context(|| format!("{} coreos timed out", self.path.display()))?;
+        command.args(["coreos", "print-stream-json"]);
+        let output = child::output(&mut command, Duration::from_secs(30)).await;
         let output = output.map_err(|source| self.not_run(source))?;
+        let output = output.with_context(|| format!("{} coreos timed out", self.path.display()))?;
         if output.status.success() {
             return Ok(output.stdout);
         }
@@ -106,9 +104,7 @@ impl OpenshiftInstall {
     pub async fn about(&self) -> anyhow::Result<About> {
         let output = loop {
             let mut command = program(&self.path);
-            command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
-            let output = timeout(Duration::from_secs(30), command.output()).await;
-            match output.with_context(|| format!("{} version timed out", self.path.display()))? {
+            match child::output(command.arg("version"), Duration::from_secs(30)).await {
                 // It was just unpacked, and a child process that is being started still has it open.
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                     sleep(Duration::from_millis(20)).await
@@ -116,6 +112,7 @@ impl OpenshiftInstall {
                 output => break output.map_err(|source| self.not_run(source))?,
             }
         };
+        let output = output.with_context(|| format!("{} version timed out", self.path.display()))?;
         let about = release::about(&String::from_utf8_lossy(&output.stdout));
         match about.filter(|_| output.status.success()) {
             Some(about) => Ok(about),
@@ -124,7 +121,7 @@ impl OpenshiftInstall {
     }
 
     /// The release it installs, with images by digest.
-    pub(super) async fn release(&self, config: &ClusterConfig, private: &Path) -> anyhow::Result<Release> {
+    pub(super) async fn release(&self, config: &ClusterConfig) -> anyhow::Result<Release> {
         // The installer itself uses this variable, so the images must be that release's.
         let image = match std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE") {
             Ok(image) if !image.is_empty() => image,
@@ -133,7 +130,7 @@ impl OpenshiftInstall {
                 None => anyhow::bail!("{} version reports no release image", self.path.display()),
             },
         };
-        Ok(release::ask(&self.oc, &image, config, private).await?)
+        Ok(release::ask(&self.oc, &image, config).await?)
     }
 
     /// Fills a new private folder; all files in it get mode 0600.
@@ -207,19 +204,12 @@ impl OpenshiftInstall {
         let name = &args[..args.len().min(2)];
         let operation = format!("openshift-install {}", name.join(" "));
         let lines = Lines::open(log, name, mask).map_err(|source| self.not_run(source))?;
-        let mut child = program(&self.path)
-            .args(args)
-            .arg("--dir")
-            .arg(folder)
-            .arg("--log-level=info")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|source| self.not_run(source))?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let run = async { tokio::join!(lines.follow(stdout), lines.follow(stderr), child.wait()).2 };
+        let mut command = program(&self.path);
+        command.args(args).arg("--dir").arg(folder).arg("--log-level=info");
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = Running::start(command).await.map_err(|source| self.not_run(source))?;
+        let (stdout, stderr) = (running.child.stdout.take(), running.child.stderr.take());
+        let run = async { tokio::join!(lines.follow(stdout), lines.follow(stderr), running.wait()).2 };
         let ended: Result<io::Result<ExitStatus>, _> = timeout(limit, run).await;
         match ended {
             Ok(Ok(status)) if status.success() => Ok(()),
@@ -231,8 +221,7 @@ impl OpenshiftInstall {
             }),
             Ok(Err(source)) => Err(self.not_run(source)),
             Err(_) => {
-                // Ends only this child; it may already have exited.
-                let _ = child.kill().await;
+                running.end().await;
                 Err(InstallerError::TooLong {
                     operation,
                     after: limit,

@@ -1,18 +1,20 @@
 //! The release that an openshift-install installs: its version and the images in its payload, read with `oc`.
 
-use std::io::{self, Write};
-use std::path::Path;
-use std::process::Stdio;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::getpid;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
-use tempfile::NamedTempFile;
-use tokio::process::Command;
-use tokio::time::timeout;
 
+use super::child::{self, program};
 use super::error::InstallerError;
-use crate::cluster::{ClusterConfig, major_minor};
+use crate::cluster::{ClusterConfig, RegistryMirror, major_minor};
 use crate::node::services::{self, Release};
 
 /// Limit for one small document from one registry.
@@ -94,60 +96,126 @@ fn release(json: &[u8]) -> Option<Release> {
     })
 }
 
-/// Reads the images of the payload from the release's registry, with the pull secret.
-pub(super) async fn ask(
-    oc: &Path,
-    image: &str,
-    config: &ClusterConfig,
-    private: &Path,
-) -> Result<Release, InstallerError> {
-    let failed = |why: String| InstallerError::Payload {
-        image: image.to_owned(),
-        why,
-    };
-    let registry_config = secret_file(private, config).map_err(|error| failed(error.to_string()))?;
-    let mut command = program(oc);
-    command
-        .args(["adm", "release", "info", image, "--output=json", "--registry-config"])
-        .arg(registry_config.path())
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let output = timeout(LIMIT, command.output()).await;
-    let output = output.map_err(|_| failed(format!("no answer within {} s", LIMIT.as_secs())))?;
-    let output = output.map_err(|source| InstallerError::NotRun {
-        path: oc.to_owned(),
-        source,
-    })?;
-    if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(words.lines().last().unwrap_or("no reason given").to_owned()));
+/// Reads the images of the payload from a mirror of the release's registry or from the registry itself, with the pull
+/// secret.
+///
+/// The mirrors are tried here, because `oc` has options for them only in some versions (`--icsp-file`, `--idms-file`;
+/// openshift/oc `pkg/cli/admin/release/info.go`), and they compare whole repositories where nodes compare prefixes.
+pub(super) async fn ask(oc: &Path, image: &str, config: &ClusterConfig) -> Result<Release, InstallerError> {
+    let places = places(image, &config.registry_mirrors);
+    let mut reasons = Vec::new();
+    for place in &places {
+        match ask_one(oc, place, config).await {
+            Ok(output) if output.is_none() => reasons.push((place, format!("no answer within {} s", LIMIT.as_secs()))),
+            Ok(Some(output)) if output.status.success() => match release(&output.stdout) {
+                Some(release) => return Ok(release),
+                None => reasons.push((place, "its output is not a release".to_owned())),
+            },
+            Ok(output) => {
+                let words = output.map(|output| output.stderr).unwrap_or_default();
+                let words = String::from_utf8_lossy(&words).into_owned();
+                reasons.push((place, words.lines().last().unwrap_or("no reason given").to_owned()));
+            }
+            Err(source) => {
+                return Err(InstallerError::NotRun {
+                    path: oc.to_owned(),
+                    source,
+                });
+            }
+        }
     }
-    release(&output.stdout).ok_or_else(|| failed("its output is not a release".to_owned()))
+    let why = match reasons.as_slice() {
+        [(_, why)] => why.clone(),
+        several => several
+            .iter()
+            .map(|(place, why)| format!("{}: {why}", repository(place)))
+            .collect::<Vec<_>>()
+            .join("; "),
+    };
+    Err(InstallerError::Payload {
+        image: image.to_owned(),
+        denied: reasons.iter().all(|(_, why)| is_denied(why)),
+        why,
+    })
 }
 
-/// The pull secret as a file with mode 0600, which is deleted when dropped.
-fn secret_file(private: &Path, config: &ClusterConfig) -> io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new()
-        .prefix("registry-config")
-        .tempfile_in(private)?;
-    file.write_all(config.pull_secret.expose_secret().as_bytes())?;
+/// Runs `oc`. It reads the pull secret from memory, so that no file of it can be left behind.
+async fn ask_one(oc: &Path, image: &str, config: &ClusterConfig) -> io::Result<Option<Output>> {
+    let secret = in_memory("pull-secret", config.pull_secret.expose_secret().as_bytes())?;
+    let mut command = program(oc);
+    command
+        .args(["adm", "release", "info", image, "--output=json"])
+        .arg("--registry-config=/proc/self/fd/0")
+        .stdin(secret);
+    let mut authorities = None;
+    if let Some(ca) = &config.ca {
+        let file = in_memory("ca", &[trusted().as_slice(), b"\n", ca.as_bytes()].concat())?;
+        let path = format!("/proc/{}/fd/{}", getpid(), file.as_raw_fd());
+        // Unlike `--certificate-authority` it is known to every version of oc (golang/go: `src/crypto/x509/root_unix.go`).
+        command.env(CERTIFICATES, path);
+        authorities = Some(file);
+    }
+    let output = child::output(&mut command, LIMIT).await;
+    drop(authorities);
+    output
+}
+
+/// A file without a path, closed in children that are not given it.
+fn in_memory(name: &str, content: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    file.rewind()?;
     Ok(file)
 }
 
-/// A program without those of our secrets that may be in the environment.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the installer needs variables that are unknown here"
-)]
-pub(super) fn program(path: &Path) -> Command {
-    let mut command = Command::new(path);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("OCPDEPLOY_") || text.starts_with("OS_") {
-            command.env_remove(name);
-        }
-    }
-    command
+/// The variable with the file of trusted certificates, which replaces the system's.
+const CERTIFICATES: &str = "SSL_CERT_FILE";
+
+/// The certificates that oc trusts without `ca`: the files of golang/go `src/crypto/x509/root_linux.go`.
+fn trusted() -> Vec<u8> {
+    const FILES: [&str; 6] = [
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/ca-bundle.pem",
+        "/etc/pki/tls/cacert.pem",
+        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+        "/etc/ssl/cert.pem",
+    ];
+    let given = std::env::var_os(CERTIFICATES).filter(|path| !path.is_empty());
+    let paths = given.into_iter().map(PathBuf::from);
+    let mut paths = paths.chain(FILES.iter().map(PathBuf::from));
+    paths.find_map(|path| fs_err::read(path).ok()).unwrap_or_default()
+}
+
+/// Where a release image may be: in the mirrors of the longest matching source, then in its own registry. Mirrors are
+/// only for images by digest, as on the nodes (containers/image: `docs/containers-registries.conf.5.md`).
+fn places(image: &str, mirrors: &[RegistryMirror]) -> Vec<String> {
+    let rest = |mirror: &RegistryMirror| {
+        let rest = image.strip_prefix(mirror.source.as_str())?;
+        let is_tag = rest.starts_with(':') && !rest.contains('/');
+        (image.contains('@') && (is_tag || rest.starts_with(['/', '@']))).then(|| rest.to_owned())
+    };
+    let matching = mirrors.iter().filter_map(|mirror| Some((mirror, rest(mirror)?)));
+    let longest = matching.max_by_key(|(mirror, _)| mirror.source.len());
+    let of_mirror = |(mirror, rest): (&RegistryMirror, String)| {
+        mirror.mirrors.iter().map(|mirror| format!("{mirror}{rest}")).collect()
+    };
+    let mut places: Vec<String> = longest.map(of_mirror).unwrap_or_default();
+    places.push(image.to_owned());
+    places
+}
+
+/// An image without its digest.
+fn repository(image: &str) -> &str {
+    image.split('@').next().unwrap_or(image)
+}
+
+/// Whether a registry rejected the credentials (distribution/distribution: `registry/api/errcode/register.go`).
+fn is_denied(why: &str) -> bool {
+    let why = why.to_lowercase();
+    ["unauthorized", "authentication required", "is denied", "forbidden"]
+        .iter()
+        .any(|word| why.contains(word))
 }
 
 #[cfg(test)]
@@ -200,6 +268,55 @@ mod tests {
             r#"{"metadata": {"version": "latest"}, "references": {"spec": {"tags": []}}}"#,
         ] {
             assert_eq!(release(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_release_is_looked_for_in_the_mirrors_of_its_nearest_source() {
+        let mirror = |source: &str, mirrors: &[&str]| RegistryMirror {
+            source: source.to_owned(),
+            mirrors: mirrors.iter().map(|&mirror| mirror.to_owned()).collect(),
+        };
+        let mirrors = [
+            mirror("quay.io", &["far.example.com"]),
+            mirror("quay.io/ocp/release", &["a.example.com:5000/r", "b.example.com/r"]),
+            mirror("quay.io/ocp/rel", &["c.example.com"]),
+        ];
+        for (image, expected) in [
+            (
+                "quay.io/ocp/release@sha256:1",
+                &[
+                    "a.example.com:5000/r@sha256:1",
+                    "b.example.com/r@sha256:1",
+                    "quay.io/ocp/release@sha256:1",
+                ][..],
+            ),
+            (
+                "quay.io/other@sha256:1",
+                &["far.example.com/other@sha256:1", "quay.io/other@sha256:1"],
+            ),
+            ("quay.io/ocp/release:4.19", &["quay.io/ocp/release:4.19"]),
+            ("quay.iox/ocp@sha256:1", &["quay.iox/ocp@sha256:1"]),
+        ] {
+            assert_eq!(places(image, &mirrors), expected);
+        }
+    }
+
+    #[test]
+    fn rejected_credentials_differ_from_a_registry_that_does_not_answer() {
+        for (why, denied) in [
+            (
+                "error: unable to read image q: unauthorized: authentication required",
+                true,
+            ),
+            (
+                "error: unable to read image q: denied: requested access to the resource is denied",
+                true,
+            ),
+            ("error: dial tcp 192.0.2.1:443: connect: no route to host", false),
+            ("error: x509: certificate signed by unknown authority", false),
+        ] {
+            assert_eq!(is_denied(why), denied, "{why}");
         }
     }
 }
