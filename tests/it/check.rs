@@ -343,6 +343,13 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         )
         .file("a.ign", writes("/usr/local/bin/ocpdeploy-resolver")),
         rehearsal(
+            "a config that writes what the machine config operator writes",
+            "ignition_extra=worker:a.ign",
+            "conflict: file /etc/kubernetes/kubelet.conf is set by the machine config operator of OpenShift 4.19 and by \
+             ignition_extra: FOLDER/a.ign",
+        )
+        .file("a.ign", writes("/etc/kubernetes/kubelet.conf")),
+        rehearsal(
             "a config that fetches another",
             "ignition_extra=a.ign",
             "a config from the network cannot be checked",
