@@ -402,6 +402,12 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         )
         .file("broken", "#!/bin/sh\nexit 1"),
         real(
+            "an installer of a release whose API has no certificate requests of today",
+            "installer=./old",
+            "openshift-install is 4.5.41: OpenShift 4.5 is not supported: its API has no certificates.k8s.io/v1",
+        )
+        .file("old", "#!/bin/sh\necho openshift-install 4.5.41"),
+        real(
             "a setting that the release does not know",
             "capabilities=vCurrent",
             "capabilities",

@@ -10,6 +10,9 @@ const SOONEST: Duration = Duration::from_millis(200);
 
 pub(super) const LATEST: Duration = Duration::from_secs(5);
 
+/// How long a wrong server or a rejection is tolerated: a VIP moves, and an API server starts.
+pub(super) const DOUBT: Duration = Duration::from_secs(60);
+
 /// A cluster that is waited for.
 #[derive(Clone, Copy)]
 pub struct Cluster<'a> {
