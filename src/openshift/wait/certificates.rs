@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::cluster::{Cluster, DOUBT, LATEST, PollInterval};
+use super::cluster::{Cluster, LATEST, PollInterval, is_hopeless};
 use super::heartbeats::{Heartbeats, node_of};
 use super::seen::Nodes;
 use crate::PROGRESS;
@@ -90,14 +90,15 @@ impl<'a> Approver<'a> {
                 }
                 Err(error) => {
                     let is_passing = match self.rejoin {
-                        Rejoin::Refuse => error.is_passing(),
-                        Rejoin::Allow { .. } => error.is_passing_at_start(),
+                        Rejoin::Refuse => ApiError::is_passing,
+                        Rejoin::Allow { .. } => ApiError::is_passing_at_start,
                     };
                     let since = *doubt.get_or_insert_with(Instant::now);
-                    if is_passing {
-                        doubt = None;
-                    } else if since.elapsed() > DOUBT {
+                    if is_hopeless(&error, is_passing, since.elapsed()) {
                         return Err(error);
+                    }
+                    if is_passing(&error) {
+                        doubt = None;
                     }
                     self.heartbeats.interrupted(Instant::now());
                     sleep(interval.next(false)).await;

@@ -29,7 +29,7 @@ pub mod symptoms;
 
 use certificates::{Approver, Rejoin};
 pub use cluster::Cluster;
-use cluster::{DOUBT, PollInterval};
+use cluster::{PollInterval, is_hopeless};
 use heartbeats::Heartbeats;
 use seen::{Nodes, Operators, Version};
 
@@ -325,11 +325,6 @@ async fn until(
     }
 }
 
-/// Whether an error that has lasted for this time is permanent.
-fn is_hopeless(error: &ApiError, is_passing: fn(&ApiError) -> bool, lasted: Duration) -> bool {
-    !is_passing(error) && lasted > DOUBT
-}
-
 /// Whether no operator has been progressing for a while, by their own clock or by this computer's.
 #[derive(Default)]
 struct Steady(Option<(Instant, BTreeMap<String, Timestamp>)>);
@@ -358,6 +353,7 @@ impl Steady {
 
 #[cfg(test)]
 mod tests {
+    use super::cluster::DOUBT;
     use super::*;
 
     #[test]
@@ -372,5 +368,19 @@ mod tests {
         assert!(is_hopeless(&ended, ApiError::is_passing, long));
         assert!(!is_hopeless(&ended, ApiError::is_passing, DOUBT));
         assert!(!is_hopeless(&ended, ApiError::is_passing_at_start, long));
+    }
+
+    #[test]
+    fn an_api_without_certificate_requests_is_hopeless() {
+        let missing = ApiError::Refused {
+            operation: "list certificate requests".to_owned(),
+            name: "api.lab.example.com".to_owned(),
+            code: 404,
+            why: "404 page not found".to_owned(),
+        };
+        for is_passing in [ApiError::is_passing, ApiError::is_passing_at_start] {
+            assert!(is_hopeless(&missing, is_passing, DOUBT * 2));
+            assert!(!is_hopeless(&missing, is_passing, DOUBT));
+        }
     }
 }
