@@ -33,8 +33,8 @@ pub enum DnsVerb {
 ///
 /// hosts adds lines to /etc/hosts, with the common names under apps. networkmanager
 /// configures NetworkManager's dnsmasq, which resolves all names under apps. resolved
-/// makes systemd-resolved query the cluster's masters, so that names resolve only
-/// while the masters run.
+/// makes systemd-resolved (258 or later) query the cluster's masters for its names and
+/// no others; they resolve only while the masters run. Not with dns=user.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -216,6 +216,15 @@ impl Wanted {
         }
     }
 
+    /// Major and minor version, if known before a mirror is queried.
+    pub fn release(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Minor(major, minor) => Some((*major, *minor)),
+            Self::Exact(version) => major_minor(version),
+            _ => None,
+        }
+    }
+
     /// Whether a version matches; any version may have been the newest of a channel.
     pub fn fits(&self, version: &str) -> bool {
         let is_okd = version.contains("okd");
@@ -263,6 +272,39 @@ impl FromStr for Wanted {
             )),
         }
     }
+}
+
+/// Why a cluster of a release cannot be installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsupportedRelease {
+    pub why: String,
+    pub hint: &'static str,
+    /// The settings that decide it.
+    pub settings: &'static [&'static str],
+}
+
+/// Whether this release can be installed with so many masters.
+///
+/// * The API has `certificates.k8s.io/v1` since Kubernetes 1.19, which is OpenShift 4.6 (kubernetes/kubernetes:
+///   `CHANGELOG/CHANGELOG-1.19.md`); no other version of certificate requests is supported here.
+/// * etcd and the routers run with one replica since 4.8, by the topology in the Infrastructure resource
+///   (openshift/installer: `pkg/asset/manifests/topologies.go`).
+pub fn unsupported_release((major, minor): (u32, u32), masters: usize) -> Option<UnsupportedRelease> {
+    if (major, minor) < (4, 6) {
+        return Some(UnsupportedRelease {
+            why: format!(
+                "OpenShift {major}.{minor} is not supported: its API has no certificates.k8s.io/v1, \
+                 so its nodes' certificates cannot be approved"
+            ),
+            hint: "use OpenShift 4.6 or later",
+            settings: &["version"],
+        });
+    }
+    (masters == 1 && (major, minor) < (4, 8)).then(|| UnsupportedRelease {
+        why: format!("OpenShift {major}.{minor} does not support a single master"),
+        hint: "use 3 masters, or OpenShift 4.8 or later",
+        settings: &["version", "masters"],
+    })
 }
 
 /// Sources of openshift-install and images, and the cache.

@@ -4,9 +4,11 @@ use anyhow::Result;
 use similar::TextDiff;
 
 use super::output::print;
+use super::saved_settings;
 use super::session::Session;
-use crate::cli::{Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
-use crate::cluster::ClusterId;
+use crate::cli::{Again, Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
+use crate::cluster::{self, ClusterId};
+use crate::failure::{CommandError, Kind};
 use crate::local::client_dns::{self, Change, Computer, How};
 use crate::passes::refuse_simulated_table;
 use crate::state::home::ClusterDir;
@@ -33,6 +35,9 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
             tracing::warn!("{rival}: this line was not written by ocpdeploy and may take precedence");
         }
     }
+    if how == How::Resolved {
+        refuse_without_servers(session, &known)?;
+    }
     // Another folder in place of `/` is not this computer's resolver.
     if !command.dry_run && computer.is_this() {
         refuse_simulated_table(&known, &parameters)?;
@@ -54,6 +59,23 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
             known.id()
         ),
     })
+}
+
+/// With `dns=user` no master answers queries. Without readable settings that is not known.
+fn refuse_without_servers(session: &Session, known: &Known) -> Result<()> {
+    let Ok(recalled) = saved_settings::load(session, &known.name, &Again { env: None }, None) else {
+        return Ok(());
+    };
+    if recalled.config.dns != cluster::Dns::User {
+        return Ok(());
+    }
+    let text = format!(
+        "the masters of cluster {} answer no queries: it has dns=user",
+        known.id()
+    );
+    Err(CommandError::new(Kind::Settings, text)
+        .hint("your own DNS has the names; for this computer alone use --how hosts")
+        .into())
 }
 
 fn remove(session: &Session, command: &DnsRemove) -> Result<()> {

@@ -20,12 +20,17 @@ pub fn dnsmasq(parameters: &Parameters) -> String {
     text
 }
 
-/// For systemd-resolved, which contains no names: the servers to query.
+/// For systemd-resolved, which contains no names: the servers to query for the cluster's names, and only for those.
+///
+/// A delegate (systemd.dns-delegate(5), since 258), because a global `DNS=` gets all other queries as well, whatever
+/// `Domains=` says (systemd/systemd: `src/resolve/resolved-dns-scope.c`, `dns_scope_is_default_route`), and settings of a
+/// link replace its own servers.
 pub fn resolved(parameters: &Parameters) -> String {
     let masters = parameters.nodes.iter().filter(|node| node.role == Role::Master);
     let servers: Vec<String> = masters.map(|node| node.ip.to_string()).collect();
     format!(
-        "# Names of cluster {id}, by `ocpdeploy dns apply`; resolved by its masters.\n[Resolve]\nDNS={}\nDomains=~{id}\n",
+        "# Names of cluster {id}, by `ocpdeploy dns apply`; resolved by its masters.\n\
+         [Delegate]\nDNS={}\nDomains=~{id}\nDefaultRoute=no\n",
         servers.join(" "),
         id = parameters.id(),
     )

@@ -31,8 +31,7 @@ pub enum How {
     Hosts,
     /// A configuration file for NetworkManager's dnsmasq; resolves every name.
     NetworkManager,
-    /// A configuration file for systemd-resolved, which queries the cluster's nodes; resolves every name while they
-    /// run.
+    /// A delegate of systemd-resolved, which queries the cluster's masters; resolves every name while they run.
     Resolved,
 }
 
@@ -142,7 +141,7 @@ impl Computer {
         match how {
             How::Hosts => self.path("/etc/hosts"),
             How::NetworkManager => self.path(&format!("/etc/NetworkManager/dnsmasq.d/ocpdeploy-{cluster}.conf")),
-            How::Resolved => self.path(&format!("/etc/systemd/resolved.conf.d/ocpdeploy-{cluster}.conf")),
+            How::Resolved => self.path(&format!("/etc/systemd/dns-delegate.d/ocpdeploy-{cluster}.dns-delegate")),
         }
     }
 
@@ -186,6 +185,9 @@ impl Computer {
                 "NetworkManager is not configured with dns=dnsmasq"
             }
             How::Resolved if !self.resolved_is_in_use() => "/etc/resolv.conf does not point to systemd-resolved",
+            How::Resolved if self.is_this() && !resolved_delegates() => {
+                "systemd is older than 258, whose resolver would send all other queries to the masters, too"
+            }
             _ => return Ok(()),
         };
         Err(ClientDnsError::NotInUse { how, why })
@@ -228,7 +230,8 @@ impl Computer {
             _ if !self.is_this() => return Ok(()),
             How::Hosts => return Ok(()),
             How::NetworkManager => &["nmcli", "general", "reload", "dns-full"],
-            How::Resolved => &["systemctl", "try-reload-or-restart", "systemd-resolved.service"],
+            // Not reloaded: delegates are read at its start.
+            How::Resolved => &["systemctl", "try-restart", "systemd-resolved.service"],
         };
         let failed = |why: String| ClientDnsError::Reload {
             command: command.join(" "),
@@ -243,6 +246,22 @@ impl Computer {
             false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
         }
     }
+}
+
+/// Whether systemd-resolved reads delegates (systemd.dns-delegate(5)).
+fn resolved_delegates() -> bool {
+    let output = subprocess::command("resolvectl").arg("--version").output();
+    let version = output
+        .ok()
+        .and_then(|output| systemd_version(&String::from_utf8_lossy(&output.stdout)));
+    version.is_some_and(|version| version >= 258)
+}
+
+/// `258` of `systemd 258~rc1 (258~rc1-1)`.
+fn systemd_version(text: &str) -> Option<u32> {
+    let version = text.strip_prefix("systemd ")?;
+    let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
+    version[..end].parse().ok()
 }
 
 /// Adds the cluster's names. Repeating it changes nothing; another method replaces the previous one.
@@ -497,6 +516,19 @@ fn main_dns(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_of_systemd_is_read() {
+        for (text, version) in [
+            ("systemd 258 (258.1-1.fc43)\n+PAM +AUDIT", Some(258)),
+            ("systemd 258~rc3 (258~rc3)\n", Some(258)),
+            ("systemd 252", Some(252)),
+            ("resolvectl 258", None),
+            ("", None),
+        ] {
+            assert_eq!(systemd_version(text), version, "{text}");
+        }
+    }
 
     #[test]
     fn the_last_dns_of_the_main_section_counts() {

@@ -2,7 +2,7 @@
 //! boot.
 //!
 //! bootstrap.ign contains every manifest of openshift-install; source: openshift/installer,
-//! `pkg/asset/ignition/bootstrap/common.go`. The operator's own templates are not in it.
+//! `pkg/asset/ignition/bootstrap/common.go`. The operator's own templates are not in it, see `operator_files`.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,10 @@ use super::simulated::refuse_simulated;
 use super::{clock, fragments, networks, ours};
 use crate::PROGRESS;
 use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
-use crate::cluster::{AddressAssignment, ClusterConfig, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, platform_names};
+use crate::cluster::{
+    AddressAssignment, ClusterConfig, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, major_minor, platform_names,
+    unsupported_release,
+};
 use crate::local::network_probe;
 use crate::node;
 use crate::node::config::Fragment;
@@ -180,6 +183,10 @@ pub(super) async fn find_installer(
         return Ok(None);
     };
     let version = choice.version();
+    if let Some(unsupported) = unsupported(config, version) {
+        report.add("installer", [unsupported]);
+        return Ok(None);
+    }
     let fits = installer::check_settings(config, version).map_err(anyhow::Error::from);
     let fips = installer::fips::check_fips(config, &choice).map_err(anyhow::Error::from);
     let fips = report.take("installer", fips)?;
@@ -200,6 +207,16 @@ pub(super) async fn find_installer(
         report.take("ignition", beside)?;
     }
     Ok(Some(choice))
+}
+
+/// A release that only the installer itself reveals; one of the settings was rejected with them.
+fn unsupported(config: &ClusterConfig, version: &str) -> Option<Finding> {
+    let release = major_minor(version).filter(|_| !config.is_rehearsal())?;
+    let unsupported = unsupported_release(release, config.masters)?;
+    Some(Finding {
+        hint: Some(format!("{}, with `installer` or `version`", unsupported.hint)),
+        ..Finding::fail(format!("openshift-install is {version}: {}", unsupported.why))
+    })
 }
 
 fn installer_words(choice: &Choice) -> String {

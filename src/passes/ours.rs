@@ -22,9 +22,10 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// Placeholder addresses for those that pass one finds; RFC 2544 reserves them for tests.
 const STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// Rejects user configs that write what ocpdeploy or the user's own MachineConfigs write.
+/// Rejects user configs that write what ocpdeploy, the user's own MachineConfigs or the machine config operator write.
 ///
-/// The installer's files do not exist yet; they are compared after they are created.
+/// The installer's files do not exist yet; they are compared after they are created. The operator's are compared only
+/// here: they are not in any file of the installer.
 pub(super) fn refuse_conflicts(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -53,7 +54,7 @@ pub(super) fn refuse_conflicts(
     for (node, role) in config.nodes() {
         all.layers(&node, role)?;
     }
-    Ok(())
+    Ok(all.refuse_operator_files(release.version)?)
 }
 
 /// The cluster's table with placeholder addresses.

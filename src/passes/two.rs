@@ -31,7 +31,7 @@ use crate::node::pointer::Server;
 use crate::node::services::{self, Release};
 use crate::openshift::installer::{self, Assets, Installer, NodeReport, WaitContext};
 use crate::openshift::mcs;
-use crate::openshift::wait::{WaitError, clock};
+use crate::openshift::wait::{Cluster, WaitError, clock};
 use crate::passes::diagnose;
 use crate::plan::harvest::{Seen, Watch, judge};
 use crate::plan::machines::{self, MacTable, Planned};
@@ -473,8 +473,17 @@ impl Run<'_> {
         wait: &WaitContext<'_>,
     ) -> Result<Vec<NodeReport>> {
         info!(target: PROGRESS, step = "install", "waiting for install-complete");
-        let waited = self.journal.step(INSTALLED, &(), installer.wait_for_install(wait));
-        let reports = match waited.await {
+        let work = async {
+            let reports = installer.wait_for_install(wait).await?;
+            if !self.config.is_rehearsal() {
+                let (api, table) = (wait.api().await?, wait.parameters);
+                let cluster = Cluster { api: &api, table };
+                let limit = self.config.timeouts.install;
+                cluster.trust_routers(&self.dir.kubeconfig(), limit).await?;
+            }
+            Ok(reports)
+        };
+        let reports = match self.journal.step(INSTALLED, &(), work).await {
             Err(error) => return Err(self.explained(installer, wait, false, error).await),
             Ok(reports) => reports,
         };

@@ -7,7 +7,10 @@ use ipnetwork::Ipv4Network;
 
 use super::parse::{LONGEST_NAME, dns_label};
 use super::values::Values;
-use crate::cluster::{ClusterId, ClusterNetworks, Dhcp, GivenAddresses, Harvest, Lb, Mac, MachineName, NodeName, Role};
+use crate::cluster::{
+    ClusterId, ClusterNetworks, Dhcp, Downloads, GivenAddresses, Harvest, Lb, Mac, MachineName, NodeName, Role,
+    unsupported_release,
+};
 
 const MOST_MACHINES: u64 = 1000;
 
@@ -64,6 +67,16 @@ pub(super) fn masters(values: &mut Values<'_>) -> Option<usize> {
         _ => values.warn("masters", "more than five masters make etcd slower"),
     }
     usize::try_from(masters).ok()
+}
+
+/// The requested release, if it is known before a mirror is queried.
+pub(super) fn release(values: &mut Values<'_>, downloads: Option<&Downloads>, masters: Option<usize>) {
+    let release = downloads.and_then(|downloads| downloads.version.as_ref()?.release());
+    if let (Some(release), Some(masters)) = (release, masters)
+        && let Some(unsupported) = unsupported_release(release, masters)
+    {
+        values.problem(unsupported.settings, unsupported.why, unsupported.hint);
+    }
 }
 
 pub(super) fn workers(values: &mut Values<'_>) -> Option<usize> {

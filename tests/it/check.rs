@@ -343,6 +343,13 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         )
         .file("a.ign", writes("/usr/local/bin/ocpdeploy-resolver")),
         rehearsal(
+            "a config that writes what the machine config operator writes",
+            "ignition_extra=worker:a.ign",
+            "conflict: file /etc/kubernetes/kubelet.conf is set by the machine config operator of OpenShift 4.19 and by \
+             ignition_extra: FOLDER/a.ign",
+        )
+        .file("a.ign", writes("/etc/kubernetes/kubelet.conf")),
+        rehearsal(
             "a config that fetches another",
             "ignition_extra=a.ign",
             "a config from the network cannot be checked",
@@ -394,6 +401,12 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
             "broken version reports no version",
         )
         .file("broken", "#!/bin/sh\nexit 1"),
+        real(
+            "an installer of a release whose API has no certificate requests of today",
+            "installer=./old",
+            "openshift-install is 4.5.41: OpenShift 4.5 is not supported: its API has no certificates.k8s.io/v1",
+        )
+        .file("old", "#!/bin/sh\necho openshift-install 4.5.41"),
         real(
             "a setting that the release does not know",
             "capabilities=vCurrent",

@@ -301,14 +301,38 @@ fn another_way_replaces_the_former_and_remove_finds_it() {
     );
     computer.run("dns apply lab --how resolved").ok();
     assert!(!computer.path("root").join(piece).exists());
-    let piece = "etc/systemd/resolved.conf.d/ocpdeploy-lab.example.com.conf";
+    let piece = "etc/systemd/dns-delegate.d/ocpdeploy-lab.example.com.dns-delegate";
     let text = computer.read(piece);
-    assert!(
-        text.ends_with("[Resolve]\nDNS=192.168.122.12 192.168.122.13 192.168.122.14\nDomains=~lab.example.com\n"),
-        "{text}"
-    );
+    let servers = "192.168.122.12 192.168.122.13 192.168.122.14";
+    // No global server, which would get all other queries as well.
+    let delegate = format!("\n[Delegate]\nDNS={servers}\nDomains=~lab.example.com\nDefaultRoute=no\n");
+    assert!(text.ends_with(&delegate), "{text}");
     computer.run("dns remove").ok();
     assert!(!computer.path("root").join(piece).exists());
+}
+
+#[test]
+fn masters_that_answer_no_queries_are_not_given_to_the_resolver() {
+    let computer = Computer::new();
+    computer.cluster("lab", [192, 168, 122, 25]);
+    symlink(
+        "../run/systemd/resolve/stub-resolv.conf",
+        computer.path("root/etc/resolv.conf"),
+    )
+    .unwrap();
+    let env = computer.path("env.sh");
+    let lines = "cluster=lab\ndomain=example.com\nbackend=sim\ndns=";
+    let kept = serde_json::json!({"v": 1, "env": env, "current_dir": computer.path(""), "flags": {}, "environment": {},
+        "rehearse": true, "workers": 2});
+    fs::write(computer.path("state/clusters/lab/settings.json"), kept.to_string()).unwrap();
+    fs::write(&env, format!("{lines}user\n")).unwrap();
+    let words = "the masters of cluster lab.example.com answer no queries: it has dns=user";
+    computer.run("dns apply lab --how resolved").fails(3, words);
+    computer.run("dns apply lab --how resolved --dry-run").fails(3, words);
+    assert!(!computer.path("root/etc/systemd").exists());
+    computer.run("dns apply lab").ok();
+    fs::write(&env, format!("{lines}coredns\n")).unwrap();
+    computer.run("dns apply lab --how resolved").ok();
 }
 
 #[test]

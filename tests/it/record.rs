@@ -70,7 +70,7 @@ fn a_rehearsal_is_not_deployed_over_and_the_error_says_how_to_go_on() {
     sandbox
         .run(&["destroy", "lab", "--yes", "--keep-addresses"])
         .succeeded();
-    sandbox.env("lab", &format!("{LINES}{REAL}version=4.0\n"));
+    sandbox.env("lab", &format!("{LINES}{REAL}version=4.99\n"));
     // Nothing of the rehearsal is left but its addresses, which a real cluster may have.
     let outcome = refused(sandbox, &["deploy", "lab.sh"], "openshift-install");
     assert!(!outcome.message().contains("is a rehearsal"), "{}", outcome.stderr);

@@ -202,6 +202,74 @@ fn bash_and_shellcheck_have_nothing_against_the_scripts() {
     }
 }
 
+/// The script runs with stand-ins for its tools: curl's exit codes are given, and nft's rules are counted.
+#[test]
+fn redirects_are_added_after_3_successes_and_removed_after_11_failures_or_without_haproxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let place = root.to_str().unwrap();
+    let parts = Made::new("lab", SHAPE, FIRST).parts(Role::Master);
+    let script = parts
+        .files
+        .iter()
+        .find(|file| file.path.ends_with("/ocpdeploy-redirect"));
+    let script = script.unwrap().content.as_str();
+    let script = ["/etc/ocpdeploy", "/run/ocpdeploy"]
+        .into_iter()
+        .fold(script.to_owned(), |script, path| {
+            script.replace(path, &format!("{place}{path}"))
+        });
+    let tool = |name: &str, text: &str| {
+        let path = root.join(name);
+        fs::write(&path, format!("#!/bin/bash\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write(root, &parts);
+    fs::write(root.join("script"), script).unwrap();
+    tool("sleep", "");
+    tool(
+        "curl",
+        &format!(
+            "cd {place}; read -r code <codes || {{ kill $PPID; exit; }}; sed -i 1d codes; echo \"$code\" >>log; exit $code"
+        ),
+    );
+    tool(
+        "nft",
+        &format!(
+            "if [ \"$1\" = list ]; then echo redirect; exit; fi
+            case $(cat) in *'dport 6443 redirect'*) echo + ;; *) echo - ;; esac >>{place}/log"
+        ),
+    );
+    let repeat = |code: &'static str, times: usize| std::iter::repeat_n(code, times);
+    let (refused, unready) = ("7", "22");
+    let expected: Vec<&str> = std::iter::empty()
+        .chain(["0", "-", "0", unready, "0", "0", "0", "+"])
+        .chain(repeat(unready, 10))
+        .chain(["0"])
+        .chain(repeat(unready, 11))
+        .chain(["-", "0", "0", "0", "+", refused, "-"])
+        .chain(repeat(refused, 3))
+        .chain(["0", "0", "0", "+"])
+        .collect();
+    let codes: Vec<&str> = expected
+        .iter()
+        .copied()
+        .filter(|code| !["+", "-"].contains(code))
+        .collect();
+    fs::write(root.join("codes"), codes.join("\n") + "\n").unwrap();
+    let path = format!("{place}:{}", std::env::var("PATH").unwrap());
+    let output = Command::new("bash")
+        .arg(root.join("script"))
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let log = fs::read_to_string(root.join("log")).unwrap();
+    // The end: SIGTERM removes the redirect.
+    let seen: Vec<&str> = log.lines().collect();
+    assert_eq!(seen, [expected, vec!["-"]].concat());
+}
+
 #[test]
 fn leases_are_renewed_where_virtual_ips_are_leases_and_nowhere_else() {
     let made = Made::new("lab", SHAPE, FIRST);

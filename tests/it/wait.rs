@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::failure::explain;
 use ocpdeploy::openshift::api::ClusterApi;
@@ -15,7 +17,9 @@ use serde_json::json;
 
 use crate::support::fake_kube::authority::Authority;
 use crate::support::fake_kube::server::FakeKube;
-use crate::support::fake_kube::world::{EtcdOperator, Faults, LEASES, NODES, OPERATORS, REQUESTS, Stage, World};
+use crate::support::fake_kube::world::{
+    EtcdOperator, Faults, LEASES, MANAGED, NODES, OPERATORS, REQUESTS, Stage, World,
+};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -226,38 +230,102 @@ fn a_wait_in_vain_tells_what_it_saw_last() {
     assert_eq!(explain(&error).kind.exit_code(), 6);
 }
 
+/// As openshift-install, which only waits until no operator is progressing.
 #[test]
-fn an_operator_that_is_degraded_in_the_end_is_waited_for() {
+fn a_degraded_operator_does_not_keep_the_installation_from_its_end_and_a_progressing_one_does() {
     let bench = Bench::new(5, Stage::Installed);
     bench.bootstrap(LONG).unwrap();
-    let degrade = when(
+    let set = |world: &mut World, condition: usize, status: &str| {
+        world.edit(OPERATORS, "ingress", |seen| {
+            seen["status"]["conditions"][condition]["status"] = json!(status)
+        });
+    };
+    let busy = when(
         &bench.kube.world,
         |world| {
             world
                 .get(OPERATORS, "ingress")
                 .is_some_and(|seen| seen["status"]["conditions"][0]["status"] == "True")
         },
-        |world| {
-            world.edit(OPERATORS, "ingress", |seen| {
-                seen["status"]["conditions"][2]["status"] = json!("True")
-            })
-        },
+        move |world| set(world, 1, "True"),
     );
     let error = bench.install(Duration::from_secs(5)).unwrap_err();
-    degrade.join().unwrap();
-    assert!(
-        error
-            .to_string()
-            .contains("waiting for ingress\n  operator ingress degraded"),
-        "{error}"
-    );
+    busy.join().unwrap();
+    assert!(error.to_string().contains("waiting for ingress"), "{error}");
     bench.kube.with(|world| {
-        world.edit(OPERATORS, "ingress", |seen| {
-            seen["status"]["conditions"][2]["status"] = json!("False")
-        })
+        set(world, 1, "False");
+        set(world, 2, "True");
     });
     bench.install(LONG).unwrap();
     bench.finish();
+}
+
+/// A node that was recreated has its name, and the requests of the node before it are still there.
+#[test]
+fn a_serving_certificate_of_a_nodes_previous_life_does_not_count() {
+    let bench = Bench::new(19, Stage::Installed);
+    bench.bootstrap(LONG).unwrap();
+    bench.install(LONG).unwrap();
+    let host = bench.table.id().fqdn("worker-0");
+    bench.kube.with(|world| {
+        world.edit(REQUESTS, "csr-serving-worker-0", |request| {
+            request["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z")
+        });
+    });
+    let request =
+        fake_kube::requests::serving(&host, bench.table.node(&worker(0)).unwrap()).object("csr-serving-worker-0-again");
+    let world = bench.kube.world.clone();
+    let asks = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(1));
+        let mut world = world.lock().unwrap();
+        world.rightful.push("csr-serving-worker-0-again".to_owned());
+        world.put(REQUESTS, request);
+    });
+    run(async {
+        let (api, table) = (bench.api().await, &bench.table);
+        assert!(api.node(&host).await.unwrap().is_some());
+        let nodes = [worker(0)].into();
+        Cluster { api: &api, table }.nodes_ready(&nodes, LONG).await.unwrap();
+    });
+    asks.join().unwrap();
+    let approved = bench.kube.with(|world| world.approved.clone());
+    assert!(
+        approved.contains(&"csr-serving-worker-0-again".to_owned()),
+        "{approved:?}"
+    );
+}
+
+#[test]
+fn the_kubeconfig_gets_the_routers_ca_as_from_openshift_install() {
+    let bench = Bench::new(20, Stage::Installed);
+    bench.bootstrap(LONG).unwrap();
+    bench.install(LONG).unwrap();
+    let path = bench.folder.path().join("kubeconfig");
+    let trust = || -> anyhow::Result<()> {
+        run(async {
+            let (api, table) = (bench.api().await, &bench.table);
+            Ok(Cluster { api: &api, table }.trust_routers(&path, LONG).await?)
+        })
+    };
+    trust().unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let read: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    let data = read["clusters"][0]["cluster"]["certificate-authority-data"]
+        .as_str()
+        .unwrap();
+    let both = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+    let published = bench.kube.with(|world| {
+        let map = world.get(MANAGED, "default-ingress-cert").unwrap();
+        map["data"]["ca-bundle.crt"].as_str().unwrap().to_owned()
+    });
+    assert_eq!(both, published + bench.authority.pem());
+    // The API is still trusted, and a cluster without an ingress operator has no such CA.
+    run(async {
+        let api = ClusterApi::open(&path, bench.table.api_ip).await.unwrap();
+        api.version().await.unwrap();
+    });
+    bench.kube.with(|world| world.delete(MANAGED, "default-ingress-cert"));
+    trust().unwrap();
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::ignition::{self, IgnitionError, Major, OURS, Version, document, versi
 use crate::node::claims::Claims;
 use crate::node::host::HostParts;
 use crate::node::overlay;
-use crate::node::{machine_configs, pointer};
+use crate::node::{machine_configs, operator_files, pointer};
 use crate::state::parameters::Parameters;
 
 /// The roles with an Ignition config.
@@ -133,6 +133,21 @@ impl<'a> NodeConfigs<'a> {
             roles,
             warnings,
         })
+    }
+
+    /// Rejects user configs that set what the machine config operator of this release sets on every node.
+    pub fn refuse_operator_files(&self, release: (u32, u32)) -> Result<(), IgnitionError> {
+        for (role, common) in &self.roles {
+            let mut claims = Claims::default();
+            claims.add(
+                &operator_files::origin(release),
+                &operator_files::config(release, *role),
+            );
+            for layer in &common.fragments.layers {
+                claims.refuse(&layer.origin, &layer.config)?;
+            }
+        }
+        Ok(())
     }
 
     /// The machine config server in a role's pointer, and the spec version that its nodes read.

@@ -13,8 +13,8 @@ use kube::ResourceExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::cluster::{Cluster, LATEST, PollInterval};
-use super::heartbeats::Heartbeats;
+use super::cluster::{Cluster, LATEST, PollInterval, is_hopeless};
+use super::heartbeats::{Heartbeats, node_of};
 use super::seen::Nodes;
 use crate::PROGRESS;
 use crate::cluster::{MachineName, NodeName, Role};
@@ -26,6 +26,9 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// Kubernetes keeps approved requests for this time.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
+
+/// A kubelet may request its serving certificate this long before the API has its Node: both happen at its start.
+const EARLY: SignedDuration = SignedDuration::from_secs(10);
 
 /// After this time without a request, returning nodes that already had all certificates need no others.
 const SETTLED: Duration = Duration::from_secs(20);
@@ -57,8 +60,6 @@ pub struct Approver<'a> {
     heartbeats: Heartbeats,
     /// Rejected requests that were already reported.
     refused: BTreeSet<String>,
-    /// Nodes whose serving certificate was granted, by any approver.
-    serving: BTreeSet<NodeName>,
     last_approval: Instant,
 }
 
@@ -69,24 +70,36 @@ impl<'a> Approver<'a> {
             rejoin,
             heartbeats: Heartbeats::default(),
             refused: BTreeSet::new(),
-            serving: BTreeSet::new(),
             last_approval: Instant::now(),
         }
     }
 
-    /// Returns when each of these nodes is Ready and has its serving certificate. API errors are retried.
-    pub async fn run(&mut self, wanted: &BTreeSet<NodeName>) {
+    /// Returns when each of these nodes is Ready and has its serving certificate. API errors are retried; one that lasts
+    /// ends it, for example if the API has no certificate requests.
+    pub async fn run(&mut self, wanted: &BTreeSet<NodeName>) -> Result<(), ApiError> {
         let mut interval = PollInterval::default();
+        let mut doubt = None;
         loop {
             match self.round(wanted).await {
-                Ok(Round::Complete) => return,
+                Ok(Round::Complete) => return Ok(()),
                 Ok(Round::Open { version }) => {
+                    doubt = None;
                     // A server that triggers continuously must not be queried continuously.
                     sleep(interval.next(true)).await;
                     self.cluster.api.requests_change(&version, self.look()).await;
                 }
-                // The concurrent wait reports API errors.
-                Err(_) => {
+                Err(error) => {
+                    let is_passing = match self.rejoin {
+                        Rejoin::Refuse => ApiError::is_passing,
+                        Rejoin::Allow { .. } => ApiError::is_passing_at_start,
+                    };
+                    let since = *doubt.get_or_insert_with(Instant::now);
+                    if is_hopeless(&error, is_passing, since.elapsed()) {
+                        return Err(error);
+                    }
+                    if is_passing(&error) {
+                        doubt = None;
+                    }
                     self.heartbeats.interrupted(Instant::now());
                     sleep(interval.next(false)).await;
                 }
@@ -114,6 +127,8 @@ impl<'a> Approver<'a> {
         // The newest is the one that a kubelet waits for: it sends a new request if there is no answer.
         requests.sort_by_key(|request| Reverse(request.creation_timestamp().map(|created| created.0)));
         let mut unused = self.unused(&requests, &seen);
+        let mut serving = self.old_enough(&nodes);
+        serving.extend(self.served(&requests, &nodes));
         for request in &requests {
             match self.consider(request, &seen, &mut unused).await {
                 // A request that cannot be approved must not delay the others.
@@ -123,9 +138,8 @@ impl<'a> Approver<'a> {
                 considered => considered?,
             }
         }
-        self.serving.extend(self.old_enough(&nodes));
         let is_quiet = matches!(self.rejoin, Rejoin::Refuse) || self.last_approval.elapsed() >= SETTLED;
-        let complete = is_quiet && seen.are_ready(wanted) && wanted.iter().all(|node| self.serving.contains(node));
+        let complete = is_quiet && seen.are_ready(wanted) && wanted.iter().all(|node| serving.contains(node));
         Ok(if complete {
             Round::Complete
         } else {
@@ -139,37 +153,35 @@ impl<'a> Approver<'a> {
         seen: &Nodes,
         unused: &mut BTreeMap<NodeName, String>,
     ) -> Result<(), ApiError> {
+        if !matches!(decision(object), Decision::Open) {
+            return Ok(());
+        }
         let (name, table) = (object.name_any(), self.cluster.table);
-        let judgement = self.judge(object, seen);
-        match (decision(object), judgement) {
-            (Decision::Denied, _) | (Decision::Open, Judgement::Leave) => {}
-            (Decision::Approved, Judgement::Approve(node, Wave::Serving)) => {
-                self.serving.insert(node);
+        let (node, wave) = match self.judge(object, seen) {
+            Judgement::Approve(node, wave) => (node, wave),
+            Judgement::Leave => return Ok(()),
+            Judgement::Refuse(why) => {
+                self.tell_once(object, &why);
+                return Ok(());
             }
-            (Decision::Approved, _) => {}
-            (Decision::Open, Judgement::Refuse(why)) => self.tell_once(object, &why),
-            (Decision::Open, Judgement::Approve(node, wave)) => {
-                if wave == Wave::Client {
-                    match self.entry(&node, seen, unused) {
-                        Entry::Allowed => {}
-                        Entry::NotYet => return Ok(()),
-                        Entry::Refused(why) => {
-                            self.tell_once(object, &why);
-                            return Ok(());
-                        }
-                    }
+        };
+        if wave == Wave::Client {
+            match self.entry(&node, seen, unused) {
+                Entry::Allowed => {}
+                Entry::NotYet => return Ok(()),
+                Entry::Refused(why) => {
+                    self.tell_once(object, &why);
+                    return Ok(());
                 }
-                let reason = format!("{node} is in the parameter file of {}", table.id());
-                if self.cluster.api.approve(object, &reason).await? == Approval::Given {
-                    self.last_approval = Instant::now();
-                    let machine = MachineName::of_node(&table.cluster, &node);
-                    info!(target: PROGRESS, machine = %machine, state = "joining", "{wave} certificate approved ({name})");
-                    if wave == Wave::Serving {
-                        self.serving.insert(node);
-                    } else {
-                        unused.insert(node, name);
-                    }
-                }
+            }
+        }
+        let reason = format!("{node} is in the parameter file of {}", table.id());
+        if self.cluster.api.approve(object, &reason).await? == Approval::Given {
+            self.last_approval = Instant::now();
+            let machine = MachineName::of_node(&table.cluster, &node);
+            info!(target: PROGRESS, machine = %machine, state = "joining", "{wave} certificate approved ({name})");
+            if wave == Wave::Client {
+                unused.insert(node, name);
             }
         }
         Ok(())
@@ -264,18 +276,42 @@ impl<'a> Approver<'a> {
         }
     }
 
+    /// Nodes whose serving certificate was granted, by any approver, since they joined: a request from before is that of
+    /// a deleted node with the same name.
+    fn served(&self, requests: &[CertificateSigningRequest], nodes: &[Node]) -> BTreeSet<NodeName> {
+        let joined = self.joined_at(nodes);
+        let is_of_node = |object: &CertificateSigningRequest, node: &NodeName| {
+            let created = object.creation_timestamp().map(|created| created.0);
+            matches!((created, joined.get(node)), (Some(created), Some(joined)) if created + EARLY >= *joined)
+        };
+        let mut served = BTreeSet::new();
+        for object in requests
+            .iter()
+            .filter(|object| matches!(decision(object), Decision::Approved))
+        {
+            match csr::judge(&request(object), self.cluster.table, &BTreeSet::new()) {
+                Judgement::Approve(node, Wave::Serving) if is_of_node(object, &node) => {
+                    served.insert(node);
+                }
+                _ => {}
+            }
+        }
+        served
+    }
+
     /// Nodes that exist for longer than their requests are kept.
     fn old_enough(&self, nodes: &[Node]) -> BTreeSet<NodeName> {
-        let created: BTreeMap<String, Timestamp> = nodes
-            .iter()
-            .filter_map(|node| Some((node.name_any(), node.creation_timestamp()?.0)))
-            .collect();
-        let (id, now) = (self.cluster.table.id(), Timestamp::now());
-        let planned = self.cluster.table.nodes.iter().filter(|node| {
-            let created = created.get(&id.fqdn(node.name.as_str()));
-            created.is_some_and(|created| now.duration_since(*created) > KEPT)
-        });
-        planned.map(|node| node.name.clone()).collect()
+        let now = Timestamp::now();
+        let joined = self.joined_at(nodes).into_iter();
+        let old = joined.filter(|(_, joined)| now.duration_since(*joined) > KEPT);
+        old.map(|(node, _)| node).collect()
+    }
+
+    /// When each of the table's nodes joined the cluster.
+    fn joined_at(&self, nodes: &[Node]) -> BTreeMap<NodeName, Timestamp> {
+        let table = self.cluster.table;
+        let joined = |node: &Node| Some((node_of(table, &node.name_any())?, node.creation_timestamp()?.0));
+        nodes.iter().filter_map(joined).collect()
     }
 }
 

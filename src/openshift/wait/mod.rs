@@ -3,18 +3,21 @@
 //! Equivalent to `openshift-install wait-for bootstrap-complete` and `install-complete`, without DNS on this computer.
 //! Source: openshift/installer, `cmd/openshift-install/command/waitfor.go`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use futures::try_join;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::PROGRESS;
 use crate::cluster::{NodeName, Role};
+use crate::export;
 use crate::openshift::api::ApiError;
+use crate::state::home::write_private;
 use crate::state::parameters::NodeAddress;
 
 pub mod certificates;
@@ -26,12 +29,9 @@ pub mod symptoms;
 
 use certificates::{Approver, Rejoin};
 pub use cluster::Cluster;
-use cluster::PollInterval;
+use cluster::{PollInterval, is_hopeless};
 use heartbeats::Heartbeats;
 use seen::{Nodes, Operators, Version};
-
-/// How long a wrong server or a rejection is tolerated: a VIP moves, and an API server starts.
-const DOUBT: Duration = Duration::from_secs(60);
 
 /// How long the Etcd resource must be missing before the cluster counts as having none: an API server that has just
 /// started may not have all kinds yet.
@@ -42,7 +42,8 @@ const ABSENT: Duration = Duration::from_secs(5);
 pub enum WaitError {
     #[error("timed out waiting for {what} after {} s{}", after.as_secs(), indented(seen))]
     TooLong {
-        /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `Ready nodes`, `etcd members`.
+        /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `the CA of the routers`, `Ready nodes`,
+        /// `etcd members`.
         what: &'static str,
         after: Duration,
         /// The last observed state.
@@ -160,6 +161,9 @@ impl Cluster<'_> {
             let version = version.as_ref().map(Version::of);
             let whole = nodes.are_ready(&all) && version.as_ref().is_some_and(|version| version.is_done);
             if whole && steady.is_reached(&operators) {
+                for line in operators.details() {
+                    warn!(target: PROGRESS, step = "install-complete", "{line}");
+                }
                 return Ok(Look::Done);
             }
             let mut lines = vec![nodes.text("nodes", &all), operators.text()];
@@ -169,6 +173,37 @@ impl Cluster<'_> {
         };
         let wait = until("install-complete", limit, ApiError::is_passing, look);
         self.beside(Rejoin::Refuse, &all, limit, wait).await
+    }
+
+    /// Adds the CA of the routers to the admin's kubeconfig, so that `oc login` trusts the cluster's OAuth server. Without
+    /// an ingress operator there is none (openshift/cluster-ingress-operator:
+    /// `pkg/operator/controller/certificate-publisher`).
+    pub async fn trust_routers(self, kubeconfig: &Path, limit: Duration) -> Result<(), WaitError> {
+        const WHAT: &str = "the CA of the routers";
+        let mut found = None;
+        let look = async || {
+            found = self
+                .api
+                .config_map("openshift-config-managed", "default-ingress-cert")
+                .await?;
+            Ok(Look::Done)
+        };
+        until(WHAT, limit, ApiError::is_passing, look).await?;
+        let Some(ca) = found.and_then(|found| found.data?.remove("ca-bundle.crt")) else {
+            return Ok(());
+        };
+        let unusable = |why: String| WaitError::Hopeless {
+            what: WHAT,
+            source: ApiError::Kubeconfig {
+                path: kubeconfig.to_owned(),
+                why,
+            },
+        };
+        let text = fs_err::read_to_string(kubeconfig).map_err(|error| unusable(error.to_string()))?;
+        match export::kubeconfig::with_router_ca(&text, &ca).map_err(unusable)? {
+            Some(text) => write_private(kubeconfig, text.as_bytes()).map_err(|error| unusable(error.to_string())),
+            None => Ok(()),
+        }
     }
 
     /// Waits until these new nodes are Ready, and approves their certificates meanwhile.
@@ -218,9 +253,14 @@ impl Cluster<'_> {
     ) -> Result<(), WaitError> {
         let approved = async {
             let mut approver = Approver::new(self, rejoin);
-            // Its unfinished work is visible in the nodes.
-            let _ = timeout(limit, approver.run(nodes)).await;
-            Ok(())
+            match timeout(limit, approver.run(nodes)).await {
+                Ok(Err(source)) => Err(WaitError::Hopeless {
+                    what: "certificate requests",
+                    source,
+                }),
+                // Its unfinished work is visible in the nodes.
+                _ => Ok(()),
+            }
         };
         try_join!(wait, approved).map(drop)
     }
@@ -285,14 +325,9 @@ async fn until(
     }
 }
 
-/// Whether an error that has lasted for this time is permanent.
-fn is_hopeless(error: &ApiError, is_passing: fn(&ApiError) -> bool, lasted: Duration) -> bool {
-    !is_passing(error) && lasted > DOUBT
-}
-
-/// Whether operators have been stable for a while, by their own clock or by this computer's.
+/// Whether no operator has been progressing for a while, by their own clock or by this computer's.
 #[derive(Default)]
-struct Steady(Option<(Instant, Operators)>);
+struct Steady(Option<(Instant, BTreeMap<String, Timestamp>)>);
 
 impl Steady {
     /// The time that openshift-install requires.
@@ -302,10 +337,14 @@ impl Steady {
         if operators.are_steady(Timestamp::now(), Self::TIME) {
             return true;
         }
+        if !operators.busy.is_empty() {
+            self.0 = None;
+            return false;
+        }
         match &self.0 {
-            Some((since, before)) if before == operators => operators.lag.is_empty() && since.elapsed() >= Self::TIME,
+            Some((since, before)) if *before == operators.still_since => since.elapsed() >= Self::TIME,
             _ => {
-                self.0 = Some((Instant::now(), operators.clone()));
+                self.0 = Some((Instant::now(), operators.still_since.clone()));
                 false
             }
         }
@@ -314,6 +353,7 @@ impl Steady {
 
 #[cfg(test)]
 mod tests {
+    use super::cluster::DOUBT;
     use super::*;
 
     #[test]
@@ -328,5 +368,19 @@ mod tests {
         assert!(is_hopeless(&ended, ApiError::is_passing, long));
         assert!(!is_hopeless(&ended, ApiError::is_passing, DOUBT));
         assert!(!is_hopeless(&ended, ApiError::is_passing_at_start, long));
+    }
+
+    #[test]
+    fn an_api_without_certificate_requests_is_hopeless() {
+        let missing = ApiError::Refused {
+            operation: "list certificate requests".to_owned(),
+            name: "api.lab.example.com".to_owned(),
+            code: 404,
+            why: "404 page not found".to_owned(),
+        };
+        for is_passing in [ApiError::is_passing, ApiError::is_passing_at_start] {
+            assert!(is_hopeless(&missing, is_passing, DOUBT * 2));
+            assert!(!is_hopeless(&missing, is_passing, DOUBT));
+        }
     }
 }

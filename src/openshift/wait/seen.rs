@@ -139,8 +139,10 @@ pub struct Operators {
     pub total: usize,
     /// Operators that are not available, still progressing, or degraded, with the reason.
     pub lag: BTreeMap<String, String>,
-    /// Since when each has stopped progressing.
-    still_since: BTreeMap<String, Timestamp>,
+    /// Operators that are progressing, or do not report it.
+    pub busy: BTreeSet<String>,
+    /// Since when each of the others is not progressing, as far as it reports that.
+    pub still_since: BTreeMap<String, Timestamp>,
 }
 
 impl Operators {
@@ -166,20 +168,29 @@ impl Operators {
                 None
             };
             if let Some(lag) = lag {
-                seen.lag.insert(name, lag);
-            } else if let Some(since) = condition(operator, "Progressing")
-                .and_then(|condition| condition["lastTransitionTime"].as_str()?.parse().ok())
-            {
-                seen.still_since.insert(name, since);
+                seen.lag.insert(name.clone(), lag);
+            }
+            let still = condition(operator, "Progressing").filter(|condition| condition["status"] == "False");
+            let since = still.and_then(|condition| condition["lastTransitionTime"].as_str()?.parse().ok());
+            match (still, since) {
+                (None, _) => {
+                    seen.busy.insert(name);
+                }
+                (Some(_), Some(since)) => {
+                    seen.still_since.insert(name, since);
+                }
+                (Some(_), None) => {}
             }
         }
         seen
     }
 
-    /// Whether all are available, and none has been progressing for this time.
+    /// Whether none has been progressing for this time. As in openshift-install, a degraded operator is ignored; one
+    /// that the release requires makes the ClusterVersion fail (openshift/installer:
+    /// `cmd/openshift-install/command/waitfor.go`, `meetsStabilityThreshold`).
     pub fn are_steady(&self, now: Timestamp, time: Duration) -> bool {
         let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
-        self.lag.is_empty()
+        self.busy.is_empty()
             && self
                 .still_since
                 .values()
@@ -338,6 +349,26 @@ mod tests {
         );
         assert!(!lagging.are_steady(now, time));
         assert_eq!(Operators::of(&[]).text(), "operators: none yet");
+
+        let since = "2026-11-21T09:00:00Z";
+        for (available, progressing, degraded, is_steady) in [
+            ("True", "False", "True", true),
+            ("False", "False", "False", true),
+            ("True", "True", "False", false),
+            ("True", "Unknown", "False", false),
+        ] {
+            let seen = Operators::of(&[operator("ingress", available, progressing, degraded, since)]);
+            assert_eq!(
+                seen.are_steady(now, time),
+                is_steady,
+                "{available} {progressing} {degraded}"
+            );
+        }
+        let silent = Operators::of(&[object("ClusterOperator", "ingress", json!([]))]);
+        assert!(
+            !silent.are_steady(now, time),
+            "it does not say whether it is progressing"
+        );
     }
 
     #[test]

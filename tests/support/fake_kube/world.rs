@@ -30,10 +30,11 @@ pub const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfi
 pub const EVENTS: &str = "/api/v1/events";
 pub const INGRESS: &str = "/apis/operator.openshift.io/v1/namespaces/openshift-ingress-operator/ingresscontrollers";
 pub const ETCD_MEMBERS: &str = "/api/v1/namespaces/openshift-etcd/configmaps";
+pub const MANAGED: &str = "/api/v1/namespaces/openshift-config-managed/configmaps";
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Collections that are there from the start; the others come with their operators.
-const COLLECTIONS: [&str; 15] = [
+const COLLECTIONS: [&str; 16] = [
     NODES,
     PODS,
     REQUESTS,
@@ -48,6 +49,7 @@ const COLLECTIONS: [&str; 15] = [
     EVENTS,
     INGRESS,
     ETCD_MEMBERS,
+    MANAGED,
     LEASES,
 ];
 
@@ -226,9 +228,15 @@ impl World {
             Some(before) => before["metadata"]["uid"].clone(),
             None => json!(format!("{path}/{name}/{}", self.version)),
         };
-        if path == REQUESTS && before.is_none() {
-            object["metadata"]["creationTimestamp"] =
-                json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        match before {
+            None if [REQUESTS, NODES].contains(&path) => {
+                object["metadata"]["creationTimestamp"] =
+                    json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+            }
+            Some(before) if object["metadata"]["creationTimestamp"].is_null() => {
+                object["metadata"]["creationTimestamp"] = before["metadata"]["creationTimestamp"].clone();
+            }
+            _ => {}
         }
         let kind = if before.is_some() { "MODIFIED" } else { "ADDED" };
         sandbox.insert(name, object.clone());
@@ -494,7 +502,7 @@ fn kind_of(path: &str) -> (&'static str, &'static str) {
         OPERATORS => ("ClusterOperator", "config.openshift.io/v1"),
         ETCDS => ("Etcd", "operator.openshift.io/v1"),
         LEASES => ("Lease", "coordination.k8s.io/v1"),
-        CONFIG_MAPS | ETCD_MEMBERS => ("ConfigMap", "v1"),
+        CONFIG_MAPS | ETCD_MEMBERS | MANAGED => ("ConfigMap", "v1"),
         MACHINE_CONFIGS => ("MachineConfig", "machineconfiguration.openshift.io/v1"),
         POOLS => ("MachineConfigPool", "machineconfiguration.openshift.io/v1"),
         EVENTS => ("Event", "v1"),

@@ -7,9 +7,11 @@ use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::state::parameters::{NodeAddress, Parameters};
 use serde_json::{Value, json};
 
+use super::super::authority::Authority;
 use super::super::requests::{client, serving};
 use super::{
-    CONFIG_MAPS, ETCD_MEMBERS, ETCDS, EtcdOperator, LEASES, NODES, OPERATORS, PODS, REQUESTS, Stage, VERSIONS, World,
+    CONFIG_MAPS, ETCD_MEMBERS, ETCDS, EtcdOperator, LEASES, MANAGED, NODES, OPERATORS, PODS, REQUESTS, Stage, VERSIONS,
+    World,
 };
 
 /// Moments between a worker's readiness and its second request.
@@ -366,6 +368,18 @@ impl World {
         self.cluster_version();
     }
 
+    /// The ingress operator publishes the CA of the certificate that it made for the routers.
+    fn router_ca(&mut self) {
+        if self.get(MANAGED, "default-ingress-cert").is_none() {
+            self.put(
+                MANAGED,
+                json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "default-ingress-cert", "namespace": "openshift-config-managed"},
+                "data": {"ca-bundle.crt": Authority::new().pem()}}),
+            );
+        }
+    }
+
     fn cluster_version(&mut self) {
         let operators = self.objects.get(OPERATORS).into_iter().flat_map(BTreeMap::values);
         let available = operators
@@ -373,6 +387,9 @@ impl World {
             .count();
         let percent = 100 * available / OPERATOR_NAMES.len();
         let done = percent == 100 && self.gate >= Stage::Installed;
+        if done {
+            self.router_ca();
+        }
         let condition = |kind: &str, yes: bool, message: &str| json!({"type": kind, "status": if yes { "True" } else { "False" }, "message": message});
         let progress = format!(
             "Working towards 4.19.0: {} of 900 done ({percent}% complete)",
