@@ -165,7 +165,10 @@ mod on_openstack {
     fn floating_addresses_follow_the_virtual_ips_and_only_ours_go_with_the_cluster() {
         let lab = Lab::new("osf");
         let own = judge(&["demo", "floating-put", "public"]);
-        let lines = format!("masters=3\nworkers=0\nos_external_network=public\nos_api_floating_ip={own}\n");
+        // This computer asks at the floating IP from the provider's network, on OVN at the nodes from their own.
+        let lines = format!(
+            "masters=3\nworkers=0\nos_external_network=public\nos_api_floating_ip={own}\nos_admit=203.0.113.0/24\n"
+        );
         let cluster = lab.cluster("", &lines);
         succeeded(lab.start_deploy(&cluster));
         let table = lab.parameters(&cluster);

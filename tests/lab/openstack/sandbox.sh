@@ -228,6 +228,11 @@ services() {
     for ((n = 1; n <= FAKES; n++)); do start 1 "fake$n" nova-compute --config-file "$etc/nova-fake$n.conf"; done
 }
 
+# Guests on the private network answer the namespace from their own address.
+reach_linuxbridge() {
+    ip route add 10.20.0.0/16 via "$(python seed.py gateway $PASSWORD)"
+}
+
 mkdir -p "$log" "$etc" "$pids" "$state"/{bin,lock,glance/images,glance/tmp,keystone}
 # Everything runs as root, so the services need no rootwrap.
 cp "$here/sudo" "$state/bin/sudo"
@@ -237,11 +242,9 @@ export PYTHONPATH=$state/python
 networks
 schemas
 services
-python seed.py world $PASSWORD "$dir/clouds.yaml" "$shape"
+python seed.py world $PASSWORD "$dir/clouds.yaml"
 # Shape linuxbridge has an agent for DHCP and one for routers, too.
 agents=$COMPUTES
 [ "$shape" = ovn ] || agents=$((agents + 2))
 python seed.py wait $PASSWORD $((COMPUTES + FAKES)) $agents
-# Guests on the private network answer the namespace from their own address.
-gateway=$(python seed.py gateway $PASSWORD)
-ip route add 10.20.0.0/16 via "$gateway"
+"reach_$shape"

@@ -1,9 +1,10 @@
 """What the lab's cloud has before any test: catalog, projects, users, flavors, networks. Everything may be run again.
 
 seed.py catalog PASSWORD           users of the services, and their endpoints
-seed.py world PASSWORD CLOUDS SHAPE  projects, flavors and networks; CLOUDS gets their clouds.yaml
+seed.py world PASSWORD CLOUDS      projects, flavors and networks; CLOUDS gets their clouds.yaml
 seed.py wait PASSWORD COMPUTES AGENTS
 seed.py gateway PASSWORD           prints the router's address on the provider's network
+seed.py port PASSWORD HOST IP      a port of this computer on the network `private`; prints its id and MAC
 """
 
 import os
@@ -64,7 +65,7 @@ def catalog():
             identity.create_endpoint(service_id=service.id, interface=interface, url=url, region_id="RegionOne")
 
 
-def networks(shape):
+def networks():
     """`public`, the provider's, external and shared; `private`, of project demo, behind a router; `quiet`, likewise demo's."""
     all_ = admin.network
     public = all_.find_network("public") or all_.create_network(
@@ -101,20 +102,15 @@ def networks(shape):
     if not mine.find_router("router"):
         router = mine.create_router(name="router", external_gateway_info={"network_id": public.id})
         mine.add_interface_to_router(router, subnet_id=subnet.id)
-    if shape == "ovn":
-        # OVN's source NAT has no state of what came in from outside, and would rewrite a guest's answers to it, too:
-        # guests could not be reached at their own addresses. Floating IPs do not depend on it.
-        gateway = {"network_id": public.id, "enable_snat": False}
-        all_.update_router(all_.find_router("router"), external_gateway_info=gateway)
 
 
-def world(clouds, shape):
+def world(clouds):
     for name in MEMBERS:
         user_of(name, name, "member")
     user_of("admin", "demo", "admin")
     for name, vcpus, ram, disk in FLAVORS:
         admin.compute.find_flavor(name) or admin.compute.create_flavor(name=name, vcpus=vcpus, ram=ram, disk=disk)
-    networks(shape)
+    networks()
     with open(os.open(clouds, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         print("clouds:", file=file)
         for user, project in [(name, name) for name in MEMBERS] + [("admin", "demo")]:
@@ -153,9 +149,21 @@ def wait(computes, agents):
 if what == "catalog":
     catalog()
 elif what == "world":
-    world(*sys.argv[3:])
+    world(sys.argv[3])
 elif what == "wait":
     wait(int(sys.argv[3]), int(sys.argv[4]))
 elif what == "gateway":
     router = admin.network.find_router("router")
     print(router.external_gateway_info["external_fixed_ips"][0]["ip_address"])
+elif what == "port":
+    private = admin.network.find_network("private")
+    port = admin.network.create_port(
+        network_id=private.id,
+        name="lab",
+        # Of the cloud, as the router's.
+        device_owner="network:lab",
+        binding_host_id=sys.argv[3],
+        fixed_ips=[{"ip_address": sys.argv[4]}],
+        port_security_enabled=False,
+    )
+    print(port.id, port.mac_address)
