@@ -40,7 +40,7 @@ switch() {
         external_ids:ovn-bridge-datapath-type=netdev external_ids:ovn-bridge-mappings=provider:br-ex "${options[@]}" \
         -- add-br br-int -- set Bridge br-int datapath_type=netdev fail_mode=secure \
         -- add-br br-ex -- set Bridge br-ex datapath_type=netdev -- add-port br-ex provider \
-        -- add-br br-tunnels -- set Bridge br-tunnels datapath_type=netdev -- add-port br-tunnels underlay
+        -- add-br br-tunnels -- set Bridge br-tunnels datapath_type=netdev -- add-port br-tunnels underlay >/dev/null
     # OVN commits each connection with a source NAT to 0.0.0.0, which changes nothing, where the datapath says it can. There
     # Open vSwitch 3.1 ends itself: its userspace connection tracker finds such a connection by either direction's entry
     # (lib/conntrack.c: assertion in conn_update_state). Read once, by ovn-controller's first look (ovn: lib/features.c).
