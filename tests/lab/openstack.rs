@@ -5,8 +5,10 @@
 /// Apart by name from the tests on libvirt, whose lab skips these.
 mod on_openstack {
     use std::collections::BTreeSet;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
     use std::path::Path;
-    use std::process::Child;
+    use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
     use futures::stream::{self, StreamExt};
@@ -123,12 +125,50 @@ mod on_openstack {
         nothing_is_left(&lab);
     }
 
+    /// The name of the guest that answers at an address.
+    fn host_name_at(ip: &str) -> Option<String> {
+        let mut guest =
+            TcpStream::connect_timeout(&format!("{ip}:8080").parse().unwrap(), Duration::from_secs(2)).ok()?;
+        guest.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        guest.write_all(b"GET /report.json HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        guest.read_to_string(&mut answer).ok()?;
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        let report: serde_json::Value = serde_json::from_str(body).ok()?;
+        Some(text(&report, "hostname").to_owned())
+    }
+
+    /// Ends the QEMU of a cluster's node, as a compute node's failure does.
+    #[track_caller]
+    fn kill_guest(seen: &Seen, node: &str) {
+        let servers = seen.servers();
+        let (_, server) = servers.iter().find(|(name, _)| name.ends_with(node)).unwrap();
+        let id = text(server, "id");
+        let is_its = |pid: &str| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = words.split(|byte| *byte == 0);
+            words.any(|word| word == b"-uuid") && words.next() == Some(id.as_bytes())
+        };
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids: Vec<_> = all
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()) && is_its(pid))
+            .collect();
+        let [pid] = pids.as_slice() else {
+            panic!("processes of server {id}: {pids:?}")
+        };
+        assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
+    }
+
     #[test]
     #[ignore = "needs the OpenStack lab"]
-    fn floating_addresses_lead_to_the_virtual_ips_and_only_ours_go_with_the_cluster() {
+    fn floating_addresses_follow_the_virtual_ips_and_only_ours_go_with_the_cluster() {
         let lab = Lab::new("osf");
         let own = judge(&["demo", "floating-put", "public"]);
-        let lines = format!("masters=1\nworkers=0\nos_external_network=public\nos_api_floating_ip={own}\n");
+        // This computer asks at the floating IP from the provider's network, on OVN at the nodes from their own.
+        let lines = format!(
+            "masters=3\nworkers=0\nos_external_network=public\nos_api_floating_ip={own}\nos_admit=203.0.113.0/24\n"
+        );
         let cluster = lab.cluster("", &lines);
         succeeded(lab.start_deploy(&cluster));
         let table = lab.parameters(&cluster);
@@ -144,6 +184,18 @@ mod on_openstack {
             (leads_to(false), leads_to(true)),
             (vec![table.api_ip.to_string()], vec![table.ingress_ip.to_string()])
         );
+
+        let own = own.trim();
+        let mut holder = None;
+        until("an answer at the floating IP", Duration::from_secs(120), || {
+            holder = host_name_at(own);
+            holder.is_some()
+        });
+        let holder = holder.unwrap();
+        kill_guest(&Seen::of("demo", &cluster), holder.split('.').next().unwrap());
+        until("another master's answer", Duration::from_secs(180), || {
+            host_name_at(own).is_some_and(|name| name.contains("master") && name != holder)
+        });
         lab.destroy(&cluster);
         nothing_is_left(&lab);
         judge(&["demo", "floating-drop", &own]);

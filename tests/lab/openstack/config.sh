@@ -174,6 +174,8 @@ disable_rootwrap = true
 helper_command = sudo privsep-helper
 [vif_plug_linux_bridge_privileged]
 helper_command = sudo privsep-helper
+[os_vif_ovs]
+ovsdb_connection = unix:/run/openvswitch/db.sock
 [vif_plug_ovs_privileged]
 helper_command = sudo privsep-helper
 [libvirt]
@@ -215,6 +217,7 @@ stdio_handler = "file"
 EOF
 }
 
+# neutron: common to both shapes; plugin_SHAPE writes ml2.ini.
 neutron() {
     cat >"$etc/neutron.conf" <<EOF
 [DEFAULT]
@@ -226,7 +229,7 @@ bind_host = 127.0.0.1
 bind_port = 9696
 auth_strategy = keystone
 core_plugin = ml2
-service_plugins = router,segments
+service_plugins = $([ "$shape" = ovn ] && echo ovn-router || echo router),segments
 api_paste_config = $packages/usr/share/neutron-common/api-paste.ini
 api_workers = 1
 rpc_workers = 1
@@ -257,6 +260,16 @@ root_helper = sudo
 report_interval = 20
 $(common neutron)
 EOF
+    # Where Neutron finds the lab's drivers.
+    local info=$state/python/ocpdeploy_lab-1.0.dist-info
+    mkdir -p "$info"
+    printf 'Metadata-Version: 2.1\nName: ocpdeploy-lab\nVersion: 1.0\n' >"$info/METADATA"
+    printf '[neutron.ml2.mechanism_drivers]\nfake_hosts = fake_hosts:FakeHosts\nuserspace = fake_hosts:Userspace\n' >"$info/entry_points.txt"
+    cp "$here/fake_hosts.py" "$state/python/"
+}
+
+# Neutron with an agent for guests on each compute node, one for DHCP and one for routers.
+plugin_linuxbridge() {
     cat >"$etc/ml2.ini" <<EOF
 [ml2]
 type_drivers = flat,vxlan,local
@@ -289,12 +302,8 @@ interface_driver = linuxbridge
 agent_mode = legacy
 enable_metadata_proxy = false
 EOF
-    # Where Neutron finds the driver of the fake compute nodes.
-    local info=$state/python/ocpdeploy_lab-1.0.dist-info
-    mkdir -p "$info"
-    printf 'Metadata-Version: 2.1\nName: ocpdeploy-lab\nVersion: 1.0\n' >"$info/METADATA"
-    printf '[neutron.ml2.mechanism_drivers]\nfake_hosts = fake_hosts:FakeHosts\n' >"$info/entry_points.txt"
-    cp "$here/fake_hosts.py" "$state/python/"
+    local n
+    for ((n = 1; n <= COMPUTES; n++)); do linuxbridge "$n"; done
 }
 
 # linuxbridge N: the agent that connects the guests of a compute node.
@@ -325,10 +334,10 @@ configure() {
     placement
     glance
     neutron
+    "plugin_$shape"
     for ((n = 1; n <= COMPUTES; n++)); do
         nova "compute$n" "$([ "$n" = 1 ] && echo 127.0.0.1 || echo "10.222.0.$n")" "$state/node$n/nova" libvirt.LibvirtDriver
         libvirtd "$n"
-        linuxbridge "$n"
     done
     for ((n = 1; n <= FAKES; n++)); do
         mkdir -p "$state/fake$n/instances"

@@ -1,4 +1,4 @@
-"""A mechanism driver for Neutron: ports on Nova's pretend computes are bound at once, with no agent."""
+"""The lab's mechanism drivers for Neutron."""
 
 from neutron_lib import constants
 from neutron_lib.api.definitions import portbindings
@@ -6,6 +6,8 @@ from neutron_lib.plugins.ml2 import api
 
 
 class FakeHosts(api.MechanismDriver):
+    """Ports on Nova's pretend computes are bound at once, with no agent."""
+
     def initialize(self):
         pass
 
@@ -22,3 +24,22 @@ class FakeHosts(api.MechanismDriver):
                 {portbindings.CAP_PORT_FILTER: True},
                 status=constants.PORT_STATUS_ACTIVE,
             )
+
+
+class Userspace(api.MechanismDriver):
+    """Tells Nova that OVN's bridges are of the userspace datapath; listed before the driver `ovn`.
+
+    Otherwise os-vif makes br-int a bridge of the kernel's datapath (vif_plug_ovs/ovs.py: _get_vif_datapath_type). Neutron's
+    driver `openvswitch` puts the type into a port's details itself (mech_openvswitch.py: get_supported_vif_type).
+    """
+
+    def initialize(self):
+        from neutron.plugins.ml2.drivers.ovn.mech_driver.mech_driver import OVNMechanismDriver
+
+        setup = OVNMechanismDriver._setup_vif_port_bindings
+
+        def with_datapath(driver):
+            setup(driver)
+            driver.vif_details[portbindings.VIF_TYPE_OVS][portbindings.OVS_DATAPATH_TYPE] = "netdev"
+
+        OVNMechanismDriver._setup_vif_port_bindings = with_datapath

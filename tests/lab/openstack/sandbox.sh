@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # sandbox.sh hold DIR N: first process of the sandbox (N=1), or of another compute node's network and mounts.
-# sandbox.sh run DIR: starts the services inside and waits for them. Only lab.sh calls this.
+# sandbox.sh run DIR SHAPE: starts the services inside and waits for them. Only lab.sh calls this.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,8 +13,8 @@ mysql=/run/mysql.sock
 COMPUTES=2 FAKES=1
 # For all users; nothing outside can reach the services.
 PASSWORD=lab-secret
-# The services' ports on loopback, and RabbitMQ's.
-PORTS=5000,5672,8774,8778,9292,9696
+# The services' ports on loopback, RabbitMQ's, and that of OVN's southbound database.
+PORTS=5000,5672,6642,8774,8778,9292,9696
 
 die() { echo "openstack lab: $*" >&2; exit 1; }
 say() { echo "openstack lab: $*, $SECONDS s"; }
@@ -45,7 +45,7 @@ hold() {
         mount --bind "$state/hosts" /etc/hosts
     fi
     hostname "compute$n"
-    for what in /etc/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /run/libvirt; do
+    for what in /etc/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /run/libvirt /run/openvswitch /run/ovn; do
         mkdir -p "$what" "$mine$what"
         mount --bind "$mine$what" $what
     done
@@ -58,18 +58,34 @@ hold() {
 
 if [ "$1" = hold ]; then hold "$3"; fi
 [ "$1" = run ] || die "$1?"
+shape=$3
 
 # shellcheck source=config.sh
 . "$here/config.sh"
+# shellcheck source=ovn.sh
+. "$here/ovn.sh"
 
-# start NODE NAME CMD...: a daemon on a compute node; the services run on the first.
+# enter NODE: sets `enter` to what runs a command on a compute node; the services run on the first.
+enter() {
+    enter=()
+    [ "$1" = 1 ] || enter=(nsenter -t "$(cat "$pids/node$1")" -m -u -n -r -w --)
+}
+
+# start NODE NAME CMD...: a daemon on a compute node.
 start() {
-    local n=$1 name=$2
+    local name=$2 enter
+    enter "$1"
     shift 2
-    local enter=()
-    [ "$n" = 1 ] || enter=(nsenter -t "$(cat "$pids/node$n")" -m -u -n -r -w --)
     setsid "${enter[@]}" "$@" >>"$log/$name.out" 2>&1 </dev/null &
     echo $! >"$pids/$name"
+}
+
+# on NODE CMD...: runs CMD on a compute node.
+on() {
+    local enter
+    enter "$1"
+    shift
+    "${enter[@]}" "$@"
 }
 
 # wait_for SECONDS NAME CMD...: until CMD succeeds; an ended daemon ends the wait.
@@ -108,7 +124,6 @@ networks() {
         ip link set br-$bridge up
     done
     ip address add 203.0.113.1/24 dev br-provider
-    ip address add 10.222.0.1/24 dev br-underlay
     ip link add provider type veth peer name provider-1
     ip link set provider-1 master br-provider up
     ip link set provider up
@@ -121,12 +136,26 @@ networks() {
             ip -n "compute$n" link set $bridge up
         done
         ip -n "compute$n" link set lo up
-        ip -n "compute$n" address add "10.222.0.$n/24" dev underlay
         setsid ip netns exec "compute$n" unshare --mount --uts "$here/sandbox.sh" hold "$dir" "$n" \
             >"$log/node$n.out" 2>&1 </dev/null &
         echo $! >"$pids/node$n"
         wait_for 20 "node$n" test -e "$state/node$n/held"
     done
+    "networks_$shape"
+}
+
+# Tunnels end on the underlay itself.
+networks_linuxbridge() {
+    ip address add 10.222.0.1/24 dev br-underlay
+    local n
+    for ((n = 2; n <= COMPUTES; n++)); do ip -n "compute$n" address add "10.222.0.$n/24" dev underlay; done
+}
+agents_linuxbridge() {
+    local n
+    for ((n = 1; n <= COMPUTES; n++)); do
+        start "$n" "linuxbridge$n" neutron-linuxbridge-agent --config-file "$etc/neutron.conf" --config-file "$etc/ml2.ini" --config-file "$etc/linuxbridge$n.ini"
+    done
+    for n in dhcp l3; do start 1 $n-agent neutron-$n-agent --config-file "$etc/neutron.conf" --config-file "$etc/$n.ini"; done
 }
 
 # Database and message bus, and the tables of all services.
@@ -192,12 +221,16 @@ services() {
     wait_for 120 neutron answers 9696 /
     wait_for 120 nova-api answers 8774 /
     wait_for 120 glance answers 9292 /
+    "agents_$shape"
     for ((n = 1; n <= COMPUTES; n++)); do
-        start "$n" "linuxbridge$n" neutron-linuxbridge-agent --config-file "$etc/neutron.conf" --config-file "$etc/ml2.ini" --config-file "$etc/linuxbridge$n.ini"
         start "$n" "compute$n" nova-compute --config-file "$etc/nova-compute$n.conf"
     done
     for ((n = 1; n <= FAKES; n++)); do start 1 "fake$n" nova-compute --config-file "$etc/nova-fake$n.conf"; done
-    for n in dhcp l3; do start 1 $n-agent neutron-$n-agent --config-file "$etc/neutron.conf" --config-file "$etc/$n.ini"; done
+}
+
+# Guests on the private network answer the namespace from their own address.
+reach_linuxbridge() {
+    ip route add 10.20.0.0/16 via "$(python seed.py gateway $PASSWORD)"
 }
 
 mkdir -p "$log" "$etc" "$pids" "$state"/{bin,lock,glance/images,glance/tmp,keystone}
@@ -210,7 +243,8 @@ networks
 schemas
 services
 python seed.py world $PASSWORD "$dir/clouds.yaml"
-python seed.py wait $PASSWORD $((COMPUTES + FAKES)) $((COMPUTES + 2))
-# Guests on the private network answer the namespace from their own address.
-gateway=$(python seed.py gateway $PASSWORD)
-ip route add 10.20.0.0/16 via "$gateway"
+# Shape linuxbridge has an agent for DHCP and one for routers, too.
+agents=$COMPUTES
+[ "$shape" = ovn ] || agents=$((agents + 2))
+python seed.py wait $PASSWORD $((COMPUTES + FAKES)) $agents
+"reach_$shape"

@@ -4,6 +4,7 @@ seed.py catalog PASSWORD           users of the services, and their endpoints
 seed.py world PASSWORD CLOUDS      projects, flavors and networks; CLOUDS gets their clouds.yaml
 seed.py wait PASSWORD COMPUTES AGENTS
 seed.py gateway PASSWORD           prints the router's address on the provider's network
+seed.py port PASSWORD HOST IP      a port of this computer on the network `private`; prints its id and MAC
 """
 
 import os
@@ -154,3 +155,15 @@ elif what == "wait":
 elif what == "gateway":
     router = admin.network.find_router("router")
     print(router.external_gateway_info["external_fixed_ips"][0]["ip_address"])
+elif what == "port":
+    private = admin.network.find_network("private")
+    port = admin.network.create_port(
+        network_id=private.id,
+        name="lab",
+        # Of the cloud, as the router's.
+        device_owner="network:lab",
+        binding_host_id=sys.argv[3],
+        fixed_ips=[{"ip_address": sys.argv[4]}],
+        port_security_enabled=False,
+    )
+    print(port.id, port.mac_address)

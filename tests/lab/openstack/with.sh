@@ -5,6 +5,7 @@ lab=$(dirname "$0")/lab.sh
 if ! "$lab" status >/dev/null; then
     leave() { [ "${KEEP-}" = 1 ] || "$lab" down; }
     trap leave EXIT
-    "$lab" up
 fi
+# A lab that is up must have the wanted shape.
+"$lab" up
 "$@"
