@@ -13,6 +13,8 @@ use crate::support::fake_kubevirt::World;
 use crate::support::fake_kubevirt::rights::User;
 use crate::support::kubevirt_sandbox::{Sandbox, documented};
 
+#[path = "kubernetes/manifests.rs"]
+mod manifests;
 #[path = "kubernetes/requests.rs"]
 mod requests;
 

@@ -198,7 +198,7 @@ mod on_openstack {
         });
         lab.destroy(&cluster);
         nothing_is_left(&lab);
-        judge(&["demo", "floating-drop", &own]);
+        judge(&["demo", "floating-drop", own]);
     }
 
     #[test]

@@ -1,0 +1,148 @@
+//! Our manifests and the definitions of each OpenShift release, on a real API server.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use ocpdeploy::node::services::{self, Input};
+use serde_json::Value;
+
+use super::{admin, kubectl};
+use crate::support::shape::{Made, Shape};
+
+const RELEASES: [(u32, u32); 4] = [(4, 7), (4, 12), (4, 16), (4, 20)];
+
+/// The namespaces and kinds that we write, by the plural names of their definitions.
+const KINDS: [&str; 5] = [
+    "machineconfigs.machineconfiguration.openshift.io",
+    "ingresscontrollers.operator.openshift.io",
+    "networks.operator.openshift.io",
+    "schedulers.config.openshift.io",
+    "configs.imageregistry.operator.openshift.io",
+];
+const NAMESPACE: &str = "openshift-ingress-operator";
+
+/// The files with the definitions of a release; the last one of a kind counts.
+fn definitions((major, minor): (u32, u32)) -> Vec<(&'static str, PathBuf)> {
+    let folder = std::env::var_os("OCPDEPLOY_TEST_CRDS").expect("the folder of upstream's CRDs");
+    let folder = PathBuf::from(folder).join(format!("openshift/{major}.{minor}"));
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    let file_of = |kind: &&'static str| {
+        let name = format!("name: {kind}");
+        let is_its = |file: &&PathBuf| {
+            fs::read_to_string(file)
+                .unwrap()
+                .lines()
+                .any(|line| line.trim() == name)
+        };
+        Some((*kind, files.iter().rfind(is_its)?.clone()))
+    };
+    KINDS.iter().filter_map(file_of).collect()
+}
+
+/// What of `ours` is not in `stored`, by its place.
+fn pruned(ours: &Value, stored: &Value, place: &str) -> Vec<String> {
+    match (ours, stored) {
+        (Value::Object(ours), Value::Object(stored)) => {
+            let each = ours.iter().flat_map(|(key, value)| {
+                let place = format!("{place}.{key}");
+                match stored.get(key) {
+                    Some(other) => pruned(value, other, &place),
+                    None => vec![place],
+                }
+            });
+            each.collect()
+        }
+        (ours, stored) if ours == stored => Vec::new(),
+        _ => vec![place.to_owned()],
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
+    let shape = Shape {
+        masters: 3,
+        workers: 2,
+        one_vip: false,
+        prefix: 24,
+        use_br: false,
+        masters_schedulable: true,
+    };
+    let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
+    // A cluster inside another one sets its network's port, too.
+    made.parameters.peer_domain = Some("lab.svc.cluster.local".to_owned());
+    kubectl(&["create", "namespace", NAMESPACE]);
+    for release in RELEASES {
+        let definitions = definitions(release);
+        for (kind, file) in &definitions {
+            kubectl(&["create", "-f", &file.display().to_string()]);
+            let definition = format!("crd/{kind}");
+            kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]);
+        }
+        made.release.version = release;
+        let input = Input {
+            config: &made.config,
+            parameters: &made.parameters,
+            release: &made.release,
+            leased: &[],
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let mut judged = Vec::new();
+        for manifest in services::manifests(&input).unwrap() {
+            // Kubernetes 1.20 takes an empty text for null if a newer Go builds it (go-openapi/validate: `type.go`,
+            // `Validate`, compares two `reflect.Value`).
+            let ours: Value = serde_json::from_str(&manifest.content.replace("\"\"", "\"x\"")).unwrap();
+            let kind = ours["kind"].as_str().unwrap();
+            let group = ours["apiVersion"].as_str().unwrap().split('/').next().unwrap();
+            let resource = format!("{}s.{group}", kind.to_lowercase());
+            assert!(
+                KINDS.contains(&&*resource),
+                "{resource} is not among the kinds of this test"
+            );
+            // The definitions of 4.7's machine config operator are not in the folder.
+            if !definitions.iter().any(|(kind, _)| *kind == resource) {
+                assert_eq!((release, kind), ((4, 7), "MachineConfig"));
+                continue;
+            }
+            let file = folder.path().join("manifest.json");
+            fs::write(&file, ours.to_string()).unwrap();
+            let stored = kubectl(&["create", "-o", "json", "-f", &file.display().to_string()]);
+            let stored: Value = serde_json::from_str(&stored).unwrap();
+            assert_eq!(pruned(&ours, &stored, kind), [""; 0], "{release:?}");
+            judged.push(kind.to_owned());
+        }
+        for kind in ["IngressController", "Network", "Scheduler", "Config"] {
+            assert!(
+                judged.iter().any(|other| other == kind),
+                "{release:?}: no {kind} in {judged:?}"
+            );
+        }
+        for (kind, _) in &definitions {
+            kubectl(&["delete", "crd", kind, "--timeout=60s"]);
+        }
+    }
+    admin(&["delete", "namespace", NAMESPACE, "--wait=false"]);
+}
+
+#[test]
+fn what_a_server_drops_or_changes_is_found() {
+    let ours = serde_json::json!({"spec": {"a": {"b": 1}, "c": [1]}});
+    for (stored, places) in [
+        (
+            serde_json::json!({"spec": {"a": {"b": 1, "x": 2}, "c": [1]}, "status": {}}),
+            vec![],
+        ),
+        (serde_json::json!({"spec": {"a": {}, "c": [1]}}), vec!["K.spec.a.b"]),
+        (
+            serde_json::json!({"spec": {"a": {"b": 2}, "c": []}}),
+            vec!["K.spec.a.b", "K.spec.c"],
+        ),
+    ] {
+        assert_eq!(pruned(&ours, &stored, "K"), places);
+    }
+}
