@@ -74,8 +74,6 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
         masters_schedulable: true,
     };
     let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
-    // A cluster inside another one sets its network's port, too.
-    made.parameters.peer_domain = Some("lab.svc.cluster.local".to_owned());
     kubectl(&["create", "namespace", NAMESPACE]);
     for release in RELEASES {
         let definitions = definitions(release);
@@ -85,6 +83,9 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
             kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]);
         }
         made.release.version = release;
+        // A cluster inside another one writes its network, too: `gatewayConfig` is not in the definition of 4.7.
+        let is_nested = release > (4, 7);
+        made.parameters.peer_domain = is_nested.then(|| "lab.svc.cluster.local".to_owned());
         let input = Input {
             config: &made.config,
             parameters: &made.parameters,
@@ -117,8 +118,9 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
             judged.push(kind.to_owned());
         }
         for kind in ["IngressController", "Network", "Scheduler", "Config"] {
+            let is_written = kind != "Network" || is_nested;
             assert!(
-                judged.iter().any(|other| other == kind),
+                !is_written || judged.iter().any(|other| other == kind),
                 "{release:?}: no {kind} in {judged:?}"
             );
         }
