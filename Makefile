@@ -70,7 +70,7 @@ test-openstack: install nextest ## start a real OpenStack and run the tests on i
 	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
 
 test-openstack-ovn: install nextest ## the same on an OpenStack with ML2/OVN instead of linuxbridge; not part of `make test` (root, 4.5 GB of memory)
-	OCPDEPLOY_OPENSTACK_SHAPE=ovn tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
+	LAB_TESTS=all OCPDEPLOY_OPENSTACK_SHAPE=ovn tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
 
 test-kubernetes: install nextest ## run the KubeVirt backend's tests on a real API server, which is built once (root, under 10 minutes when built)
 	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) tests/lab/kubernetes/test.sh $(FEATURES)
