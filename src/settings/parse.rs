@@ -224,18 +224,25 @@ pub(super) fn capability(text: &str) -> Result<String, String> {
     one_of(text, &KNOWN.map(|(name, _)| name), "capability")
 }
 
+/// The name with the greatest likeness, if that is above `least`.
+pub(super) fn most_similar<'a>(
+    names: impl Iterator<Item = &'a str>,
+    least: f64,
+    likeness: impl Fn(&str) -> f64,
+) -> Option<&'a str> {
+    let judged = names.map(|name| (likeness(name), name));
+    let near = judged.filter(|(likeness, _)| *likeness > least);
+    near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}
+
 /// One of these names; the error has the most similar one, or all.
 fn one_of(text: &str, known: &[&str], what: &str) -> Result<String, String> {
     if known.contains(&text) {
         return Ok(text.to_owned());
     }
     let likeness = |name: &str| strsim::jaro_winkler(&text.to_lowercase(), &name.to_lowercase());
-    let near = known.iter().map(|name| (likeness(name), name));
-    let near = near
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    Err(match near {
-        Some((_, near)) => format!("`{text}` is not a {what}; did you mean `{near}`?"),
+    Err(match most_similar(known.iter().copied(), 0.8, likeness) {
+        Some(near) => format!("`{text}` is not a {what}; did you mean `{near}`?"),
         None => format!("`{text}` is not a {what}: use one of {}", known.join(", ")),
     })
 }

@@ -1,6 +1,7 @@
 //! The settings by their names. The settings themselves are in `table`.
 
 pub use super::entry::{Group, Kind, Status, Variable};
+use super::parse;
 use super::table::CONNECTIONS;
 pub use super::table::{GROUPS, VARIABLES};
 
@@ -34,13 +35,10 @@ pub fn connection_settings(platform: &str) -> &'static [&'static str] {
 /// The known name that looks most like this one, when one does.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
-    VARIABLES
+    let known = VARIABLES
         .iter()
-        .flat_map(|variable| std::iter::once(&variable.name).chain(variable.aliases))
-        .map(|known| (strsim::jaro_winkler(&lower, known), *known))
-        .filter(|(likeness, _)| *likeness > 0.85)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, known)| known)
+        .flat_map(|variable| std::iter::once(&variable.name).chain(variable.aliases));
+    parse::most_similar(known.copied(), 0.85, |known| strsim::jaro_winkler(&lower, known))
 }
 
 #[cfg(test)]
