@@ -270,10 +270,7 @@ impl ClusterDir {
 
     /// Removes the previous installer's files. Missing is success.
     pub fn remove_old_installer(&self) -> io::Result<()> {
-        match fs::remove_dir_all(self.old_installer()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        remove_folder(&self.old_installer())
     }
 
     /// Removes the folder with its contents, the file that identifies the cluster for `destroy` last: an interrupted
@@ -294,6 +291,14 @@ impl ClusterDir {
             }
         }
         fs::remove_dir_all(&self.path).or_else(gone)
+    }
+}
+
+/// Removes a folder with its contents. Missing is success.
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -16,6 +16,8 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use crate::state::home::remove_folder;
+
 /// The variable that names the parent: its process id and start time.
 const PARENT: &str = "OCPDEPLOY_PARENT";
 
@@ -167,14 +169,6 @@ impl Drop for Unfinished {
         if let Err(error) = remove_folder(&self.0) {
             warn!("{error}");
         }
-    }
-}
-
-/// Removes a folder with its contents. Missing is success.
-pub(super) fn remove_folder(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -33,8 +33,8 @@ mod rehearsal;
 mod release;
 mod signature;
 
+use child::Unfinished;
 pub use child::end_all;
-use child::{Unfinished, remove_folder};
 pub use context::{NodeReport, WaitContext};
 pub use error::InstallerError;
 use manifests::{Manifests, read_manifests};
@@ -150,7 +150,7 @@ impl Installer {
         let folder = dir.installer();
         let unfinished = Unfinished::new(folder.with_extension("partial"));
         let partial = unfinished.path();
-        remove_folder(partial)?;
+        home::remove_folder(partial)?;
         home::create_private_dir(partial)?;
         let users = read_manifests(config.manifests.as_deref())?;
         let manifests = Manifests { users: &users, ours };
@@ -169,7 +169,7 @@ impl Installer {
         }
         if folder.exists() {
             let old = dir.old_installer();
-            remove_folder(&old)?;
+            home::remove_folder(&old)?;
             fs::rename(&folder, &old)?;
         }
         fs::rename(partial, &folder)?;
