@@ -232,10 +232,7 @@ impl ClusterApi {
     /// All ClusterOperators; none while the cluster does not have the kind.
     pub async fn cluster_operators(&self) -> Result<Vec<DynamicObject>, ApiError> {
         let kind = resource("config.openshift.io", "ClusterOperator", "clusteroperators");
-        let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        let all = ListParams::default();
-        let listed = absent(self.call("list the cluster operators", api.list(&all)).await)?;
-        Ok(listed.map_or_else(Vec::new, |list| list.items))
+        self.objects(&kind, "list the cluster operators").await
     }
 
     /// All MachineConfigPools; none while the cluster does not have the kind.
@@ -245,10 +242,7 @@ impl ClusterApi {
             "MachineConfigPool",
             "machineconfigpools",
         );
-        let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        let all = ListParams::default();
-        let listed = absent(self.call("list the MachineConfigPools", api.list(&all)).await)?;
-        Ok(listed.map_or_else(Vec::new, |list| list.items))
+        self.objects(&kind, "list the MachineConfigPools").await
     }
 
     /// The events of all namespaces, at most 5000.
@@ -278,6 +272,13 @@ impl ClusterApi {
             .call(&operation, api.patch(&name, &params, &Patch::Apply(&manifest)))
             .await?;
         Ok(before.is_none_or(|before| before.resource_version() != after.resource_version()))
+    }
+
+    /// All objects of a kind; none while the cluster does not have the kind.
+    async fn objects(&self, kind: &ApiResource, operation: &str) -> Result<Vec<DynamicObject>, ApiError> {
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), kind);
+        let listed = absent(self.call(operation, api.list(&ListParams::default())).await)?;
+        Ok(listed.map_or_else(Vec::new, |list| list.items))
     }
 
     async fn object(&self, kind: &ApiResource, name: &str) -> Result<Option<DynamicObject>, ApiError> {
