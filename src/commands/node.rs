@@ -59,11 +59,10 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
         known: table.nodes.iter().map(|node| node.name.clone()).collect(),
     })?;
     passes::refuse_simulated(&known.name, known.backend_of(node.role), node.ip)?;
+    let dir = session.home.cluster(&known.name);
     let node = ssh::Node {
-        dir: &session.home.cluster(&known.name),
-        host: table.id().fqdn(name.as_str()),
-        ip: node.ip,
         key: command.key.as_deref(),
+        ..ssh::Node::of(&dir, &table.id(), node)
     };
     if let Some((program, arguments)) = command.command.split_first() {
         return runtime()?.block_on(run_on(&node, program, arguments));

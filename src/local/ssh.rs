@@ -13,8 +13,10 @@ use openssh::Session;
 use tokio::time::timeout;
 
 use super::subprocess;
+use crate::cluster::ClusterId;
 use crate::printable::printable_text;
 use crate::state::home::{ClusterDir, write_private};
+use crate::state::parameters::NodeAddress;
 
 /// CoreOS's user.
 const USER: &str = "core";
@@ -56,7 +58,17 @@ pub struct Node<'a> {
     pub key: Option<&'a Path>,
 }
 
-impl Node<'_> {
+impl<'a> Node<'a> {
+    /// A node of a cluster, with the keys that ssh finds.
+    pub fn of(dir: &'a ClusterDir, cluster: &ClusterId, node: &NodeAddress) -> Self {
+        Self {
+            dir,
+            host: cluster.fqdn(node.name.as_str()),
+            ip: node.ip,
+            key: None,
+        }
+    }
+
     /// The user's own ssh with a shell on the node. It may prompt.
     pub fn shell(&self) -> Command {
         let mut ssh = subprocess::command("ssh");

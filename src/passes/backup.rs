@@ -45,13 +45,7 @@ pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path) -> 
     let mut refusals = Vec::new();
     for node in table.of_role(Role::Master) {
         info!(target: PROGRESS, step = "backup", "saving etcd of {}", node.name);
-        let master = ssh::Node {
-            dir,
-            host: table.id().fqdn(node.name.as_str()),
-            ip: node.ip,
-            key: None,
-        };
-        match of_master(&master, to).await {
+        match of_master(&ssh::Node::of(dir, &table.id(), node), to).await {
             Ok(files) => return Ok(files),
             Err(error) => refusals.push(format!("{}: {error:#}", node.name)),
         }
@@ -104,10 +98,9 @@ async fn fetch(session: &Session, folder: &str, to: &Path) -> Result<Vec<PathBuf
         let file = NamedTempFile::new_in(to).with_context(|| format!("create a file in {}", to.display()))?;
         let mut command = session.command("sudo");
         command.args(["-n", "cat", "--", &path]);
-        let copy = tokio::fs::File::from_std(file.as_file().try_clone()?);
         let status = command
             .stdin(Stdio::null())
-            .stdout(copy.into_std().await)
+            .stdout(file.as_file().try_clone()?)
             .stderr(Stdio::null())
             .status()
             .await?;

@@ -58,13 +58,7 @@ pub async fn journals(wait: &WaitContext<'_>) -> Vec<(String, Vec<u8>)> {
 async fn journal(wait: &WaitContext<'_>, node: &NodeAddress) -> anyhow::Result<Vec<u8>> {
     let id = wait.config.id();
     refuse_simulated(id.as_str(), wait.config.backend_of(node.role), node.ip)?;
-    let way = ssh::Node {
-        dir: wait.dir,
-        host: id.fqdn(node.name.as_str()),
-        ip: node.ip,
-        key: None,
-    };
-    let connection = way.connect().await?;
+    let connection = ssh::Node::of(wait.dir, &id, node).connect().await?;
     let units: &[&str] = match node.role {
         Role::Bootstrap => &BOOTSTRAP,
         _ => &NODE,
