@@ -59,6 +59,15 @@ impl Bench {
         self.folder.path().join(name)
     }
 
+    /// The user's folder of manifests, with one of them.
+    fn manifests(&mut self, name: &str, content: &str) -> PathBuf {
+        let manifests = self.path("manifests");
+        fs::create_dir(&manifests).unwrap();
+        fs::write(manifests.join(name), content).unwrap();
+        self.config.manifests = Some(manifests.clone());
+        manifests
+    }
+
     fn make(&self) -> anyhow::Result<Assets> {
         let installer = Installer::choose(&self.config)?;
         let ours = [Manifest {
@@ -269,10 +278,7 @@ fn the_real_installer_takes_what_we_give_and_we_take_what_it_writes() {
 #[test]
 fn two_manifests_for_one_object_are_rejected_with_their_names() {
     let mut bench = Bench::new();
-    let manifests = bench.path("manifests");
-    fs::create_dir(&manifests).unwrap();
-    fs::write(manifests.join("99-mine.yaml"), "kind: X\n").unwrap();
-    bench.config.manifests = Some(manifests);
+    bench.manifests("99-mine.yaml", "kind: X\n");
     let text = explain(&bench.make().unwrap_err()).render(false);
     assert!(
         text.contains("multiple manifests for group  kind X namespace  name : openshift/99-mine.yaml, openshift/99_ocpdeploy-x.yaml"),
@@ -290,11 +296,8 @@ fn two_manifests_for_one_object_are_rejected_with_their_names() {
 #[test]
 fn the_users_manifests_are_added_and_replace_nothing() {
     let mut bench = Bench::new();
-    let manifests = bench.path("manifests");
-    fs::create_dir(&manifests).unwrap();
-    fs::write(manifests.join("99-mine.yaml"), "kind: Mine\n").unwrap();
+    let manifests = bench.manifests("99-mine.yaml", "kind: Mine\n");
     fs::write(manifests.join("README.md"), "not one").unwrap();
-    bench.config.manifests = Some(manifests.clone());
     bench.make().unwrap();
     let found = bench.record("openshift.json");
     assert_eq!(found["99-mine.yaml"], "kind: Mine\n");

@@ -37,6 +37,15 @@ impl Sandbox {
         self.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[])
     }
 
+    /// What a rehearsal says that ends in the middle.
+    #[track_caller]
+    fn interrupted_rehearsal(&self) -> String {
+        let output = self.rehearse();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{text}");
+        text
+    }
+
     fn write(&self, name: &str, text: &str) -> &Self {
         std::fs::write(self.0.path().join(name), text).unwrap();
         self
@@ -443,9 +452,7 @@ fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
         world.stores.bad_volumes = vec!["lab-bootstrap:disk0", "lab-master-0:disk0"];
     });
     sandbox.write("env.sh", &env(&sandbox, "os_boot=volume\n"));
-    let output = sandbox.rehearse();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(7), "{text}");
+    let text = sandbox.interrupted_rehearsal();
     assert!(text.contains("of 1 GiB has status error"), "{text}");
     cloud.with(|world| assert_eq!(world.stores.volumes, [Value::Null; 0]));
     sandbox.destroy();
@@ -461,9 +468,7 @@ fn the_wait_for_a_volume_is_limited() {
         world.stores.slow_volumes = true;
     });
     sandbox.write("env.sh", &env(&sandbox, "os_boot=volume\nos_volume_timeout=2s\n"));
-    let output = sandbox.rehearse();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(7), "{text}");
+    let text = sandbox.interrupted_rehearsal();
     assert!(
         text.contains("is still creating after 2 s") && text.contains("hint: set os_volume_timeout to a longer time"),
         "{text}"
@@ -607,9 +612,7 @@ fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it(
     cloud.with(|world| world.more = vec!["object-store"]);
     cloud.trouble(&format!("HEAD {ACCOUNT}"), [Trouble::Status(401, Value::Null)]);
     sandbox.write("env.sh", &env(&sandbox, "os_ignition=swift\n"));
-    let output = sandbox.rehearse();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(7), "{text}");
+    let text = sandbox.interrupted_rehearsal();
     assert!(text.contains("does not support temporary URLs"), "{text}");
     assert!(!text.contains("temp_url_sig"), "{text}");
     sandbox.destroy();

@@ -10,45 +10,26 @@ use serde_json::Value;
 use super::{admin, kubectl};
 use crate::support::shape::{Made, Shape};
 
-/// Releases, and the kinds that they are judged for: the folder has no definition of 4.7's machine config operator and of
-/// 4.20's registry, and a nested cluster's network requires fields that 4.7 does not have.
-const RELEASES: [((u32, u32), &[&str]); 4] = [
-    ((4, 7), &["IngressController", "Scheduler", "Config"]),
-    (
-        (4, 12),
-        &[
-            "MachineConfig",
-            "MachineConfig",
-            "IngressController",
-            "Network",
-            "Scheduler",
-            "Config",
-        ],
-    ),
-    (
-        (4, 16),
-        &[
-            "MachineConfig",
-            "MachineConfig",
-            "IngressController",
-            "Network",
-            "Scheduler",
-            "Config",
-        ],
-    ),
-    (
-        (4, 20),
-        &[
-            "MachineConfig",
-            "MachineConfig",
-            "IngressController",
-            "Network",
-            "Scheduler",
-        ],
-    ),
+/// What we write for a cluster inside another one, in this order.
+const WRITTEN: [&str; 6] = [
+    "MachineConfig",
+    "MachineConfig",
+    "IngressController",
+    "Network",
+    "Scheduler",
+    "Config",
 ];
 
-/// The namespaces and kinds that we write, by the plural names of their definitions.
+/// Releases, and the kinds that they are not judged for: the folder has no definition of 4.7's machine config operator and
+/// of 4.20's registry, and a nested cluster's network requires fields that 4.7 does not have.
+const RELEASES: [((u32, u32), &[&str]); 4] = [
+    ((4, 7), &["MachineConfig", "Network"]),
+    ((4, 12), &[]),
+    ((4, 16), &[]),
+    ((4, 20), &["Config"]),
+];
+
+/// The kinds that we write, by the plural names of their definitions.
 const KINDS: [&str; 5] = [
     "machineconfigs.machineconfiguration.openshift.io",
     "ingresscontrollers.operator.openshift.io",
@@ -112,7 +93,7 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
     let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
     // An earlier attempt may have left some.
     admin(&["create", "namespace", NAMESPACE]);
-    for (release, kinds) in RELEASES {
+    for (release, left_out) in RELEASES {
         for kind in KINDS {
             kubectl(&["delete", "crd", kind, "--ignore-not-found", "--timeout=60s"]);
         }
@@ -131,7 +112,7 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
         }
         made.release.version = release;
         // A cluster inside another one writes its network, too.
-        made.parameters.peer_domain = kinds.contains(&"Network").then(|| "lab.svc.cluster.local".to_owned());
+        made.parameters.peer_domain = (!left_out.contains(&"Network")).then(|| "lab.svc.cluster.local".to_owned());
         let input = Input {
             config: &made.config,
             parameters: &made.parameters,
@@ -159,7 +140,8 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
             assert_eq!(pruned(&ours, &stored, kind), [""; 0], "{release:?}");
             judged.push(kind.to_owned());
         }
-        assert_eq!(judged, kinds, "{release:?}");
+        let expected = WRITTEN.into_iter().filter(|kind| !left_out.contains(kind));
+        assert_eq!(judged, expected.collect::<Vec<_>>(), "{release:?}");
     }
 }
 
