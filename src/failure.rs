@@ -252,6 +252,8 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::Leftovers { .. } => Kind::Platform,
         PassError::NotInstalled { .. }
         | PassError::NotHarvested { .. }
+        | PassError::NoRelease { .. }
+        | PassError::Updating { .. }
         | PassError::Scaled { .. }
         | PassError::SwitchedOff { .. }
         | PassError::UnsafeMaster { .. }

@@ -100,6 +100,7 @@ pub enum Command {
     Export(Export),
     Dns(Dns),
     Scale(Scale),
+    Renew(Renew),
     Node(Node),
     Machine(Machine),
     Stop(Stop),
@@ -369,6 +370,25 @@ pub struct Scale {
     pub again: Again,
     #[command(flatten)]
     pub drain: Drain,
+}
+
+/// Update the static pods of a cluster after an update of OpenShift
+///
+/// keepalived, haproxy and CoreDNS run on the nodes with images of the release that
+/// was installed. Reads the images of the release that the cluster runs now, and
+/// updates the MachineConfigs. From OpenShift 4.17 no node reboots for new images;
+/// before, the nodes reboot one after the other. `ocpdeploy verify` shows when it is needed.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy renew lab
+  ocpdeploy renew lab --env lab.sh    # use the pull secret and mirrors in lab.sh")]
+pub struct Renew {
+    /// Name of the cluster, as `ocpdeploy list` shows it
+    #[arg(value_parser = cluster_name)]
+    pub cluster: String,
+    #[command(flatten)]
+    pub again: Again,
 }
 
 /// Shut down an installed cluster: workers first, then masters

@@ -23,6 +23,7 @@ mod plan;
 mod platform;
 mod power;
 mod progress;
+mod renew;
 mod report;
 mod saved_settings;
 mod scale;
@@ -58,6 +59,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Export(command) => export::run(&session()?, command),
         Command::Dns(command) => dns::run(&session()?, command),
         Command::Scale(command) => scale::run(&session()?, command),
+        Command::Renew(command) => renew::run(&session()?, command),
         Command::Node(command) => return node::run(&session()?, command),
         Command::Machine(command) => machine::run(&session()?, command),
         Command::Stop(command) => power::stop(&session()?, command),

@@ -5,6 +5,7 @@ pub mod csr;
 pub mod drain;
 pub mod installer;
 pub mod mcs;
+pub mod releases;
 pub mod wait;
 
 /// The cluster's name from the host name of its API server, `api.<cluster>.<domain>` or `api-int.…`, for hints.

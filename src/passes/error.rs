@@ -96,6 +96,10 @@ pub enum PassError {
         "the cluster has no pointer for a later {role}: neither Secret {role}-user-data-managed nor {role}-user-data is in openshift-machine-api"
     )]
     NoPointer { role: Role },
+    #[error("cluster {cluster} has no release to renew its static pods from")]
+    NoRelease { cluster: String },
+    #[error("cluster {cluster} is being updated to {to}")]
+    Updating { cluster: String, to: String },
     #[error("{node} is not a node of the cluster: {}", names(known))]
     NoNode {
         cluster: String,
@@ -239,6 +243,13 @@ impl PassError {
             ),
             Self::LastWorker { cluster } => format!("`ocpdeploy scale {cluster} --workers 1`"),
             Self::NoPointer { .. } => "`oc -n openshift-machine-api get secrets` lists the existing secrets".to_owned(),
+            Self::NoRelease { .. } => {
+                "`oc get clusterversion version -o yaml` shows the releases of a cluster in status.history; a rehearsal has none"
+                    .to_owned()
+            }
+            Self::Updating { cluster, .. } => format!(
+                "`oc get clusterversion` shows the progress; when the update is complete, run `ocpdeploy renew {cluster}`"
+            ),
             Self::NoNode { cluster, .. } => format!("`ocpdeploy status {cluster}` shows its nodes"),
             // Removing a member is never suggested while the other members are in doubt.
             Self::UnsafeMaster { .. } => {
@@ -464,6 +475,11 @@ mod tests {
             PassError::Scaled { cluster: cluster() },
             PassError::LastWorker { cluster: cluster() },
             PassError::NoPointer { role: Role::Worker },
+            PassError::NoRelease { cluster: cluster() },
+            PassError::Updating {
+                cluster: cluster(),
+                to: "4.20.1".to_owned(),
+            },
             PassError::NoNode {
                 cluster: cluster(),
                 node: node(),
@@ -576,6 +592,8 @@ mod tests {
             PassError::Scaled { .. } => "Scaled",
             PassError::LastWorker { .. } => "LastWorker",
             PassError::NoPointer { .. } => "NoPointer",
+            PassError::NoRelease { .. } => "NoRelease",
+            PassError::Updating { .. } => "Updating",
             PassError::NoNode { .. } => "NoNode",
             PassError::UnsafeMaster { .. } => "UnsafeMaster",
             PassError::StillMember { .. } => "StillMember",

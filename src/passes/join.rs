@@ -12,12 +12,12 @@ use tracing::info;
 use super::error::PassError;
 use super::fragments;
 use super::one::hold_of;
-use super::run::{Run, leased_vips};
+use super::run::Run;
 use super::simulated::refuse_simulated;
 use super::two::served_step;
 use crate::PROGRESS;
 use crate::backend::{Power, ReservationState};
-use crate::cluster::{AddressAssignment, Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
+use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::local::ssh;
 use crate::node::services;
 use crate::openshift::api::ClusterApi;
@@ -254,31 +254,5 @@ impl Run<'_> {
         ssh::forget(&self.dir, &host)?;
         info!(target: PROGRESS, machine = %machine, state = "removed", done = true);
         Ok(())
-    }
-
-    /// The inputs of the services at the installation.
-    pub(super) fn services(&self, table: &Parameters) -> Result<Services> {
-        let held = self.journal.output("pass-one/hold")?.unwrap_or_default();
-        Ok(Services {
-            release: self.journal.output("release")?.context("the journal has no release")?,
-            leased: leased_vips(self.config, table, &held),
-        })
-    }
-}
-
-/// The inputs of the services' files, besides settings and table.
-pub(super) struct Services {
-    release: services::Release,
-    leased: Vec<AddressAssignment>,
-}
-
-impl Services {
-    pub(super) fn input<'a>(&'a self, run: &'a Run<'_>, table: &'a Parameters) -> services::Input<'a> {
-        services::Input {
-            config: run.config,
-            parameters: table,
-            release: &self.release,
-            leased: &self.leased,
-        }
     }
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use kube::api::DynamicObject;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::check;
 use super::error::PassError;
@@ -15,7 +14,6 @@ use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{Backend, Finding, Verdict};
 use crate::cluster::{ClusterConfig, Dhcp, Harvest, NodeName, Role};
-use crate::node::services::{self, Manifest};
 use crate::openshift::drain::Drain;
 use crate::plan::machines;
 use crate::state::home::Home;
@@ -236,33 +234,8 @@ impl Run<'_> {
     /// Updates the manifests that name the cluster's workers; returns the roles whose manifests changed.
     async fn renew(&self, reach: &Reach, table: &Parameters, installed_workers: usize) -> Result<Vec<String>> {
         let Reach::Api(api) = reach else { return Ok(Vec::new()) };
-        let with_routers_where_they_are = ClusterConfig {
-            masters_schedulable: self.config.masters_schedulable || installed_workers == 0,
-            ..self.config.clone()
-        };
         let services = self.services(table)?;
-        let input = services::Input {
-            config: &with_routers_where_they_are,
-            ..services.input(self, table)
-        };
-        let mut renewed = Vec::new();
-        for manifest in services::manifests(&input)? {
-            let object = object(&manifest)?;
-            let kind = object.types.as_ref().map(|types| types.kind.as_str());
-            let is_of_nodes = kind == Some("MachineConfig");
-            if !is_of_nodes && (kind != Some("IngressController") || installed_workers == 0) {
-                continue;
-            }
-            let role = object
-                .metadata
-                .labels
-                .as_ref()
-                .and_then(|labels| labels.get(ROLE).cloned());
-            if api.apply(object).await? {
-                info!(target: PROGRESS, step = "tables", "{} is updated", manifest.path);
-                renewed.extend(role);
-            }
-        }
+        let renewed = self.apply_manifests(api, table, &services, installed_workers).await?;
         if !renewed.is_empty() {
             let roles = renewed.join(" and ");
             warn!(target: PROGRESS, step = "tables",
@@ -270,12 +243,4 @@ impl Run<'_> {
         }
         Ok(renewed)
     }
-}
-
-/// The label that assigns a MachineConfig to a pool.
-const ROLE: &str = "machineconfiguration.openshift.io/role";
-
-/// The YAML that ocpdeploy writes is JSON.
-fn object(manifest: &Manifest) -> Result<DynamicObject> {
-    serde_json::from_str(&manifest.content).with_context(|| format!("read {}", manifest.path))
 }

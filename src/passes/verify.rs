@@ -13,12 +13,14 @@ use tracing::info;
 use super::destroy::delete_machines;
 use super::error::PassError;
 use super::one::{hold_of, holds};
+use super::services::RenewedRelease;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
 use crate::backend::{Backend, Machine, ReservationState};
 use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role};
 use crate::local::network_probe;
 use crate::openshift::api::ClusterApi;
+use crate::openshift::releases::{ClusterRelease, Releases};
 use crate::plan::harvest::{Seen, judge};
 use crate::state::home::Home;
 use crate::state::inventory::Known;
@@ -33,6 +35,7 @@ pub enum Place {
     AddressAssignment,
     Reservation,
     Node,
+    Release,
 }
 
 impl fmt::Display for Place {
@@ -42,6 +45,7 @@ impl fmt::Display for Place {
             Self::AddressAssignment => "lease",
             Self::Reservation => "reservation",
             Self::Node => "node",
+            Self::Release => "release",
         })
     }
 }
@@ -93,6 +97,7 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
         seen.add_answering().await;
     }
     let mut left_out = Vec::new();
+    let mut outdated = None;
     if !is_held {
         left_out.push("reservations: the platform reserves no address of this cluster".to_owned());
     }
@@ -104,10 +109,15 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
         let asked = async {
             refuse_simulated(&known.name, &known.backend, table.api_ip)?;
             let api = ClusterApi::open(&dir.kubeconfig(), table.api_endpoint()).await?;
-            Ok::<_, anyhow::Error>(api.nodes().await?)
+            Ok::<_, anyhow::Error>((api.nodes().await?, api.cluster_version().await?))
         };
         match asked.await {
-            Ok(nodes) => seen.nodes = Some(nodes.iter().map(ClusterNode::of).collect()),
+            Ok((nodes, version)) => {
+                seen.nodes = Some(nodes.iter().map(ClusterNode::of).collect());
+                let renewed = RenewedRelease::read(&journal)?.map(|renewed| renewed.of);
+                let releases = version.as_ref().and_then(Releases::of);
+                outdated = releases.and_then(|releases| outdated_pods(&known.name, &releases, renewed));
+            }
             Err(error) => left_out.push(format!("nodes: {error}")),
         }
     }
@@ -124,12 +134,28 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
         repaired = put_right(backend, &table, &held).await?;
         seen.held = Some(backend.list_reservations(&known.id()).await?);
     }
+    let mut differences = seen.differences();
+    differences.extend(outdated);
     Ok(Verified {
         lines: table.leases().len(),
-        differences: seen.differences(),
+        differences,
         left_out,
         repaired,
         removed,
+    })
+}
+
+/// Whether the static pods have the images of an older release than the cluster.
+fn outdated_pods(cluster: &str, releases: &Releases, renewed: Option<ClusterRelease>) -> Option<Difference> {
+    let used = renewed.as_ref().unwrap_or(&releases.installed);
+    let current = &releases.current;
+    (used.image != current.image).then(|| Difference {
+        name: "static pods".to_owned(),
+        place: Place::Release,
+        text: format!(
+            "have the images of {}, the cluster runs {}: `ocpdeploy renew {cluster}`",
+            used.version, current.version
+        ),
     })
 }
 

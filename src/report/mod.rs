@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::backend::Owned;
 use crate::cluster::{ClusterId, NodeName, Role};
-use crate::passes::{Scaled, Verified};
+use crate::passes::{Renewed, Scaled, Verified};
 use crate::printable::{printable_json, printable_line};
 use crate::state::parameters::Parameters;
 
@@ -179,6 +179,22 @@ pub fn scaled(scaled: &Scaled) -> String {
     }
     for role in &scaled.renewed {
         text += &format!("the {role} nodes are now updated one by one; `oc get mcp {role}` shows the progress\n");
+    }
+    text
+}
+
+/// The release of the static pods, and the nodes that are updated.
+pub fn renewed(cluster: &ClusterId, renewed: &Renewed) -> String {
+    let mut text = format!(
+        "the static pods of cluster {cluster} have the images of {}\n",
+        renewed.release.version
+    );
+    let how = if renewed.reboots { ", with a reboot of each" } else { "" };
+    for role in &renewed.roles {
+        text += &format!("the {role} nodes are now updated one by one{how}; `oc get mcp {role}` shows the progress\n");
+    }
+    if renewed.roles.is_empty() {
+        text += "nothing was changed\n";
     }
     text
 }

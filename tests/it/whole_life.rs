@@ -6,14 +6,17 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::support::fake_kube::server::FakeKube;
-use crate::support::fake_kube::world::{NODES, PODS, Stage};
+use crate::support::fake_kube::world::story::entry;
+use crate::support::fake_kube::world::{CONFIGURATIONS, MACHINE_CONFIGS, NODES, PODS, Stage, VERSIONS};
 use crate::support::sandbox::{Outcome, outcome};
 use crate::support::site::{Site, until};
 use crate::support::sshd::Sshd;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::state::journal;
 use ocpdeploy::state::parameters::NodeAddress;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// An installed cluster of 3 masters and 2 workers, and its API.
 struct Life {
@@ -364,5 +367,106 @@ fn etcd_is_saved_before_a_cluster_is_stopped() {
     assert!(!Path::new(left.trim_end()).exists(), "{left} remains on the master");
     // It is off: nothing can be saved.
     assert!(stop().stderr.contains("all machines are off"));
+    life.finish();
+}
+
+/// What a cluster's nodes have of a static pod: its image.
+fn image_of(life: &Life, role: &str, pod: &str) -> String {
+    let config = life.kube.with(|world| {
+        world
+            .get(MACHINE_CONFIGS, &format!("99-{role}-ocpdeploy"))
+            .unwrap()
+            .clone()
+    });
+    let files = config["spec"]["config"]["storage"]["files"].as_array().unwrap();
+    let path = format!("/etc/kubernetes/manifests/ocpdeploy-{pod}.yaml");
+    let file = files.iter().find(|file| file["path"] == *path).unwrap();
+    let data = file["contents"]["source"].as_str().unwrap().rsplit_once(',').unwrap().1;
+    let text = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+    let pod: Value = serde_json::from_str(&text).unwrap();
+    pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_updated_cluster_gets_the_images_of_its_release() {
+    let life = Life::new(27);
+    let run = |words: &[&str]| life.site.sandbox.run(words);
+    let history = |entries: Vec<Value>| {
+        life.kube.with(|world| {
+            world.edit(VERSIONS, "version", |version| {
+                version["status"]["history"] = json!(entries)
+            })
+        });
+    };
+    let images = ["4190", "4199", "4201"].map(|digest| format!("registry.example.com/ocp/release@sha256:{digest}"));
+    std::fs::write(life.site.sandbox.path().join("oc.images"), images.join(" ")).unwrap();
+    let old = entry("4.19.0", "4190", true);
+    run(&["verify", "lab"]).succeeded();
+
+    // Not in the middle of an update; then the update is complete, and the pods are behind.
+    history(vec![entry("4.19.9", "4199", false), old.clone()]);
+    let refused = run(&["renew", "lab"]);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(
+        refused.message().contains("is being updated to 4.19.9"),
+        "{}",
+        refused.stderr
+    );
+    run(&["verify", "lab"]).succeeded();
+    history(vec![entry("4.19.9", "4199", true), old.clone()]);
+    let behind = run(&["verify", "lab"]);
+    assert_eq!(behind.code, Some(1), "{}", behind.stderr);
+    let told = "have the images of 4.19.0, the cluster runs 4.19.9: `ocpdeploy renew lab`";
+    assert!(behind.stdout.contains(told), "{}", behind.stdout);
+
+    let renewed = run(&["renew", "lab"]).succeeded();
+    insta::assert_snapshot!("renewed", renewed.stdout);
+    for (role, pod) in [
+        ("master", "haproxy"),
+        ("master", "keepalived"),
+        ("worker", "keepalived"),
+    ] {
+        let image = image_of(&life, role, pod);
+        assert!(image.ends_with("4199"), "{role} {pod}: {image}");
+    }
+    // The policy comes first, or the nodes reboot.
+    let applied = life.kube.with(|world| world.applied.clone());
+    assert_eq!(
+        applied,
+        [
+            "MachineConfiguration",
+            "99-master-ocpdeploy",
+            "99-worker-ocpdeploy",
+            "default"
+        ]
+    );
+    run(&["verify", "lab"]).succeeded();
+    let again = run(&["renew", "lab"]).succeeded();
+    assert!(again.stdout.contains("nothing was changed"), "{}", again.stdout);
+
+    // Later changes have the same images.
+    run(&["scale", "lab", "--workers", "1"]).succeeded();
+    assert!(image_of(&life, "worker", "keepalived").ends_with("4199"));
+
+    // An operator that does not accept the policy: nothing else is changed.
+    life.kube.with(|world| {
+        world.policies_ignored = true;
+        world.edit(CONFIGURATIONS, "cluster", |configuration| {
+            configuration["status"] = json!({})
+        });
+    });
+    history(vec![entry("4.20.1", "4201", true), entry("4.19.9", "4199", true), old]);
+    let applied = life.kube.with(|world| world.applied.len());
+    let waited = run(&["renew", "lab", "--env", "hasty.sh"]);
+    assert_eq!(waited.code, Some(6), "{}", waited.stderr);
+    assert!(
+        waited.message().contains("no policy for /etc/kubernetes/manifests"),
+        "{}",
+        waited.stderr
+    );
+    assert_eq!(life.kube.with(|world| world.applied.len()), applied);
+    life.kube.with(|world| world.policies_ignored = false);
+    run(&["renew", "lab"]).succeeded();
+    assert!(image_of(&life, "master", "haproxy").ends_with("4201"));
     life.finish();
 }

@@ -90,6 +90,9 @@ impl Release {
     }
 }
 
+/// The folder that the kubelet watches.
+pub(super) const STATIC_PODS: &str = "/etc/kubernetes/manifests";
+
 /// A static pod, which the kubelet starts without an API: one container in the host's network.
 ///
 /// `folders` of the host are mounted at the same paths. `more` are further fields of the container.
@@ -123,9 +126,5 @@ pub(super) fn static_pod(name: &str, image: &str, command: &[&str], folders: &[(
             "volumes": folders.iter().map(volume).collect::<Value>(),
         },
     });
-    HostFile::new(
-        format!("/etc/kubernetes/manifests/{name}.yaml"),
-        0o644,
-        yaml(&pod) + "\n",
-    )
+    HostFile::new(format!("{STATIC_PODS}/{name}.yaml"), 0o644, yaml(&pod) + "\n")
 }

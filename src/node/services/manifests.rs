@@ -1,9 +1,12 @@
 //! The manifests that are added to openshift-install's own.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::input::{Input, Release, ServiceError};
+use super::input::{Input, Release, STATIC_PODS, ServiceError};
 use super::parts::parts;
 use crate::cluster::capabilities::IMAGE_REGISTRY;
 use crate::cluster::{ClusterConfig, Lb, Registry, Role};
@@ -55,6 +58,33 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
         manifests.push(registry());
     }
     Ok(manifests)
+}
+
+/// The files of the static pods in the MachineConfigs.
+pub fn static_pods(input: &Input<'_>) -> Result<BTreeSet<String>, ServiceError> {
+    let mut pods = BTreeSet::new();
+    for role in [Role::Master, Role::Worker] {
+        let files = parts(input, role)?.files.into_iter().map(|file| file.path);
+        pods.extend(files.filter(|path| Path::new(path).starts_with(STATIC_PODS)));
+    }
+    Ok(pods)
+}
+
+/// Allows changes of our static pods without a reboot: the kubelet restarts a pod when its file changes.
+///
+/// Without a policy for each changed file the node reboots (openshift/machine-config-operator: `pkg/daemon/update.go`,
+/// `calculatePostConfigChangeNodeDisruptionActionFromMCDiffs`). Fields: openshift/api
+/// `operator/v1/types_machineconfiguration.go`.
+pub fn disruption_policy(static_pods: &BTreeSet<String>) -> Manifest {
+    let policy = |path: &String| json!({"path": path, "actions": [{"type": "None"}]});
+    let files: Vec<_> = static_pods.iter().map(policy).collect();
+    let content = json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"},
+        "spec": {"nodeDisruptionPolicy": {"files": files}},
+    });
+    Manifest::new("openshift/99_ocpdeploy-disruption-policy.yaml", &content)
 }
 
 /// The files of all nodes of a role, including those that join later.

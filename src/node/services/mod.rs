@@ -14,5 +14,5 @@ pub mod peers;
 pub mod resolver;
 
 pub use input::{IMAGES, Input, Release, ServiceError};
-pub use manifests::{Manifest, manifests};
+pub use manifests::{Manifest, disruption_policy, manifests, static_pods};
 pub use parts::parts;

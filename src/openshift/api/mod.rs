@@ -218,6 +218,12 @@ impl ClusterApi {
         self.object(&kind, "version").await
     }
 
+    /// The settings and the status of the machine config operator.
+    pub async fn machine_configuration(&self) -> Result<Option<DynamicObject>, ApiError> {
+        let kind = resource("operator.openshift.io", "MachineConfiguration", "machineconfigurations");
+        self.object(&kind, "cluster").await
+    }
+
     /// The Etcd resource with the members' conditions.
     pub async fn etcd(&self) -> Result<Option<DynamicObject>, ApiError> {
         let kind = resource("operator.openshift.io", "Etcd", "etcds");

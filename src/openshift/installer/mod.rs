@@ -136,6 +136,17 @@ impl Installer {
         }
     }
 
+    /// Another release by its image, which is read in the same way.
+    pub async fn release_at(&self, image: &str, config: &ClusterConfig) -> anyhow::Result<Release> {
+        match self {
+            Self::OpenshiftInstall(real) => {
+                child::end_leftovers().await;
+                Ok(release::ask(real.oc(), image, config).await?)
+            }
+            Self::Rehearsal(stand_in) => Ok(stand_in.release()),
+        }
+    }
+
     /// Creates the cluster's Ignition files in the installer's folder; either all of them exist afterwards or none.
     ///
     /// Files of an earlier cluster in that folder are moved to `installer.old` beside it.

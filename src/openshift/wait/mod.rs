@@ -126,6 +126,25 @@ impl Cluster<'_> {
         until("bootstrap-member-removed", limit, ApiError::is_passing, look).await
     }
 
+    /// Waits until the machine config operator changes these files without a reboot.
+    pub async fn disruption_policy(self, files: &BTreeSet<String>, limit: Duration) -> Result<(), WaitError> {
+        let look = async || {
+            let configuration = self.api.machine_configuration().await?;
+            let accepted = configuration.as_ref().map(seen::undisrupted_files).unwrap_or_default();
+            let missing: Vec<&str> = files.difference(&accepted).map(String::as_str).collect();
+            Ok(match missing.is_empty() {
+                true => Look::Done,
+                false => {
+                    let missing = missing.join(", ");
+                    Look::NotYet(vec![format!(
+                        "MachineConfiguration cluster: no policy for {missing} in its status"
+                    )])
+                }
+            })
+        };
+        until("node-disruption-policy", limit, ApiError::is_passing, look).await
+    }
+
     /// Waits until each of these nodes is a voting member of etcd, and enough members are healthy.
     pub async fn etcd_members(self, nodes: &[NodeAddress], limit: Duration) -> Result<(), WaitError> {
         let look = async || {

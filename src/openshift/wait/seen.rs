@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::heartbeats::{Heartbeats, node_of};
 use crate::cluster::NodeName;
@@ -71,6 +71,19 @@ pub fn is_etcd_member(endpoints: &ConfigMap, node: &NodeAddress) -> bool {
 pub fn etcd_text(etcd: &DynamicObject) -> Option<String> {
     let members = condition(etcd, "EtcdMembersAvailable")?;
     Some(format!("etcd: {}", short(members["message"].as_str()?)))
+}
+
+/// The files whose changes do not disturb a node, by the status of the MachineConfiguration.
+///
+/// The operator merges the policies of the spec into the status, and the nodes use the status (openshift/api:
+/// `operator/v1/types_machineconfiguration.go`, `NodeDisruptionPolicyStatus`).
+pub fn undisrupted_files(configuration: &DynamicObject) -> BTreeSet<String> {
+    let policies = &configuration.data["status"]["nodeDisruptionPolicyStatus"]["clusterPolicies"]["files"];
+    let policies = policies.as_array().into_iter().flatten();
+    policies
+        .filter(|policy| policy["actions"] == json!([{"type": "None"}]))
+        .filter_map(|policy| policy["path"].as_str().map(str::to_owned))
+        .collect()
 }
 
 /// The table's nodes in the cluster.

@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 use super::requests;
 use super::server::status;
 
-mod story;
+pub mod story;
 
 pub const NODES: &str = "/api/v1/nodes";
 pub const PODS: &str = "/api/v1/pods";
 pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 pub const VERSIONS: &str = "/apis/config.openshift.io/v1/clusterversions";
+pub const CONFIGURATIONS: &str = "/apis/operator.openshift.io/v1/machineconfigurations";
 pub const OPERATORS: &str = "/apis/config.openshift.io/v1/clusteroperators";
 pub const ETCDS: &str = "/apis/operator.openshift.io/v1/etcds";
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
@@ -34,7 +35,7 @@ pub const MANAGED: &str = "/api/v1/namespaces/openshift-config-managed/configmap
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Collections that are there from the start; the others come with their operators.
-const COLLECTIONS: [&str; 16] = [
+const COLLECTIONS: [&str; 17] = [
     NODES,
     PODS,
     REQUESTS,
@@ -45,6 +46,7 @@ const COLLECTIONS: [&str; 16] = [
     SECRETS,
     SIGNERS,
     MACHINE_CONFIGS,
+    CONFIGURATIONS,
     POOLS,
     EVENTS,
     INGRESS,
@@ -54,7 +56,15 @@ const COLLECTIONS: [&str; 16] = [
 ];
 
 /// Kinds that the API server learns from CustomResourceDefinitions.
-const CUSTOM: [&str; 6] = [VERSIONS, OPERATORS, ETCDS, MACHINE_CONFIGS, POOLS, INGRESS];
+const CUSTOM: [&str; 7] = [
+    VERSIONS,
+    OPERATORS,
+    ETCDS,
+    MACHINE_CONFIGS,
+    CONFIGURATIONS,
+    POOLS,
+    INGRESS,
+];
 
 /// How far an installation may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,6 +166,8 @@ pub struct World {
     lost: BTreeSet<String>,
     /// Requests for what is not there to be asked for.
     pub unknown: Vec<String>,
+    /// The machine config operator does not get to its MachineConfiguration.
+    pub policies_ignored: bool,
     /// Names of the objects that an apply changed, in order.
     pub applied: Vec<String>,
     /// Kubelets that come back have lost their certificates meanwhile.
@@ -402,6 +414,17 @@ impl World {
                 }
                 None => not_found(name),
             }),
+            "PATCH" if collection == CONFIGURATIONS && name == "cluster" => {
+                let is_apply = query.get("fieldManager") == Some(&"ocpdeploy") && query.get("force") == Some(&"true");
+                let wish: Value = serde_json::from_slice(body).ok().filter(|_| is_apply)?;
+                let mut stored = self.get(collection, name)?.clone();
+                merge_policies(&mut stored, &wish);
+                if self.get(collection, name) != Some(&stored) {
+                    self.applied.push("MachineConfiguration".to_owned());
+                    self.put(collection, stored);
+                }
+                Some(Answer::Json(200, self.get(collection, name)?.clone()))
+            }
             "PATCH" if [MACHINE_CONFIGS, INGRESS].contains(&collection) => {
                 // Server-side apply, of which this much: what is said is so afterwards.
                 let is_apply = query.get("fieldManager") == Some(&"ocpdeploy") && query.get("force") == Some(&"true");
@@ -489,6 +512,22 @@ impl World {
     }
 }
 
+/// Adds the policies of an apply to a list whose key is the path (openshift/api:
+/// `operator/v1/types_machineconfiguration.go`, `listMapKey=path`).
+fn merge_policies(stored: &mut Value, wish: &Value) {
+    let files = &mut stored["spec"]["nodeDisruptionPolicy"]["files"];
+    let mut merged = files.as_array().cloned().unwrap_or_default();
+    for policy in wish["spec"]["nodeDisruptionPolicy"]["files"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        merged.retain(|other| other["path"] != policy["path"]);
+        merged.push(policy.clone());
+    }
+    *files = json!(merged);
+}
+
 fn not_found(name: &str) -> Answer {
     Answer::Json(404, status(404, "NotFound", &format!("\"{name}\" not found")))
 }
@@ -504,6 +543,7 @@ fn kind_of(path: &str) -> (&'static str, &'static str) {
         LEASES => ("Lease", "coordination.k8s.io/v1"),
         CONFIG_MAPS | ETCD_MEMBERS | MANAGED => ("ConfigMap", "v1"),
         MACHINE_CONFIGS => ("MachineConfig", "machineconfiguration.openshift.io/v1"),
+        CONFIGURATIONS => ("MachineConfiguration", "operator.openshift.io/v1"),
         POOLS => ("MachineConfigPool", "machineconfiguration.openshift.io/v1"),
         EVENTS => ("Event", "v1"),
         INGRESS => ("IngressController", "operator.openshift.io/v1"),

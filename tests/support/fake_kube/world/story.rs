@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::super::authority::Authority;
 use super::super::requests::{client, serving};
 use super::{
-    CONFIG_MAPS, ETCD_MEMBERS, ETCDS, EtcdOperator, LEASES, MANAGED, NODES, OPERATORS, PODS, REQUESTS, Stage, VERSIONS,
-    World,
+    CONFIG_MAPS, CONFIGURATIONS, ETCD_MEMBERS, ETCDS, EtcdOperator, LEASES, MANAGED, NODES, OPERATORS, PODS, REQUESTS,
+    Stage, VERSIONS, World,
 };
 
 /// Moments between a worker's readiness and its second request.
@@ -365,6 +365,7 @@ impl World {
                 Some(_) => {}
             }
         }
+        self.policies();
         self.cluster_version();
     }
 
@@ -377,6 +378,33 @@ impl World {
                 "metadata": {"name": "default-ingress-cert", "namespace": "openshift-config-managed"},
                 "data": {"ca-bundle.crt": Authority::new().pem()}}),
             );
+        }
+    }
+
+    /// The machine config operator merges the policies of the spec with its own ones into the status
+    /// (openshift/machine-config-operator: `pkg/apihelpers/apihelpers.go`, `MergeClusterPolicies`).
+    fn policies(&mut self) {
+        if self.policies_ignored {
+            return;
+        }
+        let own = json!({"path": "/var/lib/kubelet/config.json", "actions": [{"type": "None"}]});
+        match self.get(CONFIGURATIONS, "cluster") {
+            None => self.put(
+                CONFIGURATIONS,
+                json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+                    "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}}),
+            ),
+            Some(configuration) => {
+                let mut merged = vec![own];
+                let files = configuration["spec"]["nodeDisruptionPolicy"]["files"].as_array();
+                merged.extend(files.into_iter().flatten().cloned());
+                let status = json!({"nodeDisruptionPolicyStatus": {"clusterPolicies": {"files": merged}}});
+                if configuration["status"] != status {
+                    self.edit(CONFIGURATIONS, "cluster", |configuration| {
+                        configuration["status"] = status
+                    });
+                }
+            }
         }
     }
 
@@ -411,9 +439,16 @@ impl World {
             VERSIONS,
             json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion",
             "metadata": {"name": "version"}, "spec": {"clusterID": "7b1d2ff4-0000-0000-0000-000000000000"},
-            "status": {"desired": {"version": "4.19.0"}, "conditions": conditions}}),
+            "status": {"desired": {"version": "4.19.0"}, "conditions": conditions, "history": [entry("4.19.0", "4190", done)]}}),
         );
     }
+}
+
+/// An entry of a ClusterVersion's history.
+pub fn entry(version: &str, digest: &str, done: bool) -> Value {
+    json!({"version": version, "image": format!("registry.example.com/ocp/release@sha256:{digest}"),
+        "state": if done { "Completed" } else { "Partial" }, "startedTime": "2026-01-01T00:00:00Z",
+        "completionTime": done.then_some("2026-01-01T01:00:00Z"), "verified": true})
 }
 
 fn operator(name: &str, available: bool) -> Value {
