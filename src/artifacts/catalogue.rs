@@ -269,6 +269,15 @@ mod tests {
             coreos(&stream, "openstack"),
             Err("stream rhcos-4.19 has no image for openstack on x86_64".to_owned())
         );
+        // OKD's (openshift/installer: `data/data/coreos/scos.json`).
+        let okd = serde_json::json!({"stream": "c10s", "architectures": {"x86_64": {"artifacts": {"openstack": {
+            "release": "10.0.20250628-0", "formats": {"qcow2.gz": {"disk": {
+                "location": "https://a.example.com/c10s/scos-10.0.20250628-0-openstack.x86_64.qcow2.gz",
+                "sha256": SUM, "uncompressed-sha256": SUM}}}}}}}});
+        let Ok(CoreOs::Disk(okd)) = coreos(&serde_json::to_vec(&okd).unwrap(), "openstack") else {
+            panic!("not found")
+        };
+        assert_eq!(okd.content_name(), "scos-10.0.20250628-0-openstack.x86_64.qcow2");
         let old = br#"{"baseURI": "https://b.example.com/43.80/", "buildid": "43.80", "images": {
             "openstack": {"path": "rhcos-43.80-openstack.x86_64.qcow2", "sha256": "01", "uncompressed-sha256": "02", "size": 3}}}"#;
         let Ok(CoreOs::Disk(found)) = coreos(old, "openstack") else {
@@ -306,6 +315,10 @@ mod tests {
             (
                 "rhcos-9.6.20250523-0-qemu.x86_64.qcow2.gz",
                 named_as(None, Some("qemu")),
+            ),
+            (
+                "scos-10.0.20250628-0-openstack.x86_64.qcow2.gz",
+                named_as(None, Some("openstack")),
             ),
             (
                 "fedora-coreos-30.20191014.0-qemu.x86_64.qcow2.xz",

@@ -322,6 +322,8 @@ pub struct Downloads {
     pub mirror_sha256: Option<String>,
     /// Run programs of a mirror without a signature, or over plain http.
     pub mirror_insecure: bool,
+    /// Where signatures of release images are, in place of the vendor's store.
+    pub signature_store: Option<String>,
     /// How long an unresponsive mirror is retried.
     pub mirror_timeout: Duration,
     /// A folder with images by their file names, in place of their publishers.
@@ -677,6 +679,7 @@ impl ClusterConfig {
                 version: None,
                 mirror: None,
                 mirror_key: None,
+                signature_store: None,
                 mirror_sha256: None,
                 mirror_insecure: false,
                 mirror_timeout: Duration::from_secs(20),

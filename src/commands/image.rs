@@ -108,6 +108,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
             version: None,
             mirror: None,
             mirror_key: None,
+            signature_store: None,
             mirror_sha256: None,
             mirror_insecure: false,
             // Which installer there is is not asked.

@@ -17,6 +17,9 @@ pub struct ClusterRelease {
     pub version: String,
     /// Its image, usually by digest.
     pub image: String,
+    /// The cluster version operator has verified its signature; it does not verify the installed release.
+    #[serde(default)]
+    pub verified: bool,
 }
 
 #[derive(Deserialize)]
@@ -115,6 +118,7 @@ mod tests {
             let release = ClusterRelease {
                 version: version.to_owned(),
                 image: String::new(),
+                verified: true,
             };
             assert_eq!(release.has_disruption_policies(), expected, "{version}");
         }

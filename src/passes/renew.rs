@@ -73,7 +73,9 @@ impl Run<'_> {
             _ => {
                 info!(target: PROGRESS, step = "release", "{}: reading its images", current.version);
                 let installer = Installer::obtain(self.config, &self.dir).await?;
-                installer.release_at(&current.image, self.config).await?
+                installer
+                    .release_at(&current.image, current.verified, self.config)
+                    .await?
             }
         };
         let mut services = self.services(&table)?;

@@ -122,6 +122,7 @@ pub(super) fn downloads(values: &mut Values<'_>, installer: &InstallerChoice) ->
     let mirror = values.optional("mirror", parse::folder_url);
     let image_mirror = values.optional("image_mirror", parse::folder_url);
     let sum = values.optional("mirror_sha256", parse::sha256);
+    let signature_store = values.optional("signature_store", parse::folder_url);
     let (key, insecure) = (values.path("mirror_key"), values.switch("mirror_insecure"));
     let mirror_timeout = values.duration("mirror_timeout");
     let version = version?.filter(|_| *installer != InstallerChoice::Rehearsal);
@@ -132,6 +133,7 @@ pub(super) fn downloads(values: &mut Values<'_>, installer: &InstallerChoice) ->
         mirror_key: key,
         mirror_sha256: sum?,
         mirror_insecure: insecure?,
+        signature_store: signature_store?,
         mirror_timeout: mirror_timeout?,
         image_mirror: image_mirror?,
     })

@@ -351,13 +351,15 @@ settings! {
         /// For okd, the URL of the releases.
         mirror: Text;
         /// OpenPGP public keys to verify the signature of the mirror's sha256sum.txt (.gpg or .asc).
-        /// Default: the keys of Red Hat.
+        /// Also trusted for release images. Default: the keys of Red Hat.
         mirror_key: Path;
         /// SHA-256 of the mirror's sha256sum.txt. With it, the mirror needs neither a signature nor https.
         mirror_sha256: Text;
         /// Run programs from a mirror without a signature or without https.
         /// Anyone who can modify them on the mirror or on the network path can then run code on this computer.
         mirror_insecure: Switch = false;
+        /// URL with signatures of release images as sha256=<digest>/signature-1. Default: the vendor's.
+        signature_store: Text;
         /// URL of a folder that contains images under their published file names.
         image_mirror: Text;
         /// Folder of downloaded files. Several users can share one that they all can write to.

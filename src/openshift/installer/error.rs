@@ -24,6 +24,8 @@ pub enum InstallerError {
     Unsigned { url: String },
     #[error("cannot verify signature {url}: {why}")]
     Signature { url: String, why: String },
+    #[error("cannot verify release {image}: {url}: {why}")]
+    ReleaseSignature { image: String, url: String, why: String },
     #[error("cannot trust {url}: plain http does not protect against modification")]
     PlainHttp { url: String },
     #[error("{url} has sha256 {found}, which differs from mirror_sha256")]
@@ -93,6 +95,10 @@ impl InstallerError {
             )),
             Self::Signature { .. } => Some(
                 "no program of this mirror was run; if it signs with its own key, set mirror_key=FILE to the public key"
+                    .to_owned(),
+            ),
+            Self::ReleaseSignature { .. } => Some(
+                "nothing was created; if the release is signed with your own key, set mirror_key=FILE to the public key"
                     .to_owned(),
             ),
             Self::NotPinned { .. } => {

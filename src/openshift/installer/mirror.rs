@@ -8,7 +8,6 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use fs_err as fs;
 use jiff::Timestamp;
 use tracing::{info, warn};
 
@@ -138,14 +137,9 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
         warn!("{url} is verified only by its server's certificate: OKD has no published signing key");
         return Ok(());
     }
-    let unusable = |path: String| move |why| InstallerError::Key { path, why };
     let keys = match &downloads.mirror_key {
-        Some(path) => {
-            let shown = path.display().to_string();
-            let text = fs::read(path).map_err(|error| unusable(shown.clone())(error.to_string()))?;
-            Keys::read(&text).map_err(unusable(shown))?
-        }
-        None => Keys::vendor().map_err(unusable("of this program".to_owned()))?,
+        Some(path) => Keys::of_file(path)?,
+        None => Keys::vendor()?,
     };
     for name in SIGNATURES {
         let url = format!("{folder}/{name}");

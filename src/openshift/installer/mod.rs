@@ -31,6 +31,7 @@ mod probe;
 mod programs;
 mod rehearsal;
 mod release;
+mod release_signature;
 mod signature;
 
 use child::Unfinished;
@@ -137,10 +138,13 @@ impl Installer {
     }
 
     /// Another release by its image, which is read in the same way.
-    pub async fn release_at(&self, image: &str, config: &ClusterConfig) -> anyhow::Result<Release> {
+    pub async fn release_at(&self, image: &str, is_verified: bool, config: &ClusterConfig) -> anyhow::Result<Release> {
         match self {
             Self::OpenshiftInstall(real) => {
                 child::end_leftovers().await;
+                if !is_verified {
+                    release_signature::check(image, &config.downloads).await?;
+                }
                 Ok(release::ask(real.oc(), image, config).await?)
             }
             Self::Rehearsal(stand_in) => Ok(stand_in.release()),

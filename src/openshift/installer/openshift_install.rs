@@ -21,6 +21,7 @@ use super::install_config::{install_config, without_secrets};
 use super::manifests::{Manifest, Manifests};
 use super::mask::Mask;
 use super::release::{self, About};
+use super::release_signature;
 
 use crate::PROGRESS;
 use crate::artifacts::download::{self, Cache};
@@ -123,14 +124,27 @@ impl OpenshiftInstall {
     /// The release it installs, with images by digest.
     pub(super) async fn release(&self, config: &ClusterConfig) -> anyhow::Result<Release> {
         // The installer itself uses this variable, so the images must be that release's.
-        let image = match std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE") {
-            Ok(image) if !image.is_empty() => image,
-            _ => match self.about().await?.release_image {
-                Some(image) => image,
-                None => anyhow::bail!("{} version reports no release image", self.path.display()),
-            },
+        let overridden = std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE").ok();
+        let overridden = overridden.filter(|image| !image.is_empty());
+        let is_verified = overridden.is_none() && self.is_verified(&config.downloads);
+        let about = self.about().await?;
+        let Some(image) = overridden.or(about.release_image) else {
+            anyhow::bail!("{} version reports no release image", self.path.display());
         };
+        // OKD publishes no key for its images.
+        let is_signed = !about.version.contains("okd") || config.downloads.mirror_key.is_some();
+        if is_signed && !is_verified {
+            release_signature::check(&image, &config.downloads).await?;
+        }
         Ok(release::ask(&self.oc, &image, config).await?)
+    }
+
+    /// Whether it was downloaded and compared with a signed list: then the digest of its release is signed, too.
+    fn is_verified(&self, downloads: &Downloads) -> bool {
+        let real = |path: &Path| fs::canonicalize(path).ok();
+        let (path, cache) = (real(&self.path), real(&downloads.cache));
+        let is_downloaded = path.zip(cache).is_some_and(|(path, cache)| path.starts_with(cache));
+        is_downloaded && !downloads.mirror_insecure
     }
 
     /// Fills a new private folder; all files in it get mode 0600.

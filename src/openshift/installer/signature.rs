@@ -6,12 +6,16 @@
 //! writes are read: a detached signature, and a signed message that repeats the list.
 
 use std::io::Read;
+use std::path::Path;
 
+use fs_err as fs;
 use jiff::Timestamp;
 use pgp::composed::{Deserializable, DetachedSignature, Message, SignedPublicKey};
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{PublicKey, PublicSubkey, Signature, SignatureType};
 use pgp::types::{KeyDetails, Tag, VerifyingKey};
+
+use super::error::InstallerError;
 
 /// The keys of the vendor's releases; for their origin see `keys/README.md`.
 const VENDOR: &str = include_str!("keys/redhat.asc");
@@ -24,8 +28,25 @@ pub(super) struct Keys(Vec<SignedPublicKey>);
 
 impl Keys {
     /// The keys of Red Hat's releases.
-    pub fn vendor() -> Result<Self, String> {
-        Self::read(VENDOR.as_bytes())
+    pub fn vendor() -> Result<Self, InstallerError> {
+        let path = || "of this program".to_owned();
+        Self::read(VENDOR.as_bytes()).map_err(|why| InstallerError::Key { path: path(), why })
+    }
+
+    /// The keys of a file.
+    pub fn of_file(path: &Path) -> Result<Self, InstallerError> {
+        let text = fs::read(path).map_err(|error| error.to_string());
+        let keys = text.and_then(|text| Self::read(&text));
+        keys.map_err(|why| {
+            let path = path.display().to_string();
+            InstallerError::Key { path, why }
+        })
+    }
+
+    /// The keys of both.
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
     }
 
     /// Public keys, ASCII-armored or not.
@@ -68,6 +89,19 @@ impl Keys {
     }
 
     fn verify_message(&self, content: &[u8], message: &[u8], now: Timestamp) -> Result<String, String> {
+        let other = || "it is a signature of another file".to_owned();
+        match self.content(message, content.len(), now)? {
+            Some((signed, key)) if signed == content => Ok(key),
+            _ => Err(other()),
+        }
+    }
+
+    /// The content of a signed message and the fingerprint of a trusted key that has signed it; `None` if it is longer
+    /// than `limit` bytes.
+    ///
+    /// # Errors
+    /// Why no signature is valid.
+    pub fn content(&self, message: &[u8], limit: usize, now: Timestamp) -> Result<Option<(Vec<u8>, String)>, String> {
         let unreadable = |error: pgp::errors::Error| format!("not an OpenPGP signature: {error}");
         let (mut message, _) = Message::from_reader(message).map_err(unreadable)?;
         while message.is_compressed() {
@@ -75,14 +109,11 @@ impl Keys {
         }
         // One extra byte detects longer content; compressed content may have any number of zeros.
         let mut signed = Vec::new();
-        let read = (&mut message).take(content.len() as u64 + 1).read_to_end(&mut signed);
+        let read = (&mut message).take(limit as u64 + 1).read_to_end(&mut signed);
         read.map_err(|error| format!("not an OpenPGP signature: {error}"))?;
-        if signed != content {
-            return Err("it is a signature of another file".to_owned());
-        }
         // Its signatures are known only at its end.
-        if !matches!(message.read(&mut [0]), Ok(0)) {
-            return Err("it is a signature of another file".to_owned());
+        if signed.len() > limit || !matches!(message.read(&mut [0]), Ok(0)) {
+            return Ok(None);
         }
         let Message::Signed { reader, .. } = &message else {
             return Err("it is not signed".to_owned());
@@ -91,7 +122,7 @@ impl Keys {
             let fits = |signer: &Signer<'_>| message.verify_nested_explicit(index, signer.key.verifying()).is_ok();
             Some(self.judge(reader.signature(index)?, fits, now))
         });
-        first_good(judged)
+        first_good(judged).map(|key| Some((signed, key)))
     }
 
     /// Checks one signature; `fits` compares it with the content.

@@ -14,6 +14,7 @@ mod libvirt_uri;
 #[cfg(all(feature = "kubevirt", feature = "openstack"))]
 mod plain_http;
 mod release;
+mod release_images;
 mod signatures;
 mod state;
 mod terminal;

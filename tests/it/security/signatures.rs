@@ -16,11 +16,11 @@ use crate::support::fake_kube::authority::{Authority, Signed};
 use crate::support::tls_listener::TlsListener;
 
 /// Keys made by GnuPG, which also signs: somebody else's program tells what a signature is.
-struct Gpg {
+pub struct Gpg {
     home: tempfile::TempDir,
 }
 
-static GPG: LazyLock<Gpg> = LazyLock::new(|| {
+pub static GPG: LazyLock<Gpg> = LazyLock::new(|| {
     let gpg = Gpg {
         home: tempfile::tempdir().unwrap(),
     };
@@ -71,11 +71,11 @@ impl Gpg {
         output.stdout
     }
 
-    fn sign(&self, key: &str, how: &[&str], content: &[u8]) -> Vec<u8> {
+    pub fn sign(&self, key: &str, how: &[&str], content: &[u8]) -> Vec<u8> {
         self.run(&[&["-u", key][..], how, &["-o", "-"]].concat(), content)
     }
 
-    fn export(&self, key: &str) -> Vec<u8> {
+    pub fn export(&self, key: &str) -> Vec<u8> {
         self.run(&["--armor", "--export", key], b"")
     }
 }
