@@ -289,7 +289,14 @@ pub struct UnsupportedRelease {
 ///   `CHANGELOG/CHANGELOG-1.19.md`); no other version of certificate requests is supported here.
 /// * etcd and the routers run with one replica since 4.8, by the topology in the Infrastructure resource
 ///   (openshift/installer: `pkg/asset/manifests/topologies.go`).
-pub fn unsupported_release((major, minor): (u32, u32), masters: usize) -> Option<UnsupportedRelease> {
+/// * OVN-Kubernetes has `gatewayConfig`, which the pod network requires, since 4.10 (openshift/api: pull request 1033);
+///   before, the field is dropped without an error.
+pub fn unsupported_release(
+    (major, minor): (u32, u32),
+    masters: usize,
+    backend: &BackendConfig,
+    networks: &ClusterNetworks,
+) -> Option<UnsupportedRelease> {
     if (major, minor) < (4, 6) {
         return Some(UnsupportedRelease {
             why: format!(
@@ -298,6 +305,14 @@ pub fn unsupported_release((major, minor): (u32, u32), masters: usize) -> Option
             ),
             hint: "use OpenShift 4.6 or later",
             settings: &["version"],
+        });
+    }
+    let is_on_pods = matches!(backend, BackendConfig::Kubevirt(site) if site.pods.is_some());
+    if is_on_pods && networks.network_type == "OVNKubernetes" && (major, minor) < (4, 10) {
+        return Some(UnsupportedRelease {
+            why: format!("OpenShift {major}.{minor} does not support network=pod: OVN-Kubernetes has no gatewayConfig"),
+            hint: "use OpenShift 4.10 or later, or another network",
+            settings: &["version", "network"],
         });
     }
     (masters == 1 && (major, minor) < (4, 8)).then(|| UnsupportedRelease {

@@ -212,7 +212,7 @@ pub(super) async fn find_installer(
 /// A release that only the installer itself reveals; one of the settings was rejected with them.
 fn unsupported(config: &ClusterConfig, version: &str) -> Option<Finding> {
     let release = major_minor(version).filter(|_| !config.is_rehearsal())?;
-    let unsupported = unsupported_release(release, config.masters)?;
+    let unsupported = unsupported_release(release, config.masters, &config.backend, &config.networks)?;
     Some(Finding {
         hint: Some(format!("{}, with `installer` or `version`", unsupported.hint)),
         ..Finding::fail(format!("openshift-install is {version}: {}", unsupported.why))

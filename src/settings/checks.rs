@@ -8,8 +8,8 @@ use ipnetwork::Ipv4Network;
 use super::parse::{LONGEST_NAME, dns_label};
 use super::values::Values;
 use crate::cluster::{
-    ClusterId, ClusterNetworks, Dhcp, Downloads, GivenAddresses, Harvest, Lb, Mac, MachineName, NodeName, Role,
-    unsupported_release,
+    BackendConfig, ClusterId, ClusterNetworks, Dhcp, Downloads, GivenAddresses, Harvest, Lb, Mac, MachineName,
+    NodeName, Role, unsupported_release,
 };
 
 const MOST_MACHINES: u64 = 1000;
@@ -70,10 +70,16 @@ pub(super) fn masters(values: &mut Values<'_>) -> Option<usize> {
 }
 
 /// The requested release, if it is known before a mirror is queried.
-pub(super) fn release(values: &mut Values<'_>, downloads: Option<&Downloads>, masters: Option<usize>) {
+pub(super) fn release(
+    values: &mut Values<'_>,
+    downloads: Option<&Downloads>,
+    masters: Option<usize>,
+    backend: Option<&BackendConfig>,
+    networks: Option<&ClusterNetworks>,
+) {
     let release = downloads.and_then(|downloads| downloads.version.as_ref()?.release());
-    if let (Some(release), Some(masters)) = (release, masters)
-        && let Some(unsupported) = unsupported_release(release, masters)
+    if let (Some(release), Some(masters), Some(backend), Some(networks)) = (release, masters, backend, networks)
+        && let Some(unsupported) = unsupported_release(release, masters, backend, networks)
     {
         values.problem(unsupported.settings, unsupported.why, unsupported.hint);
     }

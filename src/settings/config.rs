@@ -70,7 +70,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let mcs = mcs(values);
     let installer = images::installer(values);
     let downloads = images::downloads(values, &installer);
-    checks::release(values, downloads.as_ref(), masters);
+    checks::release(values, downloads.as_ref(), masters, backend.as_ref(), networks.as_ref());
     let ssh_keys = access::ssh_keys(values);
     let pull_secret = access::pull_secret(values);
     let ca = access::ca(values);
