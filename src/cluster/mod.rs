@@ -740,6 +740,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn releases_without_a_required_feature_are_not_supported() {
+        let (mut networks, sim) = (ClusterConfig::example().networks, ClusterConfig::example().backend);
+        let pods = BackendConfig::Kubevirt(KubevirtConfig {
+            pods: Some(PodNetwork::default()),
+            ..KubevirtConfig::default()
+        });
+        let why = |release, masters, backend: &BackendConfig, networks: &ClusterNetworks| {
+            unsupported_release(release, masters, backend, networks).map(|found| found.settings)
+        };
+        assert_eq!(why((4, 5), 3, &sim, &networks), Some(&["version"][..]));
+        assert_eq!(why((4, 6), 3, &sim, &networks), None);
+        assert_eq!(why((4, 7), 1, &sim, &networks), Some(&["version", "masters"][..]));
+        assert_eq!(why((4, 8), 1, &sim, &networks), None);
+        assert_eq!(why((4, 9), 3, &pods, &networks), Some(&["version", "network"][..]));
+        assert_eq!(why((4, 10), 3, &pods, &networks), None);
+        networks.network_type = "OpenShiftSDN".to_owned();
+        assert_eq!(why((4, 9), 3, &pods, &networks), None);
+    }
+
+    #[test]
     fn a_release_is_wished_for_by_channel_or_version() {
         for (text, fits, not) in [
             ("stable", "4.19.3", "4.19.0-okd-scos.3"),

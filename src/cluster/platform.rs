@@ -124,7 +124,7 @@ pub struct SimConfig {
 }
 
 /// Settings of the KubeVirt backend. No credentials: these are in the kubeconfig.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubevirtConfig {
     /// `None`: as `kubectl`, or the service account of the pod that this runs in.
     pub kubeconfig: Option<PathBuf>,

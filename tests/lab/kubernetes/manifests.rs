@@ -11,31 +11,34 @@ use super::{admin, kubectl};
 use crate::support::shape::{Made, Shape};
 
 /// What we write for a cluster inside another one, in this order.
-const WRITTEN: [&str; 6] = [
+const WRITTEN: [&str; 7] = [
     "MachineConfig",
     "MachineConfig",
     "IngressController",
     "Network",
     "Scheduler",
     "Config",
+    "MachineConfiguration",
 ];
 
 /// Releases, and the kinds that they are not judged for: the folder has no definition of 4.7's machine config operator and
-/// of 4.20's registry, and a nested cluster's network requires fields that 4.7 does not have.
+/// of 4.20's registry, a nested cluster's network requires fields that 4.7 does not have, and `renew` writes policies for
+/// 4.17 and later.
 const RELEASES: [((u32, u32), &[&str]); 4] = [
-    ((4, 7), &["MachineConfig", "Network"]),
-    ((4, 12), &[]),
-    ((4, 16), &[]),
+    ((4, 7), &["MachineConfig", "Network", "MachineConfiguration"]),
+    ((4, 12), &["MachineConfiguration"]),
+    ((4, 16), &["MachineConfiguration"]),
     ((4, 20), &["Config"]),
 ];
 
 /// The kinds that we write, by the plural names of their definitions.
-const KINDS: [&str; 5] = [
+const KINDS: [&str; 6] = [
     "machineconfigs.machineconfiguration.openshift.io",
     "ingresscontrollers.operator.openshift.io",
     "networks.operator.openshift.io",
     "schedulers.config.openshift.io",
     "configs.imageregistry.operator.openshift.io",
+    "machineconfigurations.operator.openshift.io",
 ];
 const NAMESPACE: &str = "openshift-ingress-operator";
 
@@ -120,7 +123,13 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
             leased: &[],
         };
         let mut judged = Vec::new();
-        for manifest in services::manifests(&input).unwrap() {
+        let mut manifests = services::manifests(&input).unwrap();
+        if !left_out.contains(&"MachineConfiguration") {
+            let pods = services::static_pods(&input).unwrap();
+            assert!(!pods.is_empty());
+            manifests.push(services::disruption_policy(&pods));
+        }
+        for manifest in manifests {
             // As in the definitions, no empty text.
             let ours: Value = serde_json::from_str(&manifest.content.replace("\"\"", "\"x\"")).unwrap();
             let kind = ours["kind"].as_str().unwrap();
