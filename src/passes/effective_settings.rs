@@ -36,6 +36,11 @@ pub struct CarrierLimit {
 }
 
 impl EffectiveSettings {
+    /// Whether services run on the nodes as static pods, with images of the release.
+    pub(super) fn has_static_pods(&self) -> bool {
+        self.lb == Lb::Keepalived || self.dns == Dns::Coredns
+    }
+
     /// The note's name in the journal.
     pub const STEP: &str = "chosen";
 

@@ -31,6 +31,8 @@ const ROLE: &str = "machineconfiguration.openshift.io/role";
 #[derive(Clone, Debug)]
 pub struct Renewed {
     pub release: ClusterRelease,
+    /// With `lb` and `dns` of the user or of the host, there are no static pods.
+    pub has_pods: bool,
     /// Roles whose MachineConfigs changed.
     pub roles: Vec<String>,
     /// Each of their nodes reboots: the release has no disruption policies.
@@ -82,7 +84,8 @@ impl Run<'_> {
         services.release = images.clone();
         let has_policies = current.has_disruption_policies();
         let files = services::static_pods(&services.input(self, &table))?;
-        if has_policies && !files.is_empty() {
+        let has_pods = !files.is_empty();
+        if has_policies && has_pods {
             api.apply(object(&services::disruption_policy(&files))?).await?;
             let cluster = wait::Cluster {
                 api: &api,
@@ -97,6 +100,7 @@ impl Run<'_> {
         let reboots = !roles.is_empty() && !has_policies;
         Ok(Renewed {
             release: current,
+            has_pods,
             roles,
             reboots,
         })

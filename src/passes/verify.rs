@@ -11,6 +11,7 @@ use serde::Serialize;
 use tracing::info;
 
 use super::destroy::delete_machines;
+use super::effective_settings::EffectiveSettings;
 use super::error::PassError;
 use super::one::{hold_of, holds};
 use super::services::RenewedRelease;
@@ -115,7 +116,9 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
             Ok((nodes, version)) => {
                 seen.nodes = Some(nodes.iter().map(ClusterNode::of).collect());
                 let renewed = RenewedRelease::read(&journal)?.map(|renewed| renewed.of);
-                let releases = version.as_ref().and_then(Releases::of);
+                let chosen: Option<EffectiveSettings> = journal.output(EffectiveSettings::STEP)?;
+                let has_pods = chosen.is_none_or(|chosen| chosen.has_static_pods());
+                let releases = version.as_ref().and_then(Releases::of).filter(|_| has_pods);
                 outdated = releases.and_then(|releases| outdated_pods(&known.name, &releases, renewed));
             }
             Err(error) => left_out.push(format!("nodes: {error}")),

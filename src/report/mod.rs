@@ -185,10 +185,13 @@ pub fn scaled(scaled: &Scaled) -> String {
 
 /// The release of the static pods, and the nodes that are updated.
 pub fn renewed(cluster: &ClusterId, renewed: &Renewed) -> String {
-    let mut text = format!(
-        "the static pods of cluster {cluster} have the images of {}\n",
-        renewed.release.version
-    );
+    let mut text = match renewed.has_pods {
+        true => format!(
+            "the static pods of cluster {cluster} have the images of {}\n",
+            renewed.release.version
+        ),
+        false => format!("cluster {cluster} has no static pods of ocpdeploy\n"),
+    };
     let how = if renewed.reboots { ", with a reboot of each" } else { "" };
     for role in &renewed.roles {
         text += &format!("the {role} nodes are now updated one by one{how}; `oc get mcp {role}` shows the progress\n");

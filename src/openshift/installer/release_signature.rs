@@ -69,18 +69,18 @@ pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), Inst
         .unwrap_or(STORE)
         .trim_end_matches('/');
     let (until, retries) = (Instant::now() + LIMIT, Cache::new(&downloads.cache).retries());
-    let mut invalid = None;
+    let mut outcome = Ok(());
     for number in 1..=MOST {
         let url = format!("{store}/sha256={digest}/signature-{number}");
         let message = match download::bytes_until(&url, retries, until, || ()).await {
             Ok(message) => message,
-            Err(_) if invalid.is_some() => break,
-            Err(error) if error.is_absent() => {
-                unverified(&format!("{store} has no signature of it"));
-                return Ok(());
-            }
+            // There are no more.
+            Err(_) if outcome.is_err() => break,
             Err(error) => {
-                unverified(&format!("{error:#}"));
+                match error.is_absent() {
+                    true => unverified(&format!("{store} has no signature of it")),
+                    false => unverified(&format!("{error:#}")),
+                }
                 return Ok(());
             }
         };
@@ -89,16 +89,13 @@ pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), Inst
                 info!(target: PROGRESS, step = "release", "{image} is signed with key {key}");
                 return Ok(());
             }
-            Err(why) => invalid = invalid.or(Some((url, why))),
+            Err(why) => {
+                let image = image.to_owned();
+                outcome = outcome.and(Err(InstallerError::ReleaseSignature { image, url, why }));
+            }
         }
     }
-    match invalid {
-        Some((url, why)) => {
-            let image = image.to_owned();
-            Err(InstallerError::ReleaseSignature { image, url, why })
-        }
-        None => Ok(()),
-    }
+    outcome
 }
 
 /// The hexadecimal digest of an image.
