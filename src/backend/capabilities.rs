@@ -27,6 +27,8 @@ pub struct Capabilities {
     pub image_artifact: &'static str,
     /// Whether the platform itself downloads images that are given by URL.
     pub fetches_images: bool,
+    /// Whether the platform has load balancers for the VIPs (`lb=platform`).
+    pub load_balancers: bool,
 }
 
 impl From<&LibvirtConfig> for Capabilities {
@@ -42,6 +44,7 @@ impl From<&LibvirtConfig> for Capabilities {
             addresses_from_agent: false,
             image_artifact: "qemu",
             fetches_images: false,
+            load_balancers: false,
         }
     }
 }
@@ -60,6 +63,7 @@ impl From<&KubevirtConfig> for Capabilities {
             addresses_from_agent: config.pods.is_none(),
             image_artifact: "kubevirt",
             fetches_images: false,
+            load_balancers: config.pods.is_some(),
         }
     }
 }
@@ -76,6 +80,7 @@ impl From<&OpenStackConfig> for Capabilities {
             addresses_from_agent: false,
             image_artifact: "openstack",
             fetches_images: config.image_import,
+            load_balancers: true,
         }
     }
 }
@@ -94,6 +99,7 @@ impl From<&OvirtConfig> for Capabilities {
             // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
             image_artifact: "openstack",
             fetches_images: false,
+            load_balancers: false,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::error::BackendError;
 use super::findings::Finding;
-use crate::cluster::{ApiEndpoint, ClusterId, MachineName, Role, Vip};
+use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Mac, MachineName, Role, Vip};
 
 /// The serial consoles of machines.
 #[async_trait(?Send)]
@@ -36,7 +36,8 @@ pub struct Console {
 /// Load balancers of the platform.
 #[async_trait(?Send)]
 pub trait LoadBalancers {
-    /// Creates the load balancer of a VIP. An existing one is success. `None` if the network has no load balancers.
+    /// Creates the load balancer of a VIP, or changes an existing one to this state. `None` if the network has no load
+    /// balancers.
     async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError>;
 }
 
@@ -71,9 +72,14 @@ pub struct LoadBalancer {
     pub cluster: ClusterId,
     pub network: String,
     pub vip: Vip,
+    /// The address of the VIP; `None`: the platform chooses one.
+    pub ip: Option<Ipv4Addr>,
     pub ports: Vec<u16>,
     /// The roles whose machines of pass two receive the requests.
     pub roles: Vec<Role>,
+    /// The addresses of these machines, for platforms that do not find machines by role. `None`: not known yet, only
+    /// the address of the VIP is required.
+    pub members: Option<Vec<AddressAssignment>>,
     /// Only machines that report that they are ready receive requests. Those of a rehearsal report nothing.
     pub checked: bool,
 }
@@ -83,6 +89,9 @@ pub struct LoadBalancer {
 pub struct BalancedVip {
     /// The address for nodes.
     pub ip: Ipv4Addr,
+    /// The MAC of this address, if it has one.
+    #[serde(default)]
+    pub mac: Option<Mac>,
     /// The endpoint for this computer, if it is a different one.
     #[serde(default, alias = "door")]
     pub endpoint: Option<ApiEndpoint>,

@@ -183,6 +183,8 @@ pub struct Requirements {
     pub inner_networks: Vec<Ipv4Network>,
     /// Whether machines start with their host.
     pub autostart: bool,
+    /// The load balancers of the platform.
+    pub balancers: Vec<LoadBalancer>,
     /// The size of each machine, in the order of `machines`.
     pub sizes: Vec<(Pass, Role, Size)>,
     /// The requirements of the workers' own platform, which are not included above.

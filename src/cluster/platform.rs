@@ -74,6 +74,13 @@ impl OsFlavors {
     }
 }
 
+/// Settings of Octavia's load balancers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsBalancers {
+    /// E.g. `amphora` or `ovn`; the cloud's default if not set.
+    pub provider: Option<String>,
+}
+
 /// Settings of the OpenStack backend; credentials are in clouds.yaml or `OS_*`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenStackConfig {
@@ -98,6 +105,9 @@ pub struct OpenStackConfig {
     /// Existing floating IPs of the project.
     pub api_floating_ip: Option<Ipv4Addr>,
     pub ingress_floating_ip: Option<Ipv4Addr>,
+    /// With `lb=platform`: the VIPs are load balancers of Octavia.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balancers: Option<OsBalancers>,
     #[serde(default)]
     pub ignition: OsIgnition,
     /// Glance itself downloads images given by URL.

@@ -42,7 +42,10 @@ pub fn write(
     let mut objects = vec![kubevirt::manifests::anchor(&config.id())];
     if config.lb == Lb::Platform {
         for vip in Vip::ALL {
-            objects.extend(kubevirt::manifests::of_vip(site, &machines::balancer(config, vip)));
+            objects.extend(kubevirt::manifests::of_vip(
+                site,
+                &machines::balancer(config, vip, None, false),
+            ));
         }
         for node in parameters.iter().flat_map(|parameters| &parameters.nodes) {
             objects.push(kubevirt::manifests::of_node(&config.id(), &node.lease()));

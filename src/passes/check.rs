@@ -94,17 +94,22 @@ pub(super) async fn look_around(
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
         let table = known.and_then(|cluster| cluster.parameters.as_ref());
         let own = machines::vip_macs(&macs, table);
+        // With lb=user the load balancer already has them, and so has that of the platform after an interrupted run.
+        let has_vips = config.lb == Lb::User || config.lb == Lb::Platform && known.is_some();
         let mut findings = given_vip_findings(
             config,
             facts,
             &neighbours,
             backend.capabilities(Role::Master).reserves_addresses,
             &own,
+            has_vips,
         );
         findings.extend(given_router_id_finding(config, &neighbours));
         match &seen.table {
             Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(Finding::fail)),
-            None if backend.common_capabilities().guests_reachable => findings.extend(answered_for(config).await),
+            None if backend.common_capabilities().guests_reachable => {
+                findings.extend(answered_for(config, has_vips).await);
+            }
             None => {}
         }
         report.add("addresses", findings);
@@ -298,10 +303,9 @@ pub(super) fn with_mcs(
 }
 
 /// Addresses of the settings that are in use on the network before this cluster has any machine.
-async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
+async fn answered_for(config: &ClusterConfig, has_vips: bool) -> Vec<Finding> {
     let mut leases = machines::static_leases(config, &machines::macs(config, &Default::default()));
-    if config.lb == Lb::User {
-        // With lb=user the load balancer already has the VIPs.
+    if has_vips {
         leases.retain(|lease| Vip::ALL.iter().all(|vip| lease.name != NodeName::vip(*vip)));
     }
     let addresses: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
@@ -356,14 +360,14 @@ fn given_vip_findings(
     neighbours: &inventory::Neighbours,
     can_hold: bool,
     own: &BTreeSet<Mac>,
+    has_vips: bool,
 ) -> Vec<Finding> {
     let problem = |vip| {
         let ip = machines::given_vip(config, vip)?;
         if let Some(problem) = vip_problem(vip, ip, facts, can_hold, &neighbours.addresses) {
             return Some(Finding::fail(problem));
         }
-        // With lb=user the load balancer already has them.
-        let taken = vip_taken(vip, ip, facts, own).filter(|_| config.lb != Lb::User)?;
+        let taken = vip_taken(vip, ip, facts, own).filter(|_| !has_vips)?;
         let hint =
             format!("set another {vip}_ip, or release this address: `ocpdeploy` does not take it from its owner");
         Some(Finding {

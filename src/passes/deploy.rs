@@ -16,7 +16,7 @@ use super::run::{Run, leased_vips};
 use super::two::NodeConfig;
 use crate::PROGRESS;
 use crate::backend::{Backend, ReservationState};
-use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, Vip, WorkersWhen};
+use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, WorkersWhen};
 use crate::node::services;
 use crate::openshift::installer::{Installer, NodeReport, WaitContext};
 use crate::plan::machines::{self, MacTable};
@@ -116,6 +116,7 @@ impl Run<'_> {
             leased: &leased_vips(self.config, &parameters, &held),
         };
         let assets = self.assets(installer, &services).await?;
+        self.balance(self.config, &parameters).await?;
         // Nodes that query the machine config server themselves may be created at once; for the others it must run
         // first.
         let embeds = self.config.mcs == Mcs::Embed;
@@ -140,6 +141,8 @@ impl Run<'_> {
         };
         let mut reports = self.bootstrap_complete(installer, &wait).await?;
         self.etcd_without_bootstrap(installer, &wait).await?;
+        // Its API and its machine config server have ended.
+        self.balance(self.config, &parameters).await?;
         self.remove_bootstrap(&parameters).await?;
         if !first.contains(&Role::Worker) && self.config.workers > 0 {
             configs.extend(self.node_configs(&services, &assets, &[Role::Worker], &images).await?);
@@ -226,8 +229,8 @@ impl Run<'_> {
                         Harvest::Static => machines::static_leases(self.config, &macs),
                     })
                 };
-                let (leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
-                let endpoint = self.balanced(Vip::Api).await?.and_then(|balanced| balanced.endpoint);
+                let (mut leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
+                let endpoint = self.balanced_vips(&mut leases, &macs).await?;
                 self.write_parameters(leases, &heard, endpoint)?
             }
         };

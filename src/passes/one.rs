@@ -21,7 +21,8 @@ use crate::backend::{
     AddressReservation, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned, ReservationState,
 };
 use crate::cluster::{
-    AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Evidence, Lb, Mac, MachineName, NodeName, Pass, Role, Vip,
+    AddressAssignment, ApiEndpoint, ClusterConfig, ClusterId, Dhcp, Evidence, Lb, Mac, MachineName, NodeName, Pass,
+    Role, Vip,
 };
 use crate::local::network_probe;
 use crate::node::cloud_init;
@@ -330,11 +331,54 @@ impl Run<'_> {
         if self.config.lb != Lb::Platform {
             return Ok(None);
         }
-        let balancer = machines::balancer(self.config, vip);
+        let balancer = machines::balancer(self.config, vip, None, false);
         Ok(match self.backend.load_balancers() {
             Some(balancers) => balancers.ensure(&balancer).await?,
             None => None,
         })
+    }
+
+    /// Gives the VIPs of the platform's load balancers their addresses; returns the endpoint of the API for this
+    /// computer, if it is a different one.
+    pub(super) async fn balanced_vips(
+        &self,
+        leases: &mut Vec<AddressAssignment>,
+        macs: &MacTable,
+    ) -> Result<Option<ApiEndpoint>> {
+        let mut endpoint = None;
+        for vip in Vip::ALL {
+            let Some(balanced) = self.balanced(vip).await? else {
+                continue;
+            };
+            let name = NodeName::vip(vip);
+            let Some(mac) = balanced.mac.or_else(|| macs.get(&name).copied()) else {
+                continue;
+            };
+            leases.retain(|lease| lease.name != name);
+            leases.push(AddressAssignment {
+                name,
+                mac,
+                ip: balanced.ip,
+            });
+            if vip == Vip::Api {
+                endpoint = balanced.endpoint;
+            }
+        }
+        Ok(endpoint)
+    }
+
+    /// Changes the platform's load balancers to the table: their ports and members.
+    pub(super) async fn balance(&self, config: &ClusterConfig, table: &Parameters) -> Result<()> {
+        let Some(balancers) = self.backend.load_balancers().filter(|_| config.lb == Lb::Platform) else {
+            return Ok(());
+        };
+        let bootstrapped = self.journal.done_at("bootstrap-complete").is_some();
+        // One after the other: both VIPs may be one load balancer.
+        for vip in Vip::ALL {
+            let balancer = machines::balancer(config, vip, Some(table), bootstrapped);
+            balancers.ensure(&balancer).await?;
+        }
+        Ok(())
     }
 
     async fn reserve_one(

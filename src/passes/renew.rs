@@ -115,12 +115,8 @@ impl Run<'_> {
         services: &Services,
         installed_workers: usize,
     ) -> Result<Vec<String>> {
-        let with_routers_where_they_are = ClusterConfig {
-            masters_schedulable: self.config.masters_schedulable || installed_workers == 0,
-            ..self.config.clone()
-        };
         let input = services::Input {
-            config: &with_routers_where_they_are,
+            config: &self.with_routers(installed_workers),
             ..services.input(self, table)
         };
         let mut changed = Vec::new();

@@ -69,6 +69,9 @@ impl Run<'_> {
 
         let mut removed = Vec::new();
         while let Some(last) = self.surplus()? {
+            let mut without = self.table()?;
+            without.nodes.retain(|node| node.name != last.name);
+            self.balance_routers(&without, options.installed_workers).await?;
             self.remove(&reach, &last, options.drain).await?;
             removed.push(last.name);
         }
@@ -76,6 +79,7 @@ impl Run<'_> {
         let table = self.harvest_new().await?;
         let workers: Vec<_> = table.of_role(Role::Worker).cloned().collect();
         self.join(&reach, &table, &workers).await?;
+        self.balance_routers(&table, options.installed_workers).await?;
         let renewed = self.renew(&reach, &table, options.installed_workers).await?;
         self.journal.forget("scaled")?;
         self.journal
@@ -229,6 +233,19 @@ impl Run<'_> {
         }
         table.write(&self.dir.parameters())?;
         Ok(table)
+    }
+
+    /// The configuration with its routers where they are: on the masters if it was installed without workers.
+    pub(super) fn with_routers(&self, installed_workers: usize) -> ClusterConfig {
+        ClusterConfig {
+            masters_schedulable: self.config.masters_schedulable || installed_workers == 0,
+            ..self.config.clone()
+        }
+    }
+
+    /// Changes the platform's load balancers to this table, with the routers where they are.
+    async fn balance_routers(&self, table: &Parameters, installed_workers: usize) -> Result<()> {
+        self.balance(&self.with_routers(installed_workers), table).await
     }
 
     /// Updates the manifests that name the cluster's workers; returns the roles whose manifests changed.

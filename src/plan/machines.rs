@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, Nic, Payload, Requirements};
 use crate::cluster::{
-    AddressAssignment, ClusterConfig, Harvest, ImageSource, InstallerChoice, Lb, Mac, MachineName, Mcs, NodeName, Pass,
-    Role, Size, Vip,
+    AddressAssignment, BackendConfig, ClusterConfig, Harvest, ImageSource, InstallerChoice, Lb, Mac, MachineName, Mcs,
+    NodeName, Pass, Role, Size, Vip,
 };
 use crate::plan::addresses::derive_mac;
-use crate::state::parameters::Parameters;
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A machine of one of the passes, before its image and payload are known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -142,30 +142,38 @@ pub fn vip_macs(macs: &MacTable, table: Option<&Parameters>) -> BTreeSet<Mac> {
     now.chain(kept).collect()
 }
 
-/// The platform's load balancer for a VIP.
-pub fn balancer(config: &ClusterConfig, vip: Vip) -> LoadBalancer {
+/// The platform's load balancer for a VIP, at its address in the table if it exists. After the bootstrap phase the
+/// bootstrap is no member of it.
+pub fn balancer(config: &ClusterConfig, vip: Vip, table: Option<&Parameters>, bootstrapped: bool) -> LoadBalancer {
     let (ports, roles) = match vip {
         Vip::Api if config.mcs == Mcs::Http => (vec![6443, 22623, 22624], vec![Role::Bootstrap, Role::Master]),
         Vip::Api => (vec![6443, 22623], vec![Role::Bootstrap, Role::Master]),
         Vip::Ingress => (vec![80, 443], config.router_roles()),
     };
+    let members = table.map(|table| {
+        let takes = |node: &&NodeAddress| roles.contains(&node.role) && !(bootstrapped && node.role == Role::Bootstrap);
+        table.nodes.iter().filter(takes).map(NodeAddress::lease).collect()
+    });
     LoadBalancer {
         cluster: config.id(),
         network: config.network.clone(),
         vip,
+        ip: table.map(|table| table.vip(vip).ip).or_else(|| given_vip(config, vip)),
         ports,
         roles,
+        members,
         checked: config.installer != InstallerChoice::Rehearsal,
     }
 }
 
-/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not set.
+/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not set. The platform's load
+/// balancers have addresses without them.
 pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
     let mut count = BTreeMap::<Role, usize>::new();
     let helpers = Vip::ALL
         .into_iter()
         .enumerate()
-        .filter(|(_, vip)| given_vip(config, *vip).is_none())
+        .filter(|(_, vip)| given_vip(config, *vip).is_none() && config.lb != Lb::Platform)
         .map(|(index, vip)| (NodeName::vip(vip), Role::Helper, index));
     let nodes = config.nodes().into_iter().map(|(node, role)| {
         let next = count.entry(role).or_default();
@@ -320,6 +328,10 @@ fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Req
             .map(|machine| (machine.pass, machine.role, machine.size.clone()))
             .collect(),
         templates: Vec::new(),
+        balancers: match config.lb {
+            Lb::Platform => Vip::ALL.map(|vip| balancer(config, vip, None, false)).into(),
+            _ => Vec::new(),
+        },
         workers: None,
     }
 }
@@ -439,10 +451,9 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         vips,
         pass_one: one,
         pass_two: two,
-        limits: if config.lb == Lb::Platform {
-            ON_PODS.to_vec()
-        } else {
-            vec![]
+        limits: match &config.backend {
+            BackendConfig::Kubevirt(site) if site.pods.is_some() => ON_PODS.to_vec(),
+            _ => Vec::new(),
         },
         memory_mib: needs.memory_mib,
         disk_gib: needs.disk_gib,
@@ -452,7 +463,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{BackendConfig, GivenAddresses, WorkersOn};
+    use crate::cluster::{GivenAddresses, KubevirtConfig, PodNetwork, WorkersOn};
     use crate::state::parameters::tests::example;
 
     fn names(machines: &[Planned]) -> Vec<&str> {
@@ -636,17 +647,48 @@ mod tests {
     }
 
     #[test]
+    fn the_bootstrap_is_a_member_of_a_load_balancer_until_its_phase_ends() {
+        let (mut config, table) = (ClusterConfig::example(), example());
+        let members = |config: &ClusterConfig, vip, bootstrapped| {
+            let balancer = balancer(config, vip, Some(&table), bootstrapped);
+            assert_eq!(balancer.ip, Some(table.vip(vip).ip));
+            let members = balancer.members.unwrap();
+            members.iter().map(|member| member.name.to_string()).collect::<Vec<_>>()
+        };
+        let of_role = |role| {
+            let nodes = table.of_role(role).map(|node| node.name.to_string());
+            nodes.collect::<Vec<_>>()
+        };
+        let masters = of_role(Role::Master);
+        assert_eq!(
+            members(&config, Vip::Api, false),
+            [of_role(Role::Bootstrap), masters.clone()].concat()
+        );
+        assert_eq!(members(&config, Vip::Api, true), masters);
+        assert_eq!(members(&config, Vip::Ingress, false), of_role(Role::Worker));
+        config.masters_schedulable = true;
+        assert_eq!(
+            members(&config, Vip::Ingress, false),
+            [masters, of_role(Role::Worker)].concat()
+        );
+        // Before the table is known, the VIP has the address of the settings.
+        config.given.api_ip = Some(API);
+        let early = balancer(&config, Vip::Api, None, false);
+        assert_eq!((early.ip, early.members), (Some(API), None));
+    }
+
+    #[test]
     fn a_platform_s_load_balancer_serves_the_mcs_without_tls_only_when_asked() {
         let mut config = ClusterConfig::example();
-        let api = balancer(&config, Vip::Api);
+        let api = balancer(&config, Vip::Api, None, false);
         assert_eq!(api.ports, [6443, 22623]);
         assert_eq!(api.roles, [Role::Bootstrap, Role::Master]);
         assert!(!api.checked, "machines of a rehearsal have no health endpoint");
-        let ingress = balancer(&config, Vip::Ingress);
+        let ingress = balancer(&config, Vip::Ingress, None, false);
         assert_eq!((ingress.ports, ingress.roles), (vec![80, 443], vec![Role::Worker]));
         config.mcs = Mcs::Http;
         config.installer = InstallerChoice::OpenshiftInstall(None);
-        let api = balancer(&config, Vip::Api);
+        let api = balancer(&config, Vip::Api, None, false);
         assert_eq!(api.ports, [6443, 22623, 22624]);
         assert!(api.checked);
     }
@@ -735,6 +777,11 @@ mod tests {
         );
         config.lb = Lb::Platform;
         assert_eq!(kept(&config), [None, None]);
+        assert!(plan(&config, None, &BTreeSet::new()).limits.is_empty());
+        config.backend = BackendConfig::Kubevirt(KubevirtConfig {
+            pods: Some(PodNetwork::default()),
+            ..KubevirtConfig::default()
+        });
         assert_eq!(plan(&config, None, &BTreeSet::new()).limits, ON_PODS);
     }
 }

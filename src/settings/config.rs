@@ -90,9 +90,16 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let registry = values.choice("registry");
     let dns = values.choice("dns");
     let lb = values.choice("lb");
-    if lb == Some(Lb::Platform) && !is_on_pods {
-        let help = "use lb=keepalived or lb=user";
-        values.problem(&["lb"], "lb=platform requires backend=kubevirt with network=pod", help);
+    if let (Some(Lb::Platform), Some(backend)) = (lb, &backend)
+        && !crate::backend::Capabilities::of(backend).load_balancers
+    {
+        let message = format!(
+            "backend={} has no load balancers on network {}",
+            backend.name(),
+            network.as_deref().unwrap_or_default()
+        );
+        let help = "use lb=keepalived or lb=user; lb=platform requires backend=openstack, or backend=kubevirt with network=pod";
+        values.problem(&["lb"], message, help);
     }
     let dhcp = values.choice("dhcp");
     checks::own_services(values, given.as_ref(), harvest, lb, dhcp);

@@ -182,6 +182,8 @@ settings! {
         os_api_floating_ip: Ip;
         /// Existing floating IP of this project for ingress_ip, instead of a new one.
         os_ingress_floating_ip: Ip;
+        /// Octavia provider with lb=platform, e.g. amphora or ovn. Default: the default provider of the cloud.
+        os_lb_provider: Text;
         /// Networks that may reach SSH and node ports of the nodes, besides the machine network and this computer. Include
         /// the address that the cloud sees if this computer is behind NAT.
         os_admit: List<Network>;
@@ -298,8 +300,8 @@ settings! {
         virtual_router_id: Count;
         /// DNS server on the nodes. dnsmasq: that of CoreOS. coredns: that of the release. user: your own DNS.
         dns: Choice<Dns> = "dnsmasq";
-        /// Load balancer of api_ip and ingress_ip. keepalived: on the nodes. user: your own. platform: that of the
-        /// platform, requires network=pod.
+        /// Load balancer of api_ip and ingress_ip. keepalived: on the nodes. user: your own. platform: Octavia of
+        /// OpenStack, or with network=pod Services of Kubernetes.
         lb: Choice<Lb> = "keepalived";
         /// Where addresses are reserved. platform: on the platform, if it supports reservations. user: on your own DHCP
         /// server, see `ocpdeploy export dhcp`.

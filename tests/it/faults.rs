@@ -18,7 +18,7 @@ use ocpdeploy::backend::{
     MachineSpec, Nic, Payload, Requirements, Stop,
 };
 use ocpdeploy::cluster::{
-    AddressAssignment, ClusterConfig, ClusterId, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip,
+    AddressAssignment, ClusterConfig, ClusterId, Lb, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip,
 };
 use ocpdeploy::failure::explain;
 use ocpdeploy::openshift::drain::Drain;
@@ -501,8 +501,10 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         cluster: cluster.clone(),
         network: "default".to_owned(),
         vip: Vip::Api,
+        ip: None,
         ports: vec![6443],
         roles: vec![Role::Master],
+        members: None,
         checked: true,
     };
     let image = ImageRequest::Platform("coreos".to_owned());
@@ -547,6 +549,73 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         .diagnostics(Role::Master)
         .unwrap()
         .server_time());
+}
+
+/// Which nodes the platform's load balancers have after each command.
+#[tokio::test]
+async fn load_balancers_follow_the_table() {
+    let sandbox = Sandbox::new(json!({"script": {"boot_ms": 0}}));
+    let home = sandbox.home();
+    let drain = Drain {
+        limit: Duration::from_secs(1),
+        force: false,
+        delete_emptydir_data: false,
+    };
+    let run = async |workers: Option<usize>| {
+        let state = sandbox.path().join("sim.json");
+        let faulty = Faulty::new(Sim::open(&SimConfig { state }).unwrap(), REFUSALS[0], When::Never);
+        let backend = &Retrying::new(&faulty);
+        let mut config = config(sandbox.path(), "lab", workers.unwrap_or(1));
+        config.lb = Lb::Platform;
+        let vip = |last| Some(Ipv4Addr::new(192, 168, 122, last));
+        (config.given.api_ip, config.given.ingress_ip) = (vip(240), vip(241));
+        let options = ScaleOptions {
+            drain,
+            installed_workers: 1,
+        };
+        let outcome = match workers {
+            None => passes::deploy(backend, &config, &home, DeployOptions::default())
+                .await
+                .map(drop),
+            Some(_) => passes::scale(backend, &config, &home, options).await.map(drop),
+        };
+        outcome.unwrap_or_else(|error| panic!("{}", explain(&error)));
+        let members = |balancer: &LoadBalancer| {
+            let names = balancer.members.iter().flatten().map(|member| member.name.to_string());
+            (balancer.vip, balancer.ip.is_some(), names.collect::<Vec<_>>())
+        };
+        let mut all: Vec<_> = faulty.balancers().iter().map(members).collect();
+        all.dedup();
+        all
+    };
+    let of = |vip, ip, names: &[&str]| (vip, ip, names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let (masters, with_bootstrap) = (["master-0"], ["bootstrap", "master-0"]);
+    let deployed = run(None).await;
+    let after: Vec<_> = deployed
+        .iter()
+        .filter(|(.., names)| !names.is_empty())
+        .cloned()
+        .collect();
+    assert_eq!(
+        after,
+        [
+            of(Vip::Api, true, &with_bootstrap),
+            of(Vip::Ingress, true, &["worker-0"]),
+            of(Vip::Api, true, &masters),
+            of(Vip::Ingress, true, &["worker-0"]),
+        ]
+    );
+    assert_eq!(
+        run(Some(2)).await,
+        [
+            of(Vip::Api, true, &masters),
+            of(Vip::Ingress, true, &["worker-0", "worker-1"]),
+        ]
+    );
+    // A removed worker gets no requests any more before it is drained.
+    let down = run(Some(1)).await;
+    let pair = [of(Vip::Api, true, &masters), of(Vip::Ingress, true, &["worker-0"])];
+    assert_eq!(down, [pair.clone(), pair].concat());
 }
 
 #[tokio::test]

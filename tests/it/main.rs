@@ -59,6 +59,8 @@ mod mcs;
 mod mixed;
 mod node_ssh;
 #[cfg(feature = "openstack")]
+mod octavia;
+#[cfg(feature = "openstack")]
 mod openstack;
 #[cfg(feature = "ovirt")]
 mod ovirt_ansible;

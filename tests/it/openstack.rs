@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A folder with an env file of a small cluster, in which the program is run.
-struct Sandbox(tempfile::TempDir);
+pub(crate) struct Sandbox(pub(crate) tempfile::TempDir);
 
 impl Sandbox {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let env = "cluster=lab\ndomain=example.com\nbackend=openstack\nmasters=1\nworkers=0\nnetwork=private\n\
                    pull_secret='{\"auths\":{\"registry.example.com\":{\"auth\":\"eDp5\"}}}'\npub_key=key.pub\nimage=rhcos\n";
@@ -46,12 +46,12 @@ impl Sandbox {
         text
     }
 
-    fn write(&self, name: &str, text: &str) -> &Self {
+    pub(crate) fn write(&self, name: &str, text: &str) -> &Self {
         std::fs::write(self.0.path().join(name), text).unwrap();
         self
     }
 
-    fn clouds(&self, auth_url: &str, more: &str) -> &Self {
+    pub(crate) fn clouds(&self, auth_url: &str, more: &str) -> &Self {
         self.write(
             "clouds.yaml",
             &format!(
@@ -61,7 +61,7 @@ impl Sandbox {
         )
     }
 
-    fn run(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
             .args(arguments)
             .env_clear()
@@ -77,10 +77,21 @@ impl Sandbox {
     }
 
     /// A rehearsal whose guests never tell of themselves, which the pretend computes cannot make them do.
-    fn deploy_in_vain(&self, lines: &str) -> String {
+    pub(crate) fn deploy_in_vain(&self, lines: &str) -> String {
+        let output = self.begin_to_deploy(lines);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(6), "{text}");
+        text
+    }
+
+    /// As `deploy_in_vain`, whatever comes of it.
+    pub(crate) fn begin_to_deploy(&self, lines: &str) -> Output {
         let is_set_anew = |line: &&str| {
             let name = line.split_inclusive('=').next().unwrap_or_default();
-            lines.lines().any(|new| new.starts_with(name))
+            lines
+                .lines()
+                .chain(["bootstrap_timeout=1s"])
+                .any(|new| new.starts_with(name))
         };
         let usual = env(self, "");
         let usual: Vec<_> = usual.lines().filter(|line| !is_set_anew(line)).collect();
@@ -93,23 +104,20 @@ impl Sandbox {
             let image = [&qcow2::empty()[..], end.as_bytes()].concat();
             std::fs::write(self.0.path().join(format!("images/{name}.qcow2")), image).unwrap();
         }
-        let output = self.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(6), "{text}");
-        text
+        self.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[])
     }
 
-    fn destroy(&self) {
+    pub(crate) fn destroy(&self) {
         succeeded(&self.run(&["destroy", "lab", "--yes"], &[]));
     }
 
-    fn harvest(&self) -> Output {
+    pub(crate) fn harvest(&self) -> Output {
         // Nova has no room for whole configs, so that a DNS must know where nodes fetch theirs.
         self.run(&["harvest"], &[("OCPDEPLOY_DNS", "user")])
     }
 
     /// What a failing harvest says, without ports and folders of this run.
-    fn refusal(&self, code: i32) -> String {
+    pub(crate) fn refusal(&self, code: i32) -> String {
         let output = self.harvest();
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{text}");
@@ -118,7 +126,7 @@ impl Sandbox {
     }
 }
 
-fn told(text: &str, sandbox: &Sandbox) -> String {
+pub(crate) fn told(text: &str, sandbox: &Sandbox) -> String {
     let folder = sandbox.0.path().display().to_string();
     let text = text.replace(&folder, "FOLDER");
     let mut told = String::new();
@@ -132,7 +140,7 @@ fn told(text: &str, sandbox: &Sandbox) -> String {
 }
 
 #[track_caller]
-fn succeeded(output: &Output) -> String {
+pub(crate) fn succeeded(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
     text
@@ -274,7 +282,7 @@ fn variables_and_application_credentials_let_in_too() {
 
 /// Nothing of the cluster, by whatever name.
 #[track_caller]
-fn is_empty(stores: &Stores) {
+pub(crate) fn is_empty(stores: &Stores) {
     let kinds = [
         &stores.images,
         &stores.groups,
@@ -886,11 +894,11 @@ fn image(cloud: &FakeCloud, more: Value) {
     cloud.with(|world| world.stores.images.push(image));
 }
 
-fn env(sandbox: &Sandbox, more: &str) -> String {
+pub(crate) fn env(sandbox: &Sandbox, more: &str) -> String {
     std::fs::read_to_string(sandbox.0.path().join("env.sh")).unwrap() + more
 }
 
-fn answer(cloud: &FakeCloud, path: &str, value: Value) {
+pub(crate) fn answer(cloud: &FakeCloud, path: &str, value: Value) {
     cloud.with(|world| world.answers.insert(path.to_owned(), value));
 }
 

@@ -21,6 +21,8 @@ mod libvirt;
 mod life;
 #[cfg(feature = "openstack")]
 mod openstack;
+#[cfg(feature = "openstack")]
+mod openstack_balancers;
 mod other_hosts;
 mod services;
 #[path = "../support/mod.rs"]

@@ -413,6 +413,7 @@ mod on_openstack {
             external_network: None,
             api_floating_ip: None,
             ingress_floating_ip: None,
+            balancers: None,
             ignition: OsIgnition::Auto,
             image_import: false,
             volume_zone: None,

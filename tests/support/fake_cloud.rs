@@ -15,8 +15,12 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+#[path = "fake_cloud_balancers.rs"]
+mod balancers;
 #[path = "fake_cloud_stores.rs"]
 mod stores;
+
+pub use balancers::Octavia;
 
 pub use stores::{ACCOUNT, Stores};
 
@@ -52,6 +56,7 @@ pub struct World {
     /// Ports that others create right before the first of ours.
     pub others_ports: Vec<Value>,
     pub stores: Stores,
+    pub octavia: Octavia,
     /// Service types beyond the usual ones.
     pub more: Vec<&'static str>,
     /// Where Swift is, other than here.
@@ -268,6 +273,12 @@ impl World {
         if let Some((status, body)) = answer(&mut self.stores, &mut self.ports) {
             return reply(status, &body);
         }
+        if let Some((status, body)) = self
+            .octavia
+            .answer((method.as_str(), path), query, &body, &mut self.ports)
+        {
+            return reply(status, &body);
+        }
         let value = match (method.as_str(), path) {
             ("GET", "/compute/v2.1/") => json!({"version": {"id": "v2.1", "min_version": "2.1", "version": "2.93"}}),
             ("GET", "/compute/v2.1/flavors/detail") => json!({"flavors": [flavor("small", 4, 16384, 120)]}),
@@ -287,6 +298,20 @@ impl World {
             ("GET", "/network/v2.0/quotas/project-1/details.json") => json!({"quota": {
                 "port": {"limit": 50, "used": 0, "reserved": 0}, "security_group": {"limit": 10, "used": 1, "reserved": 0},
             }}),
+            ("GET", path) if path.starts_with("/network/v2.0/ports/") => {
+                let port = self
+                    .ports
+                    .iter()
+                    .find(|port| path.ends_with(port["id"].as_str().unwrap()));
+                match port {
+                    Some(port) => json!({"port": port}),
+                    None => {
+                        let fault =
+                            json!({"type": "PortNotFound", "message": "Port could not be found.", "detail": ""});
+                        return reply(404, &json!({"NeutronError": fault}));
+                    }
+                }
+            }
             ("GET", "/network/v2.0/ports") => json!({"ports": filter(&self.ports, query)}),
             ("POST", "/network/v2.0/ports") => {
                 self.ports.append(&mut self.others_ports);
@@ -295,6 +320,17 @@ impl World {
                 if self.ports.iter().any(is) {
                     let fault = json!({"NeutronError": {"type": "MacAddressInUse", "message": "in use", "detail": ""}});
                     return reply(409, &fault);
+                }
+                let ip = &port["fixed_ips"][0]["ip_address"];
+                if !ip.is_null()
+                    && self
+                        .ports
+                        .iter()
+                        .any(|other| other["fixed_ips"][0]["ip_address"] == *ip)
+                {
+                    let fault = json!({"type": "IpAddressAlreadyAllocated", "message": "IP address already allocated",
+                        "detail": ""});
+                    return reply(409, &json!({"NeutronError": fault}));
                 }
                 port["id"] = json!(format!("port-{}", self.ports.len()));
                 if port["fixed_ips"].is_null() {
@@ -341,8 +377,10 @@ impl World {
             ("identity", "/identity"),
             ("volumev3", "/volume/v3"),
             ("object-store", ACCOUNT),
+            ("load-balancer", balancers::ENDPOINT),
         ];
-        let beyond = |kind: &str| matches!(kind, "volumev3" | "object-store") && !self.more.contains(&kind);
+        let optional = ["volumev3", "object-store", "load-balancer"];
+        let beyond = |kind: &str| optional.contains(&kind) && !self.more.contains(&kind);
         let services = services
             .iter()
             .filter(|(kind, _)| !self.lacking.contains(kind) && !beyond(kind));

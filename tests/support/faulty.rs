@@ -46,6 +46,7 @@ pub struct Faulty<B> {
     fault: Fault,
     when: When,
     calls: RefCell<Vec<&'static str>>,
+    balancers: RefCell<Vec<LoadBalancer>>,
     made: RefCell<BTreeMap<String, usize>>,
     failing: Cell<Option<&'static str>>,
     failed: Cell<usize>,
@@ -60,6 +61,7 @@ impl<B> Faulty<B> {
             fault,
             when,
             calls: RefCell::default(),
+            balancers: RefCell::default(),
             made: RefCell::default(),
             failing: Cell::default(),
             failed: Cell::default(),
@@ -84,6 +86,11 @@ impl<B> Faulty<B> {
     /// The methods that were called, in order.
     pub fn calls(&self) -> Vec<&'static str> {
         self.calls.borrow().clone()
+    }
+
+    /// The load balancers that were asked for, in order.
+    pub fn balancers(&self) -> Vec<LoadBalancer> {
+        self.balancers.borrow().clone()
     }
 
     /// How many calls were made to fail.
@@ -300,6 +307,7 @@ impl<B: Backend> SerialConsole for &Faulty<B> {
 #[async_trait(?Send)]
 impl<B: Backend> LoadBalancers for &Faulty<B> {
     async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.balancers.borrow_mut().push(balancer.clone());
         self.call("balance", balancer.vip, async |backend| {
             match backend.load_balancers() {
                 Some(facet) => facet.ensure(balancer).await,

@@ -58,6 +58,7 @@ impl OpenStackGround {
             external_network: None,
             api_floating_ip: None,
             ingress_floating_ip: None,
+            balancers: None,
             ignition: OsIgnition::Auto,
             image_import: false,
             volume_zone: None,
@@ -163,7 +164,7 @@ impl PretendGround {
         );
         std::fs::write(clouds, text).unwrap();
         cloud.with(|world| {
-            world.more = vec!["volumev3"];
+            world.more = vec!["volumev3", "load-balancer"];
             let own = json!({"id": "own", "floating_ip_address": OWN, "port_id": null, "description": ""});
             world.stores.floating_ips.push(own);
         });
@@ -178,6 +179,7 @@ impl PretendGround {
             external_network: None,
             api_floating_ip: Some(OWN),
             ingress_floating_ip: None,
+            balancers: None,
             ignition: OsIgnition::Auto,
             image_import: false,
             volume_zone: None,
@@ -302,6 +304,16 @@ impl Ground for PretendGround {
                 }
                 stores.images.push(image);
             }
+            for (index, one) in all.iter().enumerate() {
+                let cluster = one.text(str::to_owned);
+                let tags: Vec<_> = cluster.iter().flat_map(|cluster| ["ocpdeploy", cluster]).collect();
+                world.octavia.load_balancers.push(json!({
+                    "id": format!("foreign-lb-{index}"), "name": format!("api.{ours}"), "description": "",
+                    "tags": tags, "provider": "amphora", "provisioning_status": "ACTIVE",
+                    "operating_status": "ONLINE", "vip_address": format!("10.20.0.{}", 60 + index),
+                    "vip_port_id": format!("foreign-{index}"),
+                }));
+            }
             let default = json!({"id": "foreign-default", "name": "default", "description": "Default security group",
                 "security_group_rules": []});
             world.stores.groups.insert(0, default);
@@ -323,6 +335,7 @@ impl Ground for PretendGround {
             } = &world.stores;
             let kinds = [
                 &world.ports,
+                &world.octavia.load_balancers,
                 images,
                 groups,
                 floating_ips,

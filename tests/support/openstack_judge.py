@@ -10,6 +10,9 @@ openstack_judge.py CLOUD floating-drop IP      which must be on no port
 openstack_judge.py CLOUD foreign-put NETWORK EXTERNAL PREFIX MARK..  ports, floating IPs, groups, images and servers of
                      others, whose ids are printed; MARK is another cluster's id, =TEXT a text of their own
 openstack_judge.py CLOUD foreign-drop ID..
+openstack_judge.py CLOUD has SERVICE         `true` if the catalog has it
+openstack_judge.py CLOUD balancer-put NETWORK NAME TAG..   a load balancer of others, whose id is printed
+openstack_judge.py CLOUD balancer-drop ID
 openstack_judge.py CLOUD default-rules       of the project's group `default`
 openstack_judge.py admin quota KEY=NUMBER..  of project demo; -1 is unlimited
 
@@ -18,6 +21,7 @@ CLOUD is an entry of the clouds.yaml that OS_CLIENT_CONFIG_FILE names.
 
 import json
 import sys
+import time
 
 import openstack
 from keystoneauth1.exceptions import EndpointNotFound
@@ -57,6 +61,29 @@ def objects():
         return []
 
 
+def load_balancers():
+    """Each with its listeners: port, sources and members."""
+    found = []
+    try:
+        balancing = there.load_balancer
+        all = list(balancing.load_balancers())
+    except EndpointNotFound:
+        return []
+    for balancer in own(all):
+        whole = plain(balancer) | {"listeners": []}
+        for part in balancer.listeners:
+            listener = balancing.get_listener(part["id"])
+            if not listener.default_pool_id:
+                whole["listeners"].append(plain(listener) | {"members": [], "monitor": None})
+                continue
+            pool = balancing.get_pool(listener.default_pool_id)
+            members = [plain(member) for member in balancing.members(pool)]
+            monitor = pool.health_monitor_id and plain(balancing.get_health_monitor(pool.health_monitor_id))
+            whole["listeners"].append(plain(listener) | {"members": members, "monitor": monitor})
+        found.append(whole)
+    return found
+
+
 def everything():
     network = there.network
     # Ports of the router and of DHCP are the cloud's.
@@ -72,6 +99,7 @@ def everything():
         "images": [image(one) for one in images + public_images()],
         "volumes": [plain(one) for one in volumes()],
         "objects": [plain(one) for one in objects()],
+        "load_balancers": load_balancers(),
     }
 
 
@@ -194,6 +222,23 @@ def foreign_drop(*ids):
                 delete(one)
 
 
+def has(service):
+    print(json.dumps(there.has_service(service)))
+
+
+def balancer_put(network, name, *tags):
+    subnet = there.network.find_network(network).subnet_ids[0]
+    put = there.load_balancer.create_load_balancer(name=name, vip_subnet_id=subnet, tags=list(tags))
+    there.load_balancer.wait_for_load_balancer(put.id)
+    print(put.id)
+
+
+def balancer_drop(id):
+    there.load_balancer.delete_load_balancer(id, cascade=True)
+    while there.load_balancer.find_load_balancer(id):
+        time.sleep(1)
+
+
 def default_rules():
     (group,) = [one for one in own(there.network.security_groups()) if one.name == "default"]
     json.dump(sorted(map(json.dumps, group.security_group_rules)), sys.stdout)
@@ -219,6 +264,9 @@ def quota(*wanted):
     "floating-drop": floating_drop,
     "foreign-put": foreign_put,
     "foreign-drop": foreign_drop,
+    "has": has,
+    "balancer-put": balancer_put,
+    "balancer-drop": balancer_drop,
     "default-rules": default_rules,
     "quota": quota,
 }[what](*arguments)

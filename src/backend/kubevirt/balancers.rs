@@ -130,6 +130,7 @@ pub(super) async fn ensure(
     };
     Ok(BalancedVip {
         ip: pods::outside(&service).unwrap_or(inside),
+        mac: None,
         endpoint,
     })
 }

@@ -269,8 +269,10 @@ mod tests {
             cluster,
             network: "pod".to_owned(),
             vip: Vip::Api,
+            ip: None,
             ports: vec![6443],
             roles: vec![Role::Bootstrap, Role::Master],
+            members: None,
             checked: true,
         };
         let all = policies(&wanted, &pods, &["10.128.0.0/14".parse().unwrap()], None);

@@ -6,6 +6,8 @@
 
 mod answers;
 mod auth;
+mod balancers;
+mod check_balancers;
 mod choices;
 mod cloud;
 mod content;
@@ -37,9 +39,9 @@ use self::cloud::turn;
 use self::wire::{Flavor, tag_text, text};
 use crate::backend::failure::{During, Failure};
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, Capabilities, Description, Diagnostics, Discovery, Finding,
-    ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
-    ReservationState, SerialConsole, Stop,
+    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Description, Diagnostics, Discovery,
+    Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec, NetworkFacts, Owned,
+    PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
@@ -57,7 +59,7 @@ impl OpenStack {
         };
         let tag = tag_text(cluster);
         let by_tag = [("description", tag.as_str())];
-        let (servers, ports, floating, groups, server_groups, images, volumes, objects) = futures::try_join!(
+        let (servers, ports, floating, groups, server_groups, images, volumes, objects, balancers) = futures::try_join!(
             self.servers_of(cluster),
             self.ports_of(cluster),
             self.floating_ips(&by_tag),
@@ -66,6 +68,7 @@ impl OpenStack {
             self.images_of(cluster),
             self.volumes_of(cluster),
             self.objects_of(cluster),
+            self.balancers_of(cluster),
         )?;
         objects.iter().for_each(|name| add("object", name));
         ports.iter().for_each(|port| add("port", &port.name));
@@ -76,6 +79,7 @@ impl OpenStack {
             ("server group", "name", server_groups),
             ("image", "name", images),
             ("volume", "name", volumes),
+            ("load balancer", "name", balancers),
         ] {
             all.iter().for_each(|one| add(kind, text(one, key)));
         }
@@ -84,7 +88,7 @@ impl OpenStack {
 
     /// The clusters that have objects in the project.
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
-        let (ports, floating, groups, servers, server_groups, images, volumes, containers) = futures::try_join!(
+        let (ports, floating, groups, servers, server_groups, images, volumes, containers, balancers) = futures::try_join!(
             self.ports(&[]),
             self.floating_ips(&[]),
             self.session.list(NETWORK, "/security-groups", "security_groups"),
@@ -93,6 +97,7 @@ impl OpenStack {
             self.images_of_any(),
             self.all_volumes(),
             self.containers(),
+            self.balancers_of_any(),
         )?;
         let described = floating.iter().chain(&groups).map(|object| text(object, "description"));
         let described = described.chain(ports.iter().map(|port| port.description.as_str()));
@@ -101,7 +106,8 @@ impl OpenStack {
             .filter_map(wire::cluster_of_tag)
             .chain(named.filter_map(wire::group_of));
         let by_metadata = servers.iter().chain(&volumes).filter_map(wire::cluster_of);
-        let tags = images.iter().flat_map(|image| image["tags"].as_array()).flatten();
+        let tagged = images.iter().chain(&balancers);
+        let tags = tagged.flat_map(|object| object["tags"].as_array()).flatten();
         let tagged = tags.filter_map(|tag| ClusterId::read(tag.as_str()?));
         Ok(by_text.chain(by_metadata).chain(tagged).chain(containers).collect())
     }
@@ -111,6 +117,7 @@ impl OpenStack {
         self.delete_content(cluster, None).await?;
         let servers = self.servers_of(cluster).await?;
         self.delete_floating_ips(cluster, None).await?;
+        self.delete_balancers(cluster).await?;
         // A server without its port has no network. Servers are deleted by `delete_machine`.
         let mut ports = self.ports_of(cluster).await?;
         ports.retain(|port| !servers.iter().any(|server| server["id"] == port.device.as_str()));
@@ -271,6 +278,10 @@ impl Backend for OpenStack {
         Some(self)
     }
 
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        Some(self)
+    }
+
     fn discovery(&self) -> Option<&dyn Discovery> {
         Some(self)
     }
@@ -285,6 +296,17 @@ impl SerialConsole for OpenStack {
     async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let console = self.console(cluster, name).await;
         console.during(format!("read the console of machine {name}"))
+    }
+}
+
+#[async_trait(?Send)]
+impl LoadBalancers for OpenStack {
+    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        let LoadBalancer { cluster, vip, .. } = balancer;
+        let balanced = self.ensure_balancer(balancer).await;
+        balanced.map(Some).during(format!(
+            "create or change the load balancer of {vip} of cluster {cluster}"
+        ))
     }
 }
 

@@ -115,6 +115,18 @@ impl OpenStack {
         let AddressReservation {
             cluster, assignment, ..
         } = reservation;
+        let vip = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == assignment.name);
+        if let (Some(vip), Some(_)) = (vip, &self.config.balancers) {
+            // Octavia has its port.
+            let balancer = self.balancer_of(cluster, vip, Some(assignment.ip)).await?;
+            return match balancer {
+                Some(_) => Ok(ReservationState::ByPlatform),
+                None => Err(conflict(format!(
+                    "no load balancer of cluster {cluster} has {}",
+                    assignment.ip
+                ))),
+            };
+        }
         let network = self.network(&reservation.network).await?;
         let name = cluster.fqdn(assignment.name.as_str());
         let mac = assignment.mac.to_string();
@@ -136,8 +148,8 @@ impl OpenStack {
                 self.create_reserved_port(reservation, &name, &network).await?
             }
         };
-        if let Some(vip) = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == assignment.name) {
-            self.assign_floating_ip(cluster, vip, &port).await?;
+        if let Some(vip) = vip {
+            self.assign_floating_ip(cluster, vip, &port.id).await?;
         }
         Ok(ReservationState::ByPlatform)
     }
@@ -203,7 +215,8 @@ impl OpenStack {
                 ip: *port.ips.first()?,
             })
         };
-        Ok(self.ports_of(cluster).await?.iter().filter_map(assignment).collect())
+        let (ports, balanced) = futures::try_join!(self.ports_of(cluster), self.balanced_vips(cluster))?;
+        Ok(ports.iter().filter_map(assignment).chain(balanced).collect())
     }
 
     /// Deletes one reservation. A port in use by a machine is kept, and is deleted with that machine.
@@ -326,6 +339,7 @@ impl OpenStack {
             network.and_then(our_address),
             &self.config.admit,
             self.config.rehearsal,
+            self.config.balancers.is_some(),
         );
         let lacking: Vec<_> = wanted
             .iter()
@@ -362,7 +376,7 @@ impl OpenStack {
     }
 
     /// Assigns the configured floating IP to a VIP.
-    async fn assign_floating_ip(&self, cluster: &ClusterId, vip: Vip, port: &Port) -> Result<(), Failure> {
+    pub(super) async fn assign_floating_ip(&self, cluster: &ClusterId, vip: Vip, port: &str) -> Result<(), Failure> {
         let given = match vip {
             Vip::Api => self.config.api_floating_ip,
             Vip::Ingress => self.config.ingress_floating_ip,
@@ -370,7 +384,7 @@ impl OpenStack {
         if given.is_none() && self.config.external_network.is_none() {
             return Ok(());
         }
-        let on_port = self.floating_ips(&[("port_id", &port.id)]).await?;
+        let on_port = self.floating_ips(&[("port_id", port)]).await?;
         if let Some(there) = on_port.first() {
             info!("floating IP of {vip}: {}", text(there, "floating_ip_address"));
             return Ok(());
@@ -391,14 +405,14 @@ impl OpenStack {
                 }
                 let path = format!("/floatingips/{}", text(&found, "id"));
                 self.session
-                    .put(NEUTRON, &path, &json!({"floatingip": {"port_id": port.id}}))
+                    .put(NEUTRON, &path, &json!({"floatingip": {"port_id": port}}))
                     .await?
             }
             (None, Some(external)) => {
                 let network = self.network(external).await?;
                 let floating = json!({"floatingip": {
                     "floating_network_id": network.id,
-                    "port_id": port.id,
+                    "port_id": port,
                     "description": tag_text(cluster),
                 }});
                 self.session.post(NEUTRON, "/floatingips", &floating).await?
@@ -433,7 +447,7 @@ impl OpenStack {
 }
 
 /// The address of this computer on connections to a subnet. No packet is sent.
-fn our_address(subnet: &Subnet) -> Option<Ipv4Addr> {
+pub(super) fn our_address(subnet: &Subnet) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket
         .connect((subnet.gateway.unwrap_or(subnet.cidr.network()), 9))

@@ -16,10 +16,13 @@ use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{OsBoot, OsIgnition, Pass, Role, Size};
 
+/// A quota: what it is of, limit and use if they are known, what is wanted, and what this cluster has of it.
+pub(super) type QuotaRow = (&'static str, Option<(i64, i64)>, u64, u64);
+
 /// What was found, in order.
 impl Findings {
     /// Adds a rejection as a finding. An unreachable cloud remains an error.
-    fn take<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    pub(super) fn take<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match answer {
             Ok(value) => Ok(Some(value)),
             Err(failure) if matches!(failure.kind, BackendErrorKind::Unreachable | BackendErrorKind::Timeout) => {
@@ -57,8 +60,9 @@ impl OpenStack {
         self.check_networks(requirements, &token.project, &mut found).await?;
         self.check_names(requirements, &mut found).await?;
         self.check_choices(requirements, &mut found).await?;
+        let balancers = self.check_balancers(requirements, &token.project, &mut found).await?;
         let flavors = self.check_flavors(requirements, &mut found).await?;
-        self.check_quotas(requirements, &token.project, &flavors, &mut found)
+        self.check_quotas(requirements, &token.project, &flavors, balancers, &mut found)
             .await?;
         Ok(found.0)
     }
@@ -284,9 +288,13 @@ impl OpenStack {
         {
             external.insert(network.id.clone());
         }
-        let ours = match &requirements.cluster {
-            Some(cluster) => self.ports_of(cluster).await?,
-            None => Vec::new(),
+        let (ours, balancers) = match &requirements.cluster {
+            Some(cluster) => (self.ports_of(cluster).await?, self.listed_balancers(cluster).await?),
+            None => Default::default(),
+        };
+        let is_ours = |port: &str| {
+            ours.iter().any(|other| other.id == port)
+                || balancers.iter().any(|balancer| balancer["vip_port_id"] == port)
         };
         let given = [self.config.api_floating_ip, self.config.ingress_floating_ip];
         for ip in given.into_iter().flatten() {
@@ -298,7 +306,7 @@ impl OpenStack {
             };
             external.extend(floating["floating_network_id"].as_str().map(str::to_owned));
             let port = text(floating, "port_id");
-            if !port.is_empty() && !ours.iter().any(|other| other.id == port) {
+            if !port.is_empty() && !is_ours(port) {
                 found.fail(
                     format!("floating IP {ip} is in use by port {port}, which is not owned by this cluster"),
                     &format!("choose another one, or detach it with `openstack floating ip unset --port {ip}`"),
@@ -401,6 +409,7 @@ impl OpenStack {
         requirements: &Requirements,
         project: &str,
         flavors: &[(Pass, u64, u64)],
+        balancers: Vec<QuotaRow>,
         found: &mut Findings,
     ) -> Result<(), Failure> {
         // Existing objects of this cluster count as used, but are not created again.
@@ -467,11 +476,16 @@ impl OpenStack {
                 .filter(|(pass, ..)| *pass == Pass::Two)
                 .count();
             let wanted = u64::try_from(nodes * nics + 2).unwrap_or_default();
+            // Each load balancer has the port of its VIP.
+            let vips = match &requirements.cluster {
+                Some(cluster) => self.listed_balancers(cluster).await?.len(),
+                None => 0,
+            };
             rows.push((
                 "ports",
                 of_network("port"),
                 wanted,
-                u64::try_from(ports.len()).unwrap_or_default(),
+                u64::try_from(ports.len() + vips).unwrap_or_default(),
             ));
             let groups = match &requirements.cluster {
                 Some(cluster) => self.security_groups(cluster).await?.len(),
@@ -502,6 +516,7 @@ impl OpenStack {
             ));
         }
         rows.extend(self.volume_rows(requirements).await?);
+        rows.extend(balancers);
         for (what, room, wanted, have) in rows {
             let Some((limit, used)) = room else { continue };
             let missing = i64::try_from(wanted.saturating_sub(have)).unwrap_or(i64::MAX) - (limit - used);
@@ -516,10 +531,7 @@ impl OpenStack {
         Ok(())
     }
 
-    async fn volume_rows(
-        &self,
-        requirements: &Requirements,
-    ) -> Result<Vec<(&'static str, Option<(i64, i64)>, u64, u64)>, Failure> {
+    async fn volume_rows(&self, requirements: &Requirements) -> Result<Vec<QuotaRow>, Failure> {
         if !self.session.has(Service::Volume).await? {
             return Ok(Vec::new());
         }

@@ -141,6 +141,7 @@ impl From<&SimConfig> for Capabilities {
             addresses_from_agent: false,
             image_artifact: "qemu",
             fetches_images: false,
+            load_balancers: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::error::InstallerError;
 use super::manifests::Manifests;
-use crate::cluster::{ClusterConfig, Role};
+use crate::cluster::{ClusterConfig, Lb, Role};
 use crate::digest::sha256;
 use crate::ignition::contents::data_url;
 use crate::ignition::contents::{self, Contents};
@@ -143,13 +143,19 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: Manifes
         let served = served(config, parameters, &machine_configs, role)?.to_string();
         files.push(file(&format!("{MCS}/{role}"), 0o644, served.as_bytes()));
     }
-    files.push(file(VIPS, 0o644, format!("{}\n", parameters.api_ip).as_bytes()));
+    files.extend(vips(config, parameters));
     Ok(json!({
         "ignition": {"version": SPEC},
         "passwd": {"users": [core(config)]},
         "storage": {"files": files},
         "systemd": {"units": units},
     }))
+}
+
+/// The file with the VIP that a guest uses, unless the platform's load balancer has it.
+fn vips(config: &ClusterConfig, parameters: &Parameters) -> Option<Value> {
+    let vips = format!("{}\n", parameters.api_ip);
+    (config.lb != Lb::Platform).then(|| file(VIPS, 0o644, vips.as_bytes()))
 }
 
 /// The machine config server's response: the common part of all nodes of a role.
@@ -175,7 +181,7 @@ fn served(
         // Masters take over the api VIP when the bootstrap machine is deleted, and then serve late workers.
         let worker = served(config, parameters, machine_configs, Role::Worker)?.to_string();
         files.push(file(&format!("{MCS}/worker"), 0o644, worker.as_bytes()));
-        files.push(file(VIPS, 0o644, format!("{}\n", parameters.api_ip).as_bytes()));
+        files.extend(vips(config, parameters));
     }
     let mut rendered = json!({
         "ignition": {"version": SPEC},

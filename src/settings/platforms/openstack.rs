@@ -1,6 +1,6 @@
 //! Settings of the OpenStack backend.
 
-use crate::cluster::{OpenStackConfig, OsFlavors};
+use crate::cluster::{Lb, OpenStackConfig, OsBalancers, OsFlavors};
 use crate::settings::parse;
 use crate::settings::values::Values;
 
@@ -12,6 +12,10 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let volume_timeout = values.duration("os_volume_timeout");
     let admit = values.list("os_admit", parse::network);
     let ingress_floating_ip = values.ip("os_ingress_floating_ip");
+    let lb = values.choice("lb");
+    let balancers = (lb == Some(Lb::Platform)).then(|| OsBalancers {
+        provider: values.text("os_lb_provider"),
+    });
     let vip = values.ip("api_ip");
     if ingress_floating_ip.is_some() && vip.is_some() && vip == values.ip("ingress_ip") {
         values.problem(
@@ -35,6 +39,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         external_network: values.text("os_external_network"),
         api_floating_ip: values.ip("os_api_floating_ip"),
         ingress_floating_ip,
+        balancers,
         boot: boot?,
         affinity: affinity?,
         ignition: ignition?,

@@ -286,6 +286,9 @@ impl Access {
             // Catalog entries of these services may or may not end in a version.
             Service::Network if !ends_in_version(url) => format!("{url}/v2.0"),
             Service::Image if !ends_in_version(url) => format!("{url}/v2"),
+            Service::Balancer if ends_in_version(url) => {
+                url.rsplit_once('/').map_or(url, |(before, _)| before).to_owned()
+            }
             _ => url.to_owned(),
         })
     }
@@ -299,6 +302,7 @@ pub(super) enum Service {
     Image,
     Volume,
     Object,
+    Balancer,
 }
 
 impl Service {
@@ -310,6 +314,7 @@ impl Service {
             Service::Image => &["image"],
             Service::Volume => &["block-storage", "volumev3", "block-store"],
             Service::Object => &["object-store"],
+            Service::Balancer => &["load-balancer"],
         }
     }
 
@@ -320,6 +325,7 @@ impl Service {
             Service::Image => "image (Glance)",
             Service::Volume => "block storage (Cinder)",
             Service::Object => "object storage (Swift)",
+            Service::Balancer => "load balancer (Octavia)",
         }
     }
 }

@@ -128,6 +128,7 @@ fn endpoints_get_the_version_that_the_catalog_leaves_out() {
         endpoint("image", "https://i/image/v2"),
         endpoint("compute", "https://c/v2.1/"),
         endpoint("volumev3", "https://v/v3/7"),
+        endpoint("load-balancer", "https://l/load-balancer/v2.0"),
     ]);
     let variables = [
         ("OS_AUTH_URL", "https://k/v3"),
@@ -141,6 +142,7 @@ fn endpoints_get_the_version_that_the_catalog_leaves_out() {
     assert_eq!(at(Service::Network).as_deref(), Some("https://n:9696/v2.0"));
     assert_eq!(at(Service::Image).as_deref(), Some("https://i/image/v2"));
     assert_eq!(at(Service::Volume).as_deref(), Some("https://v/v3/7"));
+    assert_eq!(at(Service::Balancer).as_deref(), Some("https://l/load-balancer"));
     assert_eq!(at(Service::Compute).as_deref(), Some("https://other/v2.1"));
     assert_eq!(
         access.endpoint(Service::Network, "internal", &catalog).as_deref(),

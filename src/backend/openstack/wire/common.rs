@@ -15,9 +15,12 @@ pub const MESSAGE_LIMIT: usize = 300;
 pub fn fault(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
-    // Keystone, Nova, Neutron and Cinder: an object whose only key is the kind; Glance: text or HTML.
+    // Keystone, Nova, Neutron and Cinder: an object whose only key is the kind; Glance: text or HTML; Octavia: WSME's
+    // form with several keys.
     let inner = json.as_object().and_then(|object| object.values().next());
-    let message = inner.and_then(|inner| inner["message"].as_str().or(inner.as_str()));
+    let message = json["faultstring"]
+        .as_str()
+        .or_else(|| inner.and_then(|inner| inner["message"].as_str().or(inner.as_str())));
     let message = without_tags(message.unwrap_or(&text));
     // Nova repeats invalid values, and user data contains secrets.
     let message = message.split(" Value: ").next().unwrap_or_default();
@@ -50,6 +53,8 @@ fn without_tags(html: &str) -> String {
 pub fn kind_of(status: u16, fault: &str) -> BackendErrorKind {
     let is_quota = ["uota", "xceeded"].iter().all(|part| fault.contains(part))
         || fault.contains("OverQuota")
+        // openstack/octavia: `octavia/common/exceptions.py`, `QuotaException`.
+        || fault.contains("Quota has been met")
         // Unified limits (openstack/oslo.limit: `oslo_limit/exception.py`, `ProjectOverLimit`).
         || fault.contains("is over a limit for");
     match status {

@@ -1,5 +1,6 @@
 //! Requests to the services and their responses as values. Pure.
 
+mod balancers;
 mod common;
 mod flavors;
 mod ports;
@@ -7,6 +8,7 @@ mod servers;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::balancers::*;
 pub(super) use self::common::*;
 pub(super) use self::flavors::*;
 pub(super) use self::ports::*;

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 
+use super::balancers::ROUTER_STATUS;
 use super::common::{TAG, tag_text, text};
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Role, Vip};
 
@@ -96,6 +97,7 @@ pub fn rules(
     us: Option<Ipv4Addr>,
     admit: &[Ipv4Network],
     rehearsal: bool,
+    balanced: bool,
 ) -> Vec<Value> {
     let rule = |protocol: Option<&str>, ports: Option<(u16, u16)>| {
         let mut rule = json!({
@@ -118,8 +120,7 @@ pub fn rules(
     let mut among = rule(None, None);
     among["remote_group_id"] = json!(group);
     let mut rules = vec![among];
-    let us = us.filter(|us| network.is_none_or(|network| !network.contains(*us)));
-    let near: Vec<_> = network.into_iter().chain(us.map(Ipv4Network::from)).collect();
+    let near = near(network, us);
     let from = |mut rule: Value, prefix: &Ipv4Network| {
         rule["remote_ip_prefix"] = json!(prefix.to_string());
         rule
@@ -129,6 +130,10 @@ pub fn rules(
     }
     if let Some(network) = &network {
         rules.push(from(rule(Some("112"), None), network));
+        // A load balancer in the machine network asks routers whether they are ready.
+        if balanced {
+            rules.push(from(rule(Some("tcp"), Some((ROUTER_STATUS, ROUTER_STATUS))), network));
+        }
     }
     let admitted: BTreeSet<_> = near.iter().chain(admit).map(ToString::to_string).collect();
     // SSH, node ports, and the report of a rehearsal's guests.
@@ -155,6 +160,12 @@ pub fn rules(
         rules.push(rule(Some("tcp"), Some((port, port))));
     }
     rules
+}
+
+/// The machine network, and this computer if it is elsewhere.
+pub fn near(network: Option<Ipv4Network>, us: Option<Ipv4Addr>) -> Vec<Ipv4Network> {
+    let us = us.filter(|us| network.is_none_or(|network| !network.contains(*us)));
+    network.into_iter().chain(us.map(Ipv4Network::from)).collect()
 }
 
 /// Whether a rule is ours and no longer required: this computer had another address, or the settings changed.

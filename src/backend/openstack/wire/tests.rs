@@ -3,8 +3,8 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::backend::{BackendErrorKind, ImageHandle, MachineSpec, Nic, Payload, Power};
-use crate::cluster::{ClusterId, MachineName, NodeName, OsBoot, Pass, Role};
+use crate::backend::{BackendErrorKind, ImageHandle, LoadBalancer, MachineSpec, Nic, Payload, Power};
+use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, OsBoot, Pass, Role, Vip};
 
 fn lab() -> ClusterId {
     ClusterId::new("lab", "example.com")
@@ -79,6 +79,10 @@ fn each_service_has_another_error_format() {
             "<html>\n <head>\n  <title>409 Conflict</title>\n </head>\n <body>Image is in use</body></html>",
             "409 Conflict Image is in use",
         ),
+        (
+            r#"{"debuginfo": null, "faultcode": "Client", "faultstring": "Quota has been met for resources: Load Balancer"}"#,
+            "Quota has been met for resources: Load Balancer",
+        ),
         ("", "no message"),
     ] {
         assert_eq!(fault(body.as_bytes()), message, "{body}");
@@ -104,6 +108,8 @@ fn status_and_message_determine_the_kind() {
             "Project p is over a limit for [Resource servers is over limit of 2 due to current usage 2 and delta 1]",
             Quota,
         ),
+        (403, "Quota has been met for resources: Load Balancer", Quota),
+        (403, "Policy does not allow this request to be performed", Denied),
         (403, "rule:create_port:mac_address is disallowed by policy", Denied),
         (
             409,
@@ -306,7 +312,7 @@ fn nodes_may_use_the_vips_of_their_role_and_cluster() {
 fn rules_are_compared_in_neutrons_format() {
     let network = Some("10.0.0.0/24".parse().unwrap());
     let admit = ["198.51.100.0/24".parse().unwrap()];
-    let wanted = rules("g", network, Some(Ipv4Addr::new(192, 0, 2, 7)), &admit, false);
+    let wanted = rules("g", network, Some(Ipv4Addr::new(192, 0, 2, 7)), &admit, false, false);
     for rule in &wanted {
         let mut there = rule.clone();
         there["id"] = json!("1");
@@ -343,7 +349,7 @@ fn rules_are_compared_in_neutrons_format() {
     let to: Vec<_> = served.map(|rule| rule["remote_ip_prefix"].as_str()).collect();
     assert_eq!(to, [Some("10.0.0.0/24"), Some("192.0.2.7/32")]);
     // This computer is on the machine network: the machine config server, SSH and two ranges of node ports.
-    let beside = rules("g", network, Some(Ipv4Addr::new(10, 0, 0, 9)), &admit, false);
+    let beside = rules("g", network, Some(Ipv4Addr::new(10, 0, 0, 9)), &admit, false, false);
     assert_eq!(beside.len(), wanted.len() - 4);
 }
 
@@ -371,7 +377,7 @@ fn only_api_and_ingress_are_open_to_everybody() {
         sources.sort_unstable();
         sources
     };
-    let wanted = rules("g", network, us, &admit, false);
+    let wanted = rules("g", network, us, &admit, false, false);
     assert_eq!(open(&wanted), [None, Some(80), Some(443), Some(6443)], "and ICMP");
     for port in [22, 30_000] {
         assert_eq!(
@@ -382,11 +388,11 @@ fn only_api_and_ingress_are_open_to_everybody() {
     }
     assert_eq!(sources(&wanted, 8080), [""; 0]);
     assert_eq!(
-        sources(&rules("g", network, us, &[], true), 8080),
+        sources(&rules("g", network, us, &[], true, false), 8080),
         ["10.0.0.0/24", "192.0.2.7/32"]
     );
     // On demand SSH and node ports, too. Neutron may show no prefix, or this one.
-    let world = rules("g", network, us, &["0.0.0.0/0".parse().unwrap()], false);
+    let world = rules("g", network, us, &["0.0.0.0/0".parse().unwrap()], false, false);
     let ssh = world
         .iter()
         .find(|rule| rule["port_range_min"] == 22 && rule.get("remote_ip_prefix").is_none());
@@ -398,7 +404,7 @@ fn only_api_and_ingress_are_open_to_everybody() {
 #[test]
 fn rules_of_an_earlier_address_of_this_computer_are_outdated_and_those_of_the_user_are_not() {
     let network = Some("10.0.0.0/24".parse().unwrap());
-    let rules = |us| rules("g", network, Some(us), &[], false);
+    let rules = |us| rules("g", network, Some(us), &[], false, false);
     let (before, now) = (rules(Ipv4Addr::new(192, 0, 2, 7)), rules(Ipv4Addr::new(192, 0, 2, 8)));
     let outdated: Vec<_> = before.iter().filter(|rule| is_outdated(rule, &now)).collect();
     assert_eq!(outdated.len(), 4);
@@ -491,4 +497,83 @@ fn a_flavor_too_small_for_an_image_is_reported() {
         "image rhcos requires 2048 MiB of memory, a machine of flavor m has 1024"
     );
     assert_eq!(too_small(&small, 0, &json!({"name": "x", "virtual_size": null})), None);
+}
+
+fn load_balancer(vip: Vip, checked: bool) -> LoadBalancer {
+    LoadBalancer {
+        cluster: lab(),
+        network: "private".to_owned(),
+        vip,
+        ip: None,
+        ports: Vec::new(),
+        roles: Vec::new(),
+        members: None,
+        checked,
+    }
+}
+
+#[test]
+fn a_health_monitor_asks_what_openshift_offers_and_the_provider_supports() {
+    let (amphora, ovn) = (json!({"provider": "amphora"}), json!({"provider": "ovn"}));
+    for (vip, port, provider, kind, path) in [
+        (Vip::Api, 6443, &amphora, "HTTPS", Some("/readyz")),
+        (Vip::Api, 22623, &amphora, "TCP", None),
+        (Vip::Api, 22624, &amphora, "TCP", None),
+        (Vip::Ingress, 80, &amphora, "HTTP", Some("/healthz/ready")),
+        (Vip::Ingress, 443, &amphora, "HTTP", Some("/healthz/ready")),
+        (Vip::Api, 6443, &ovn, "TCP", None),
+        (Vip::Ingress, 443, &ovn, "TCP", None),
+    ] {
+        let monitor = &monitor(&load_balancer(vip, true), provider, "pool-1", port)["healthmonitor"];
+        assert_eq!(
+            (monitor["type"].as_str(), monitor["url_path"].as_str()),
+            (Some(kind), path),
+            "{monitor}"
+        );
+        // Octavia rejects a timeout that exceeds the delay.
+        assert!(monitor["timeout"].as_u64() <= monitor["delay"].as_u64());
+    }
+}
+
+#[test]
+fn members_tell_where_routers_report_only_if_they_are_asked() {
+    let node = AddressAssignment {
+        name: NodeName::node(Role::Worker, 0),
+        mac: Mac([0x52, 0x54, 0, 0, 0, 1]),
+        ip: Ipv4Addr::new(10, 0, 0, 5),
+    };
+    let elsewhere = AddressAssignment {
+        ip: Ipv4Addr::new(192, 0, 2, 5),
+        ..node.clone()
+    };
+    let subnet = ("sub", "10.0.0.0/24".parse().unwrap());
+    for (vip, checked, provider, port) in [
+        (Vip::Ingress, true, "amphora", json!(1936)),
+        (Vip::Ingress, false, "amphora", Value::Null),
+        (Vip::Ingress, true, "ovn", Value::Null),
+        (Vip::Api, true, "amphora", Value::Null),
+    ] {
+        let balancer = json!({"provider": provider});
+        let all = members(
+            &load_balancer(vip, checked),
+            &balancer,
+            &[node.clone(), elsewhere.clone()],
+            443,
+            subnet,
+        );
+        assert_eq!(all[0]["monitor_port"], port, "{vip} {checked} {provider}");
+        assert_eq!(
+            (&all[0]["subnet_id"], &all[1]["subnet_id"]),
+            (&json!("sub"), &Value::Null)
+        );
+        assert!(has_members(&all, &all) && !has_members(&all[..1], &all) && !has_members(&all, &all[..1]));
+    }
+}
+
+#[test]
+fn the_newest_version_is_a_number_not_a_text() {
+    let root = |ids: &[&str]| json!({"versions": ids.iter().map(|id| json!({"id": id})).collect::<Vec<_>>()});
+    assert_eq!(newest_version(&root(&["v2.0", "v2.9", "v2.13"])), Some((2, 13)));
+    assert_eq!(newest_version(&root(&["v1"])), None);
+    assert_eq!(newest_version(&Value::Null), None);
 }
