@@ -266,7 +266,11 @@ impl World {
             stores.answer((method.as_str(), path), query, bytes, headers, ports)
         };
         if let Some((status, body)) = answer(&mut self.stores, &mut self.ports) {
-            return reply(status, &body);
+            let mut response = reply(status, &body);
+            if let Some(key) = self.stores.key_of(path) {
+                response.headers_mut().insert("x-container-meta-temp-url-key", key);
+            }
+            return response;
         }
         let value = match (method.as_str(), path) {
             ("GET", "/compute/v2.1/") => json!({"version": {"id": "v2.1", "min_version": "2.1", "version": "2.93"}}),
