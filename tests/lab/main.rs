@@ -21,6 +21,8 @@ mod libvirt;
 mod life;
 #[cfg(feature = "openstack")]
 mod openstack;
+#[cfg(feature = "openstack")]
+mod openstack_storage;
 mod other_hosts;
 mod services;
 #[path = "../support/mod.rs"]

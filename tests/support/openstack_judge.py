@@ -3,6 +3,8 @@
 openstack_judge.py CLOUD see [TEXT]          all of the project that has TEXT in a name, description, tag or metadata, as JSON
 openstack_judge.py CLOUD server-put NAME     a server of nobody's, on the pretend computes
 openstack_judge.py CLOUD server-drop NAME
+openstack_judge.py CLOUD server-delete NAME  as a user, without waiting for its end
+openstack_judge.py admin kept                names of servers that Nova keeps after their deletion
 openstack_judge.py CLOUD port-put NETWORK IP
 openstack_judge.py CLOUD port-drop IP
 openstack_judge.py CLOUD floating-put NETWORK  a floating IP of the user's, whose address is printed
@@ -117,6 +119,17 @@ def server_drop(name):
         there.image.delete_image(picture)
 
 
+def server_delete(name):
+    (server,) = there.compute.servers(name=f"^{name}$")
+    there.compute.delete_server(server)
+
+
+def kept():
+    # For administrators only (nova/api/openstack/compute/servers.py: _get_servers).
+    servers = there.compute.servers(all_projects=True, status="SOFT_DELETED")
+    json.dump([server.name for server in servers], sys.stdout)
+
+
 def port_put(name, ip):
     network = there.network.find_network(name)
     there.network.create_port(network_id=network.id, name="nobodys", fixed_ips=[{"ip_address": ip}])
@@ -204,7 +217,10 @@ def quota(*wanted):
     of_nova = {key: number for key, number in numbers.items() if key in ("cores", "instances", "ram", "server_groups")}
     if of_nova:
         there.set_compute_quotas(mine, **of_nova)
-    of_neutron = {key: number for key, number in numbers.items() if key not in of_nova}
+    of_cinder = {key: number for key, number in numbers.items() if key in ("volumes", "gigabytes")}
+    if of_cinder:
+        there.set_volume_quotas(mine, **of_cinder)
+    of_neutron = {key: number for key, number in numbers.items() if key not in of_nova | of_cinder}
     if of_neutron:
         there.set_network_quotas(mine, **of_neutron)
 
@@ -213,6 +229,8 @@ def quota(*wanted):
     "see": see,
     "server-put": server_put,
     "server-drop": server_drop,
+    "server-delete": server_delete,
+    "kept": kept,
     "port-put": port_put,
     "port-drop": port_drop,
     "floating-put": floating_put,

@@ -133,9 +133,11 @@ def world(clouds, services):
     networks()
     with open(os.open(clouds, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         print("clouds:", file=file)
-        for user, project in [(name, name) for name in MEMBERS] + [("admin", "demo")]:
+        entries = [(name, name, name, "RegionOne") for name in MEMBERS] + [("admin", "admin", "demo", "RegionOne")]
+        entries += [("keeps", "demo", "demo", KEEPS)] if services == "all" else []
+        for entry, user, project, region in entries:
             print(
-                f"  {user}:\n    region_name: RegionOne\n    identity_api_version: 3\n    auth:\n"
+                f"  {entry}:\n    region_name: {region}\n    identity_api_version: 3\n    auth:\n"
                 f"      auth_url: {AUTH_URL}\n      username: {user}\n      password: {password}\n"
                 f"      project_name: {project}\n      user_domain_id: default\n      project_domain_id: default",
                 file=file,
