@@ -185,7 +185,7 @@ mod on_openstack {
     /// A network with a rate limit to the cloud. It ends when this is dropped.
     struct Slow {
         name: String,
-        forward: Child,
+        forward: Option<Child>,
     }
 
     #[track_caller]
@@ -205,15 +205,19 @@ mod on_openstack {
         fn new(rate: &str) -> Self {
             let name = format!("slow{}", std::process::id());
             ip(&format!("netns add {name}"));
-            ip(&format!("link add slow0 type veth peer name up netns {name}"));
+            let mut slow = Self {
+                name: name.clone(),
+                forward: None,
+            };
+            ip(&format!("link add slow0 type veth peer name slow1 netns {name}"));
             ip("address add 198.51.100.1/30 dev slow0");
             ip("link set slow0 up");
-            ip(&format!("-n {name} address add 198.51.100.2/30 dev up"));
-            for device in ["up", "lo"] {
+            ip(&format!("-n {name} address add 198.51.100.2/30 dev slow1"));
+            for device in ["slow1", "lo"] {
                 ip(&format!("-n {name} link set {device} up"));
             }
             ip(&format!("-n {name} route add default via 198.51.100.1"));
-            let shaper = format!("-n {name} qdisc add dev up root tbf rate {rate} burst 64kb latency 200ms");
+            let shaper = format!("-n {name} qdisc add dev slow1 root tbf rate {rate} burst 64kb latency 200ms");
             assert!(
                 Command::new("tc").args(shaper.split(' ')).status().unwrap().success(),
                 "tc {shaper}"
@@ -222,9 +226,8 @@ mod on_openstack {
             let forward = Command::new("/usr/bin/python3")
                 .args([script, "5000,8774,8776,8778,9696", &name])
                 .stdin(Stdio::null())
-                .spawn()
-                .unwrap();
-            let slow = Self { name, forward };
+                .spawn();
+            slow.forward = Some(forward.unwrap());
             until("the services in the slow network", Duration::from_secs(30), || {
                 let mut curl = slow.command("curl");
                 curl.args(["-s", "-o", "/dev/null", "http://127.0.0.1:5000/v3"])
@@ -244,8 +247,10 @@ mod on_openstack {
 
     impl Drop for Slow {
         fn drop(&mut self) {
-            let _ = self.forward.kill();
-            let _ = self.forward.wait();
+            if let Some(forward) = &mut self.forward {
+                let _ = forward.kill();
+                let _ = forward.wait();
+            }
             let _ = Command::new("ip").args(["link", "del", "slow0"]).status();
             let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
         }
@@ -266,7 +271,13 @@ mod on_openstack {
                 .unwrap()
                 .success()
         );
-        let cluster = lab.cluster("", &format!("masters=1\nworkers=0\nimage={image}\nharvest=reserve\n"));
+        let [key, secret] = ["key.pub", "pull.json"].map(|name| folder.path().join(name));
+        let of_tests = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAUhvM1B7E8uC7sWWfU3Bv0pG0M1yB7U0Bo5pYxT1c2N lab";
+        std::fs::write(&key, of_tests).unwrap();
+        std::fs::write(&secret, r#"{"auths": {"registry.example.com": {"auth": "YTpi"}}}"#).unwrap();
+        let (key, secret) = (key.display(), secret.display());
+        let lines = format!("masters=1\nworkers=0\nimage={image}\npub_key={key}\npull_secret={secret}\n");
+        let cluster = lab.cluster("", &lines);
         let slow = Slow::new("20mbit");
         let begun = Instant::now();
         let mut push = slow.command(env!("CARGO_BIN_EXE_ocpdeploy"));
@@ -289,7 +300,9 @@ mod on_openstack {
         assert_eq!(text(pushed, "status"), "active");
         assert_eq!(pushed["size"], std::fs::metadata(&image).unwrap().len());
         println!("reliability: an upload of {} s over 20 Mbit/s", took.as_secs());
-        lab.destroy(&cluster);
+        // Nothing of the cluster was saved here.
+        let env = lab.env(&cluster).display().to_string();
+        succeeded(lab.start(&["destroy", &cluster, "--env", &env, "--yes"]));
         nothing_is_left(&lab);
     }
 }
