@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-kubernetes test-openstack test-openstack-ovn lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
+.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openstack,ovirt
@@ -71,6 +71,9 @@ test-openstack: install nextest ## start a real OpenStack and run the tests on i
 
 test-openstack-ovn: install nextest ## the same on an OpenStack with ML2/OVN instead of linuxbridge; not part of `make test` (root, 4.5 GB of memory)
 	LAB_TESTS=all OCPDEPLOY_OPENSTACK_SHAPE=ovn tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
+
+test-openstack-all: install nextest ## all tests on an OpenStack with Cinder, Swift and Octavia, for nightly runs; OCPDEPLOY_OPENSTACK_SHAPE=ovn selects OVN (root, 6 GB of memory)
+	LAB_TESTS=all OCPDEPLOY_OPENSTACK_SERVICES=all tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
 
 test-kubernetes: install nextest ## run the KubeVirt backend's tests on a real API server, which is built once (root, under 10 minutes when built)
 	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) tests/lab/kubernetes/test.sh $(FEATURES)

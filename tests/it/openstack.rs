@@ -618,11 +618,34 @@ fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it(
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| world.more = vec!["object-store"]);
-    cloud.trouble(&format!("HEAD {ACCOUNT}"), [Trouble::Status(401, Value::Null)]);
+    let object = format!("HEAD {ACCOUNT}/ocpdeploy-lab.example.com/");
+    cloud.trouble(&object, [Trouble::Status(401, Value::Null)]);
     sandbox.write("env.sh", &env(&sandbox, "os_ignition=swift\n"));
     let text = sandbox.interrupted_rehearsal();
     assert!(text.contains("does not support temporary URLs"), "{text}");
     assert!(!text.contains("temp_url_sig"), "{text}");
+    sandbox.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn the_temporary_urls_of_other_machines_stay_valid() {
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| {
+        world.more = vec!["object-store"];
+        let container = "ocpdeploy-lab.example.com";
+        let stores = &mut world.stores;
+        stores.containers.insert(container.to_owned(), "their-key".to_owned());
+        let config = format!("{container}/lab-worker-0/{}", "0".repeat(32));
+        stores.objects.insert(config, b"{}".to_vec());
+    });
+    sandbox.deploy_in_vain("os_ignition=swift\n");
+    cloud.with(|world| {
+        let stores = &world.stores;
+        assert_eq!(stores.containers.values().collect::<Vec<_>>(), ["their-key"]);
+        assert_eq!((stores.objects.len(), stores.fetched.len()), (2, 1));
+    });
     sandbox.destroy();
     is_empty(&cloud.finish().stores);
 }
@@ -691,7 +714,7 @@ fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
 #[test]
 fn mistakes_are_told_in_words() {
     type Mistake = (&'static str, i32, fn(&FakeCloud, &Sandbox));
-    let mistakes: [Mistake; 18] = [
+    let mistakes: [Mistake; 19] = [
         ("unknown cloud", 5, |_, sandbox| {
             sandbox.write("env.sh", &env(sandbox, "os_cloud=lbo\n"));
         }),
@@ -755,6 +778,11 @@ fn mistakes_are_told_in_words() {
                 "/compute/v2.1/os-availability-zone",
                 json!({"availabilityZoneInfo": [zone]}),
             );
+        }),
+        ("unknown volume type and zone", 4, |cloud, sandbox| {
+            let lines = "os_boot=volume\nos_volume_type=fast\nos_volume_zone=far,farther\n";
+            sandbox.write("env.sh", &env(sandbox, lines));
+            cloud.with(|world| world.more = vec!["volumev3"]);
         }),
         ("API without microversions", 4, |cloud, _| {
             let version = json!({"id": "v2.0", "status": "SUPPORTED", "version": "", "min_version": ""});

@@ -23,6 +23,8 @@ mod life;
 mod openstack;
 #[cfg(feature = "openstack")]
 mod openstack_balancers;
+#[cfg(feature = "openstack")]
+mod openstack_storage;
 mod other_hosts;
 mod services;
 #[path = "../support/mod.rs"]

@@ -271,7 +271,11 @@ impl World {
             stores.answer((method.as_str(), path), query, bytes, headers, ports)
         };
         if let Some((status, body)) = answer(&mut self.stores, &mut self.ports) {
-            return reply(status, &body);
+            let mut response = reply(status, &body);
+            if let Some(key) = self.stores.key_of(path) {
+                response.headers_mut().insert("x-container-meta-temp-url-key", key);
+            }
+            return response;
         }
         if let Some((status, body)) = self
             .octavia

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use ocpdeploy::digest::{hmac_sha256, sha512};
 use serde_json::{Value, json};
 
@@ -39,6 +39,10 @@ pub struct Stores {
     made: usize,
 }
 
+/// Of Cinder; the first is the default.
+const ZONES: [&str; 2] = ["nova", "far"];
+const TYPES: [&str; 2] = ["__DEFAULT__", "ssd"];
+
 /// The account of Swift, as its endpoint has it.
 pub const ACCOUNT: &str = "/object/v1/AUTH_1";
 
@@ -69,10 +73,21 @@ fn nova(status: u16, message: &str) -> Answer {
     (status, json!({"badRequest": {"code": status, "message": message}}))
 }
 
+fn no_volume(id: &str) -> Answer {
+    let fault = format!("Volume {id} could not be found.");
+    (404, json!({"itemNotFound": {"code": 404, "message": fault}}))
+}
+
 impl Stores {
     fn id(&mut self, kind: &str) -> String {
         self.made += 1;
         format!("{kind}-{}", self.made)
+    }
+
+    /// What a container's owner sees of its key.
+    pub fn key_of(&self, path: &str) -> Option<HeaderValue> {
+        let container = path.strip_prefix(ACCOUNT)?.trim_start_matches('/');
+        Some(self.containers.get(container)?.parse().unwrap())
     }
 
     pub fn answer(
@@ -262,10 +277,16 @@ impl Stores {
             .unwrap_or_default();
         for device in devices.iter().filter(|device| device["source_type"] == "volume") {
             let volume = self.volumes.iter().find(|volume| volume["id"] == device["uuid"]);
-            match volume.map(|volume| volume["status"].as_str().unwrap()) {
-                Some("available") => {}
-                Some(status) => return nova(400, &format!("volume is {status}")),
-                None => return nova(400, "no such volume"),
+            let id = device["uuid"].as_str().unwrap();
+            let Some(volume) = volume else {
+                let fault = format!("Block Device Mapping is Invalid: failed to get volume {id}.");
+                return nova(400, &fault);
+            };
+            if device["boot_index"] == 0 && volume["bootable"] != "true" {
+                return nova(400, &format!("Block Device {id} is not bootable."));
+            }
+            if volume["status"] != "available" {
+                return nova(400, &format!("Invalid volume: volume {id} is {}", volume["status"]));
             }
         }
         if server["imageRef"].is_null() && devices.iter().all(|device| device["boot_index"] != 0) {
@@ -328,6 +349,14 @@ impl Stores {
                 )
             }
             ("GET", ["volumes", "detail"]) => (200, json!({"volumes": self.volumes})),
+            ("GET", ["os-availability-zone"]) => {
+                let zones = ZONES.map(|name| json!({"zoneName": name, "zoneState": {"available": true}}));
+                (200, json!({"availabilityZoneInfo": zones}))
+            }
+            ("GET", ["types"]) => {
+                let types = TYPES.map(|name| json!({"id": format!("type-{name}"), "name": name, "is_public": true}));
+                (200, json!({"volume_types": types}))
+            }
             ("POST", ["volumes"]) => {
                 let mut volume = body["volume"].clone();
                 let image = &volume["imageRef"];
@@ -335,25 +364,50 @@ impl Stores {
                     .images
                     .iter()
                     .any(|one| one["id"] == *image && one["status"] == "active");
-                if volume["size"].as_u64().is_none_or(|size| size == 0) || !image.is_null() && !has_image {
-                    return Some(nova(400, "Invalid input received"));
+                if volume["size"].as_u64().is_none_or(|size| size == 0) {
+                    let size = &volume["size"];
+                    let fault = format!(
+                        "Invalid input for field/attribute size. Value: {size}. {size} is less than the minimum of 1"
+                    );
+                    return Some(nova(400, &fault));
+                }
+                if !image.is_null() && !has_image {
+                    let fault = "Invalid image identifier or unable to access requested image.";
+                    return Some(nova(400, fault));
+                }
+                for (key, all) in [("volume_type", TYPES), ("availability_zone", ZONES)] {
+                    match volume[key].as_str() {
+                        None => volume[key] = json!(all[0]),
+                        Some(name) if all.contains(&name) => {}
+                        Some(name) if key == "volume_type" => {
+                            let fault = format!("Volume type with name {name} could not be found.");
+                            return Some((404, json!({"itemNotFound": {"code": 404, "message": fault}})));
+                        }
+                        Some(name) => return Some(nova(400, &format!("Availability zone '{name}' is invalid."))),
+                    }
                 }
                 volume["id"] = json!(self.id("volume"));
                 volume["status"] = json!("creating");
+                volume["bootable"] = json!("false");
                 volume["attachments"] = json!([]);
                 self.volumes.push(volume.clone());
                 (202, json!({"volume": volume}))
             }
             ("GET", ["volumes", id]) => match at(&self.volumes, id) {
-                None => (404, json!({"itemNotFound": {"code": 404, "message": "no such volume"}})),
+                None => no_volume(id),
                 Some(at) => {
                     let shown = self.volumes[at].clone();
                     // Each look is a while.
                     let bad = self.bad_volumes.iter().any(|name| shown["name"] == *name);
                     match shown["status"].as_str().unwrap() {
                         "creating" if self.slow_volumes => {}
-                        "creating" if bad => self.volumes[at]["status"] = json!("error"),
+                        "creating" | "downloading" if bad => self.volumes[at]["status"] = json!("error"),
+                        "creating" if !shown["imageRef"].is_null() => self.volumes[at]["status"] = json!("downloading"),
                         "creating" => self.volumes[at]["status"] = json!("available"),
+                        "downloading" => {
+                            self.volumes[at]["bootable"] = json!("true");
+                            self.volumes[at]["status"] = json!("available");
+                        }
                         "deleting" => drop(self.volumes.remove(at)),
                         _ => {}
                     }
@@ -361,15 +415,18 @@ impl Stores {
                 }
             },
             ("DELETE", ["volumes", id]) => {
-                let at = at(&self.volumes, id)?;
+                let Some(at) = at(&self.volumes, id) else {
+                    return Some(no_volume(id));
+                };
                 let volume = &mut self.volumes[at];
                 match volume["status"].as_str().unwrap() {
                     "available" | "error" => volume["status"] = json!("deleting"),
-                    status => {
-                        return Some(nova(
-                            400,
-                            &format!("Invalid volume: Volume status must be available, not {status}"),
-                        ));
+                    _ => {
+                        let fault = "Invalid volume: Volume status must be available or error or error_restoring or \
+                                     error_extending or error_managing and must not be migrating, attached, belong to a \
+                                     group, have snapshots, awaiting a transfer, or be disassociated from snapshots after \
+                                     volume transfer.";
+                        return Some(nova(400, fault));
                     }
                 }
                 (202, Value::Null)
@@ -391,12 +448,18 @@ impl Stores {
             .map_or((rest, None), |(box_, name)| (box_, Some(name)));
         let is_there = self.containers.contains_key(container);
         Some(match (method, object) {
+            ("GET", None) if container.is_empty() => {
+                let names = self.containers.keys();
+                (200, names.map(|name| json!({"name": name})).collect())
+            }
+            ("HEAD", None) => (if is_there { 204 } else { 404 }, Value::Null),
             ("PUT", None) => {
                 let key = headers.get("x-container-meta-temp-url-key")?.to_str().unwrap();
                 self.containers.insert(container.to_owned(), key.to_owned());
-                (201, Value::Null)
+                (if is_there { 202 } else { 201 }, Value::Null)
             }
-            ("PUT", Some(_)) if is_there && headers.contains_key("x-delete-after") => {
+            ("PUT", Some(_)) if !is_there => (404, Value::Null),
+            ("PUT", Some(_)) if headers.contains_key("x-delete-after") => {
                 self.objects.insert(rest.to_owned(), bytes.to_vec());
                 (201, Value::Null)
             }
@@ -414,10 +477,10 @@ impl Stores {
             {
                 (409, Value::Null)
             }
-            ("DELETE", None) => {
-                self.containers.remove(container);
-                (204, Value::Null)
-            }
+            ("DELETE", None) => match self.containers.remove(container) {
+                Some(_) => (204, Value::Null),
+                None => (404, Value::Null),
+            },
             ("DELETE", Some(_)) => match self.objects.remove(rest) {
                 Some(_) => (204, Value::Null),
                 None => (404, Value::Null),
@@ -430,9 +493,14 @@ impl Stores {
                         .map(|(_, value)| value.as_str())
                 };
                 let expires = get("temp_url_expires")?;
-                let wanted = hmac_sha256(self.containers.get(container)?, format!("GET\n{expires}\n{path}"));
-                if get("temp_url_sig") != Some(&wanted) {
+                // A container that does not exist has no key.
+                let key = self.containers.get(container);
+                let wanted = key.map(|key| hmac_sha256(key, format!("GET\n{expires}\n{path}")));
+                if wanted.is_none() || get("temp_url_sig") != wanted.as_deref() {
                     return Some((401, Value::Null));
+                }
+                if !self.objects.contains_key(rest) {
+                    return Some((404, Value::Null));
                 }
                 self.fetched.push(rest.to_owned());
                 (200, Value::Null)

@@ -3,6 +3,8 @@
 openstack_judge.py CLOUD see [TEXT]          all of the project that has TEXT in a name, description, tag or metadata, as JSON
 openstack_judge.py CLOUD server-put NAME     a server of nobody's, on the pretend computes
 openstack_judge.py CLOUD server-drop NAME
+openstack_judge.py CLOUD server-delete NAME  as a user, without waiting for its end
+openstack_judge.py admin kept                names of servers that Nova keeps after their deletion
 openstack_judge.py CLOUD port-put NETWORK IP
 openstack_judge.py CLOUD port-drop IP
 openstack_judge.py CLOUD floating-put NETWORK  a floating IP of the user's, whose address is printed
@@ -139,10 +141,21 @@ def server_put(name):
 
 def server_drop(name):
     for server in there.compute.servers(name=f"^{name}$"):
-        there.compute.delete_server(server)
+        there.compute.delete_server(server, force=True)
         there.compute.wait_for_delete(server)
     for picture in there.image.images(name="nobodys"):
         there.image.delete_image(picture)
+
+
+def server_delete(name):
+    (server,) = there.compute.servers(name=f"^{name}$")
+    there.compute.delete_server(server)
+
+
+def kept():
+    # Only a list of deleted servers has them (nova/db/main/api.py: instance_get_all_by_filters), for administrators.
+    servers = there.compute.get("/servers/detail?all_tenants=1&deleted=true").json()["servers"]
+    json.dump([server["name"] for server in servers if server["status"] == "SOFT_DELETED"], sys.stdout)
 
 
 def port_put(name, ip):
@@ -208,7 +221,7 @@ def foreign_put(network, external, prefix, *marks):
 def foreign_drop(*ids):
     for server in there.compute.servers():
         if server.id in ids:
-            there.compute.delete_server(server)
+            there.compute.delete_server(server, force=True)
             there.compute.wait_for_delete(server)
     for listed, delete in [
         (there.network.ips, there.network.delete_ip),
@@ -249,7 +262,10 @@ def quota(*wanted):
     of_nova = {key: number for key, number in numbers.items() if key in ("cores", "instances", "ram", "server_groups")}
     if of_nova:
         there.set_compute_quotas(mine, **of_nova)
-    of_neutron = {key: number for key, number in numbers.items() if key not in of_nova}
+    of_cinder = {key: number for key, number in numbers.items() if key in ("volumes", "gigabytes")}
+    if of_cinder:
+        there.set_volume_quotas(mine, **of_cinder)
+    of_neutron = {key: number for key, number in numbers.items() if key not in of_nova | of_cinder}
     if of_neutron:
         there.set_network_quotas(mine, **of_neutron)
 
@@ -258,6 +274,8 @@ def quota(*wanted):
     "see": see,
     "server-put": server_put,
     "server-drop": server_drop,
+    "server-delete": server_delete,
+    "kept": kept,
     "port-put": port_put,
     "port-drop": port_drop,
     "floating-put": floating_put,

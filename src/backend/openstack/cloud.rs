@@ -42,6 +42,8 @@ pub struct OpenStack {
     pub(super) content_tokens: Mutex<HashMap<(ClusterId, MachineName), Arc<SecretString>>>,
     /// Whether Swift failed although it may not have been used; it is not asked again.
     pub(super) swift_failed: AtomicBool,
+    /// The lock for changes in Swift: a container exists with the key of all its URLs, or not at all.
+    pub(super) swift: tokio::sync::Mutex<()>,
 }
 
 impl OpenStack {
@@ -66,6 +68,7 @@ impl OpenStack {
             live: Mutex::default(),
             content_tokens: Mutex::default(),
             swift_failed: AtomicBool::default(),
+            swift: tokio::sync::Mutex::default(),
         })
     }
 }

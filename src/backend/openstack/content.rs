@@ -29,6 +29,8 @@ use crate::ignition::version;
 pub(super) const TOKEN_MINUTES: i64 = 30;
 /// The validity of a temporary URL in seconds. The config is fetched at the first boot.
 const FETCHABLE: i64 = 2 * 3600;
+/// The header with the key of a container's temporary URLs. Only members who may write to the container see it.
+const KEY: &str = "X-Container-Meta-Temp-URL-Key";
 /// How long to wait for a Swift that may not have been used.
 const OPTIONAL: Duration = Duration::from_secs(15);
 
@@ -125,13 +127,10 @@ impl OpenStack {
     }
 
     async fn put_object(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
-        self.delete_objects_of(&spec.cluster, Some(&spec.name)).await?;
-        let [key, name] = [random()?, random()?];
+        let _turn = self.swift.lock().await;
+        self.delete_objects_in_turn(&spec.cluster, Some(&spec.name)).await?;
         let container = container(&spec.cluster);
-        let headers = [("X-Container-Meta-Temp-URL-Key", key.as_str())];
-        self.session
-            .send_bytes(SWIFT, &format!("/{container}"), body(&[]), &headers)
-            .await?;
+        let (key, name) = (self.key_of(&container).await?, random()?);
         let object = format!("{container}/{}/{name}", spec.name);
         let seconds = FETCHABLE.to_string();
         let headers = [
@@ -156,6 +155,21 @@ impl OpenStack {
                 .hint("enable the middleware tempurl with sha256 in its proxy, or set os_ignition=glance"));
         }
         Ok(Place { url, token: None })
+    }
+
+    /// The key of the temporary URLs of a container, which is created if it does not exist.
+    ///
+    /// A new key would invalidate the URLs of machines that have not fetched their config yet
+    /// (openstack/swift: `swift/common/middleware/tempurl.py`, `_get_keys`).
+    async fn key_of(&self, container: &str) -> Result<String, Failure> {
+        let path = format!("/{container}");
+        if let Some(key) = self.session.header(SWIFT, &path, KEY).await? {
+            return Ok(key);
+        }
+        let key = random()?;
+        let headers = [(KEY, key.as_str())];
+        self.session.send_bytes(SWIFT, &path, body(&[]), &headers).await?;
+        Ok(key)
     }
 
     /// A list of Swift; `None` if nothing can have been stored there.
@@ -276,6 +290,11 @@ impl OpenStack {
     }
 
     async fn delete_objects_of(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
+        let _turn = self.swift.lock().await;
+        self.delete_objects_in_turn(cluster, name).await
+    }
+
+    async fn delete_objects_in_turn(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
         let mut changed = false;
         for object in self.objects_of(cluster).await? {
             let machine = object.split('/').nth(1);

@@ -277,7 +277,8 @@ impl OpenStack {
             );
         }
         self.check_floating_ips(requirements, found).await?;
-        self.check_zones(found).await
+        self.check_zones(found).await?;
+        self.check_volume_type(found).await
     }
 
     /// Existing floating IPs are free or this cluster's, and a router leads from their network to the machines.
@@ -365,6 +366,29 @@ impl OpenStack {
                     );
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Cinder reports an unknown type only when it creates a volume (openstack/cinder: `cinder/api/v3/volumes.py`,
+    /// `create`: `get_by_name_or_id`).
+    async fn check_volume_type(&self, found: &mut Findings) -> Result<(), Failure> {
+        let Some(wanted) = &self.config.volume_type else {
+            return Ok(());
+        };
+        if !self.session.has(Volume).await? {
+            return Ok(());
+        }
+        let types = self.session.list(Volume, "/types", "volume_types").await?;
+        if !types
+            .iter()
+            .any(|kind| [&kind["name"], &kind["id"]].contains(&&json!(wanted)))
+        {
+            let names: Vec<_> = types.iter().map(|kind| text(kind, "name")).collect();
+            found.fail(
+                format!("volume type {wanted} does not exist"),
+                &format!("set os_volume_type to one of {}", some_of(&names)),
+            );
         }
         Ok(())
     }

@@ -279,6 +279,18 @@ impl Session {
         }
     }
 
+    /// A header of an object in the object store; `None` if it has no such header or does not exist.
+    pub async fn header(&self, service: Service, path: &str, name: &str) -> Result<Option<String>, Failure> {
+        match self.call(Method::HEAD, service, path, None).await {
+            Ok((headers, _)) => Ok(headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned)),
+            Err(failure) if failure.code == Some(404) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// All entries of a list, page after page.
     ///
     /// Only the marker of the link to the next page is used, in a repetition of our own request. So the token is never

@@ -164,6 +164,7 @@ server_group_members = -1
 region_name = RegionOne
 [cinder]
 os_region_name = RegionOne
+$(identity nova)
 [vnc]
 enabled = false
 [spice]

@@ -10,10 +10,9 @@ CLONE_NEWNET = 0x40000000
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(path):
-    namespace = os.open(path, os.O_RDONLY)
+def enter(namespace):
     if libc.setns(namespace, CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), path)
+        raise OSError(ctypes.get_errno(), "setns")
     os.close(namespace)
 
 
@@ -32,12 +31,12 @@ async def pump(reader, writer):
 
 
 async def main():
-    listening = []
+    listening, home = [], os.open("/proc/self/ns/net", os.O_RDONLY)
     for namespace in sys.argv[2:]:
-        enter("/run/netns/" + namespace)
+        enter(os.open("/run/netns/" + namespace, os.O_RDONLY))
         for port in map(int, sys.argv[1].split(",")):
             listening.append((socket.create_server(("127.0.0.1", port), backlog=100), port))
-    enter("/proc/1/ns/net")
+    enter(home)
     for listener, port in listening:
 
         async def serve(reader, writer, port=port):

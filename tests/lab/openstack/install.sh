@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# install.sh DIR: installs the packages of the OpenStack lab on Debian 12, and unpacks the services themselves into DIR.
-# Fast if nothing is missing.
+# install.sh DIR [SUFFIX]: installs the packages of the OpenStack lab on Debian 12, and unpacks the services themselves into DIR.
+# SUFFIX selects the lists packagesSUFFIX.txt and unpackedSUFFIX.txt. Fast if nothing is missing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-dir=$1
-"$here/../install.sh" "$here/packages.txt"
+dir=$1 suffix=${2-}
+"$here/../install.sh" "$here/packages$suffix.txt"
 
-mapfile -t packages < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$here/unpacked.txt")
-stamp=$(sha256sum <"$here/unpacked.txt")
+mapfile -t packages < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$here/unpacked$suffix.txt")
+stamp=$(sha256sum <"$here/unpacked$suffix.txt")
 [ "$(cat "$dir/.unpacked" 2>/dev/null)" != "$stamp" ] || exit 0
 rm -rf "$dir"
 mkdir -p "$dir/debs"

@@ -7,6 +7,8 @@ set -euo pipefail
 NS=ocpdeploy-openstack
 # How Neutron connects the guests: `linuxbridge`, or `ovn` (ML2/OVN).
 shape=${OCPDEPLOY_OPENSTACK_SHAPE:-linuxbridge}
+# `all` adds Cinder, Swift and Octavia.
+services=${OCPDEPLOY_OPENSTACK_SERVICES:-base}
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${OCPDEPLOY_OPENSTACK_LAB:-$(cd "$here/../../.." && pwd)/target/openstack}
 state=$dir/state
@@ -52,17 +54,21 @@ lock() {
 up() {
     need_root up
     [[ $shape =~ ^(linuxbridge|ovn)$ ]] || die "OCPDEPLOY_OPENSTACK_SHAPE is linuxbridge or ovn, not '$shape'"
+    [[ $services =~ ^(base|all)$ ]] || die "OCPDEPLOY_OPENSTACK_SERVICES is all or base, not '$services'"
     lock
     if is_up; then
+        [ $services = base ] || [ "$(cat "$state/services")" = all ] || die "is up without Cinder, Swift and Octavia: $0 down"
         [ "$(cat "$state/shape")" = "$shape" ] || die "is up in shape $(cat "$state/shape"), not $shape: $0 down"
         say "is up"
         return
     fi
     "$here/install.sh" "$dir/packages" 9>&-
+    [ $services = base ] || "$here/install.sh" "$dir/packages-all" -all 9>&-
     # The remains of an interrupted start cannot be used.
     stop
     mkdir -p "$state"
     echo "$shape" >"$state/shape"
+    echo $services >"$state/services"
     ip netns add "$NS"
     ip -n "$NS" link set lo up
     setsid ip netns exec "$NS" unshare --pid --fork --mount --uts "$here/sandbox.sh" hold "$dir" 1 \
@@ -71,8 +77,8 @@ up() {
     local pid
     pid=$(holder) || die "the sandbox's first process is gone"
     if ! nsenter -t "$pid" -p -m -u -n -r -w -- env -i HOME="$state" LANG=C.UTF-8 \
-        PATH="$dir/packages/usr/bin:$dir/packages/usr/sbin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin" \
-        "$here/sandbox.sh" run "$dir" "$shape" 9>&- </dev/null; then
+        PATH="$dir/packages/usr/bin:$dir/packages/usr/sbin:$dir/packages-all/usr/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin" \
+        "$here/sandbox.sh" run "$dir" "$shape" $services 9>&- </dev/null; then
         [ "${KEEP-}" = 1 ] || stop_keeping_logs
         die "did not come up; its logs are in $dir/log"
     fi
@@ -118,7 +124,7 @@ exec_() {
 
 status() {
     if ! is_up; then say "down"; return 3; fi
-    say "up in namespace $NS, shape $(cat "$state/shape"), first process $(holder), clouds.yaml in $dir"
+    say "up in namespace $NS, shape $(cat "$state/shape"), services $(cat "$state/services"), first process $(holder), clouds.yaml in $dir"
 }
 
 cmd=${1-}

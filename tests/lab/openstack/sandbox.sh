@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # sandbox.sh hold DIR N: first process of the sandbox (N=1), or of another compute node's network and mounts.
-# sandbox.sh run DIR SHAPE: starts the services inside and waits for them. Only lab.sh calls this.
+# sandbox.sh run DIR SHAPE SERVICES: starts the services inside and waits for them. Only lab.sh calls this.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$2
-packages=$dir/packages state=$dir/state
+packages=$dir/packages packages_more=$dir/packages-all state=$dir/state
 log=$state/log etc=$state/etc pids=$state/pids
 # Sockets and locks: the sandbox's /run is its own, and its path is short enough for a socket.
 mysql=/run/mysql.sock
@@ -13,8 +13,8 @@ mysql=/run/mysql.sock
 COMPUTES=2 FAKES=1
 # For all users; nothing outside can reach the services.
 PASSWORD=lab-secret
-# The services' ports on loopback, RabbitMQ's, and that of OVN's southbound database.
-PORTS=5000,5672,6642,8774,8778,9292,9696
+# Ports on loopback that compute nodes need: the services', RabbitMQ's, and that of OVN's southbound database.
+PORTS=5000,5672,6642,8774,8776,8778,9292,9696
 
 die() { echo "openstack lab: $*" >&2; exit 1; }
 say() { echo "openstack lab: $*, $SECONDS s"; }
@@ -58,12 +58,14 @@ hold() {
 
 if [ "$1" = hold ]; then hold "$3"; fi
 [ "$1" = run ] || die "$1?"
-shape=$3
+shape=$3 services=$4
 
 # shellcheck source=config.sh
 . "$here/config.sh"
 # shellcheck source=ovn.sh
 . "$here/ovn.sh"
+# shellcheck source=more.sh
+. "$here/more.sh"
 
 # enter NODE: sets `enter` to what runs a command on a compute node; the services run on the first.
 enter() {
@@ -172,7 +174,7 @@ schemas() {
         "$packages"/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server
     wait_for 60 mariadb sql 'select 1'
     local name
-    for name in keystone glance placement nova_api nova nova_cell0 neutron; do
+    for name in keystone glance placement nova_api nova nova_cell0 neutron cinder octavia; do
         sql "create database $name character set utf8mb3"
     done
     (
@@ -187,7 +189,9 @@ schemas() {
         keystone-manage --config-file "$etc/keystone.conf" bootstrap --bootstrap-password $PASSWORD \
             --bootstrap-region-id RegionOne --bootstrap-public-url $url --bootstrap-internal-url $url --bootstrap-admin-url $url
     ) >"$log/schemas.out" 2>&1 &
-    local others=$!
+    local others=$! more
+    if [ "$services" = all ]; then schemas_more & else true & fi
+    more=$!
     (
         set -e
         nova=(nova-manage --config-file "$etc/nova-compute1.conf")
@@ -198,6 +202,7 @@ schemas() {
     ) >"$log/schemas-nova.out" 2>&1 &
     wait $! || { tail "$log/schemas-nova.out" >&2; die "nova's tables"; }
     wait $others || { tail "$log/schemas.out" >&2; die "the services' tables"; }
+    wait $more
     say "tables are created"
 }
 
@@ -206,7 +211,7 @@ services() {
     wsgi keystone 5000 /usr/bin/keystone-wsgi-public 2 OS_KEYSTONE_CONFIG_FILES="$etc/keystone.conf" OS_KEYSTONE_CONFIG_DIR="$etc/none"
     wait_for 60 keystone answers 5000 /v3
     wait_for 60 rabbitmq listens 5672
-    python seed.py catalog $PASSWORD
+    python seed.py catalog $PASSWORD "$services"
     local others=()
     for ((n = 2; n <= COMPUTES; n++)); do others+=("compute$n"); done
     start 1 forward /usr/bin/python3 "$here/forward.py" $PORTS "${others[@]}"
@@ -221,6 +226,7 @@ services() {
     wait_for 120 neutron answers 9696 /
     wait_for 120 nova-api answers 8774 /
     wait_for 120 glance answers 9292 /
+    [ "$services" != all ] || services_more
     "agents_$shape"
     for ((n = 1; n <= COMPUTES; n++)); do
         start "$n" "compute$n" nova-compute --config-file "$etc/nova-compute$n.conf"
@@ -239,10 +245,16 @@ cp "$here/sudo" "$state/bin/sudo"
 export PATH=$state/bin:$PATH
 configure
 export PYTHONPATH=$state/python
+if [ "$services" = all ]; then
+    # Before the other compute nodes, whose mounts begin with these.
+    disk_more
+    configure_more
+    export PYTHONPATH=$state/python:$packages_more/usr/lib/python3/dist-packages
+fi
 networks
 schemas
 services
-python seed.py world $PASSWORD "$dir/clouds.yaml"
+python seed.py world $PASSWORD "$dir/clouds.yaml" "$services"
 # Shape linuxbridge has an agent for DHCP and one for routers, too.
 agents=$COMPUTES
 [ "$shape" = ovn ] || agents=$((agents + 2))

@@ -1,7 +1,7 @@
 """What the lab's cloud has before any test: catalog, projects, users, flavors, networks. Everything may be run again.
 
-seed.py catalog PASSWORD           users of the services, and their endpoints
-seed.py world PASSWORD CLOUDS      projects, flavors and networks; CLOUDS gets their clouds.yaml
+seed.py catalog PASSWORD SERVICES  users of the services, and their endpoints; SERVICES is base or all
+seed.py world PASSWORD CLOUDS SERVICES  projects, flavors and networks; CLOUDS gets their clouds.yaml
 seed.py wait PASSWORD COMPUTES AGENTS
 seed.py gateway PASSWORD           prints the router's address on the provider's network
 seed.py port PASSWORD HOST IP      a port of this computer on the network `private`; prints its id and MAC
@@ -10,6 +10,7 @@ seed.py port PASSWORD HOST IP      a port of this computer on the network `priva
 import os
 import sys
 import time
+from itertools import product
 
 import openstack
 from openstack.exceptions import ConflictException, SDKException
@@ -21,12 +22,22 @@ ENDPOINTS = {
     "compute": ("nova", ":8774/v2.1"),
     "network": ("neutron", ":9696"),
 }
-# Guests reach what is public through their router; only Glance has something for them.
-HOSTS = {"public": {"image": "http://203.0.113.1"}, "internal": {}, "admin": {}}
+MORE_ENDPOINTS = {
+    "volumev3": ("cinder", ":8776/v3/%(project_id)s"),
+    "object-store": ("swift", ":8090/v1/AUTH_%(project_id)s"),
+    "load-balancer": ("octavia", ":9876"),
+}
+# Guests reach what is public through their router; only Glance and Swift have something for them.
+FOR_GUESTS = "http://203.0.113.1"
+HOSTS = {"public": {"image": FOR_GUESTS, "object-store": FOR_GUESTS}, "internal": {}, "admin": {}}
+# A region with the same services, but a Nova that keeps deleted servers.
+KEEPS, KEEPS_COMPUTE = "KeepsDeleted", ":8784/v2.1"
 # Name, vCPUs, memory in MiB, disk in GiB. The first is what a rehearsal's guest needs.
 FLAVORS = [("nano", 1, 192, 1), ("tiny", 1, 256, 1), ("small", 1, 512, 2), ("medium", 2, 1024, 10), ("large", 4, 16384, 100)]
 # User and project of one name, member only; `demo` owns the network `private`, `other` sees the shared one.
 MEMBERS = ["demo", "other"]
+# What project demo's user may use, beside what any member may.
+MORE_ROLES = ["swiftoperator", "load-balancer_member"]
 
 what, password = sys.argv[1:3]
 
@@ -55,14 +66,18 @@ def user_of(name, project, *roles):
         identity.assign_project_role_to_user(project, user, role)
 
 
-def catalog():
-    for kind, (name, port) in ENDPOINTS.items():
+def catalog(services):
+    regions = ["RegionOne", KEEPS] if services == "all" else ["RegionOne"]
+    for region in regions:
+        identity.find_region(region) or identity.create_region(id=region)
+    for kind, (name, port) in (ENDPOINTS | MORE_ENDPOINTS if services == "all" else ENDPOINTS).items():
         user_of(name, "service", "admin", "service")
         service = next(identity.services(type=kind), None) or identity.create_service(name=name, type=kind)
-        there = {endpoint.interface for endpoint in identity.endpoints(service_id=service.id)}
-        for interface in HOSTS.keys() - there:
-            url = HOSTS[interface].get(kind, "http://127.0.0.1") + port
-            identity.create_endpoint(service_id=service.id, interface=interface, url=url, region_id="RegionOne")
+        there = {(endpoint.region_id, endpoint.interface) for endpoint in identity.endpoints(service_id=service.id)}
+        for region, interface in set(product(regions, HOSTS)) - there:
+            path = KEEPS_COMPUTE if (region, kind) == (KEEPS, "compute") else port
+            url = HOSTS[interface].get(kind, "http://127.0.0.1") + path
+            identity.create_endpoint(service_id=service.id, interface=interface, url=url, region_id=region)
 
 
 def networks():
@@ -104,18 +119,25 @@ def networks():
         mine.add_interface_to_router(router, subnet_id=subnet.id)
 
 
-def world(clouds):
+def world(clouds, services):
     for name in MEMBERS:
         user_of(name, name, "member")
+    if services == "all":
+        user_of("demo", "demo", *MORE_ROLES)
+        # A volume of this type is in zone `far`.
+        storage = admin.block_storage
+        storage.find_type("far") or storage.create_type(name="far", extra_specs={"volume_backend_name": "far"})
     user_of("admin", "demo", "admin")
     for name, vcpus, ram, disk in FLAVORS:
         admin.compute.find_flavor(name) or admin.compute.create_flavor(name=name, vcpus=vcpus, ram=ram, disk=disk)
     networks()
     with open(os.open(clouds, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         print("clouds:", file=file)
-        for user, project in [(name, name) for name in MEMBERS] + [("admin", "demo")]:
+        entries = [(name, name, name, "RegionOne") for name in MEMBERS] + [("admin", "admin", "demo", "RegionOne")]
+        entries += [("keeps", "demo", "demo", KEEPS)] if services == "all" else []
+        for entry, user, project, region in entries:
             print(
-                f"  {user}:\n    region_name: RegionOne\n    identity_api_version: 3\n    auth:\n"
+                f"  {entry}:\n    region_name: {region}\n    identity_api_version: 3\n    auth:\n"
                 f"      auth_url: {AUTH_URL}\n      username: {user}\n      password: {password}\n"
                 f"      project_name: {project}\n      user_domain_id: default\n      project_domain_id: default",
                 file=file,
@@ -147,9 +169,9 @@ def wait(computes, agents):
 
 
 if what == "catalog":
-    catalog()
+    catalog(sys.argv[3])
 elif what == "world":
-    world(sys.argv[3])
+    world(*sys.argv[3:])
 elif what == "wait":
     wait(int(sys.argv[3]), int(sys.argv[4]))
 elif what == "gateway":

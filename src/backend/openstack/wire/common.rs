@@ -76,7 +76,9 @@ pub fn kind_of(status: u16, fault: &str) -> BackendErrorKind {
 /// openstack/cinder: `cinder/api/common.py`, `_get_next_link`; openstack/glance: `glance/api/v2/images.py`, `index`), so
 /// the rest of the link is redundant. Its scheme and host are wrong behind many proxies.
 pub fn next_marker(page: &Value, key: &str) -> Result<Option<String>, String> {
-    let links = page[format!("{key}_links")].as_array();
+    // Cinder's list `volume_types` has `volume_type_links` (openstack/cinder: `cinder/api/v3/views/types.py`).
+    let links = [key, key.trim_end_matches('s')].map(|key| &page[format!("{key}_links")]);
+    let links = links.iter().find_map(|links| links.as_array());
     let next = links.into_iter().flatten().find(|link| link["rel"] == "next");
     let Some(next) = next.map(|link| &link["href"]).unwrap_or(&page["next"]).as_str() else {
         return Ok(None);
