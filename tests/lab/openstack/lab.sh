@@ -57,18 +57,18 @@ up() {
     [[ $services =~ ^(base|all)$ ]] || die "OCPDEPLOY_OPENSTACK_SERVICES is all or base, not '$services'"
     lock
     if is_up; then
-        [ $services = base ] || [ "$(cat "$state/services")" = all ] || die "is up without Cinder, Swift and Octavia: $0 down"
+        [ "$services" = base ] || [ "$(cat "$state/services")" = all ] || die "is up without Cinder, Swift and Octavia: $0 down"
         [ "$(cat "$state/shape")" = "$shape" ] || die "is up in shape $(cat "$state/shape"), not $shape: $0 down"
         say "is up"
         return
     fi
     "$here/install.sh" "$dir/packages" 9>&-
-    [ $services = base ] || "$here/install.sh" "$dir/packages-all" -all 9>&-
+    [ "$services" = base ] || "$here/install.sh" "$dir/packages-all" -all 9>&-
     # The remains of an interrupted start cannot be used.
     stop
     mkdir -p "$state"
     echo "$shape" >"$state/shape"
-    echo $services >"$state/services"
+    echo "$services" >"$state/services"
     ip netns add "$NS"
     ip -n "$NS" link set lo up
     setsid ip netns exec "$NS" unshare --pid --fork --mount --uts "$here/sandbox.sh" hold "$dir" 1 \
@@ -78,7 +78,7 @@ up() {
     pid=$(holder) || die "the sandbox's first process is gone"
     if ! nsenter -t "$pid" -p -m -u -n -r -w -- env -i HOME="$state" LANG=C.UTF-8 \
         PATH="$dir/packages/usr/bin:$dir/packages/usr/sbin:$dir/packages-all/usr/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin" \
-        "$here/sandbox.sh" run "$dir" "$shape" $services 9>&- </dev/null; then
+        "$here/sandbox.sh" run "$dir" "$shape" "$services" 9>&- </dev/null; then
         [ "${KEEP-}" = 1 ] || stop_keeping_logs
         die "did not come up; its logs are in $dir/log"
     fi

@@ -9,10 +9,10 @@ cargo nextest run "$@" --test lab --test it --no-run
 selected='test(on_openstack::)'
 # 16 minutes, which `make test` does not have: they repeat tests on libvirt, or on the fake, on a real cloud.
 [ "${LAB_TESTS-}" = all ] || selected+=' and not test(/(three_clusters|services_that_ignore|killed_after_each|many_machines|an_upload_may_take)/)'
-# Cinder, Swift and a Nova that keeps deleted servers.
+# Cinder, Swift, Octavia and a Nova that keeps deleted servers.
 all=no
 if tests/lab/openstack/lab.sh status | grep -q 'services all'; then all=yes; fi
-[ $all = yes ] || selected+=' and not (test(/^openstack_storage::/) and not test(an_upload_may_take))'
+[ $all = yes ] || selected+=' and not (test(/^openstack_(storage|balancers)::/) and not test(an_upload_may_take))'
 tests/lab/openstack/lab.sh exec cargo nextest run --offline "$@" --test lab --run-ignored only -E "$selected"
 # The contract of every backend on the fake compute node, and the guests' part of it on the real ones.
 export OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD=demo OCPDEPLOY_CONTRACT_OPENSTACK_IMAGE=$PWD/target/images/helper.qcow2
