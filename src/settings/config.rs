@@ -328,7 +328,7 @@ mod tests {
             ("backend=libvirt", true),
             ("backend=kubevirt", false),
             ("backend=kubevirt\nnetwork=pod", false),
-            ("backend=openstack", false),
+            ("backend=openstack\nlb=platform", false),
             ("backend=sim\nworker_backend=libvirt\nworker_network=default", false),
             (
                 "worker_libvirt_uri=qemu+ssh://b/system\nworker_pool=ssd\nworker_network=default",
