@@ -72,7 +72,7 @@ test-openstack: install nextest ## start a real OpenStack and run the tests on i
 test-openstack-ovn: install nextest ## the same on an OpenStack with ML2/OVN instead of linuxbridge; not part of `make test` (root, 4.5 GB of memory)
 	LAB_TESTS=all OCPDEPLOY_OPENSTACK_SHAPE=ovn tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
 
-test-openstack-all: install nextest ## all tests on an OpenStack with Cinder, Swift and Octavia, for nightly runs; OCPDEPLOY_OPENSTACK_SHAPE=ovn selects OVN (root, 6 GB of memory)
+test-openstack-all: install nextest ## all tests on an OpenStack with Cinder, Swift and Octavia, for nightly runs; OCPDEPLOY_OPENSTACK_SHAPE=ovn selects OVN (root, 8 GB of memory)
 	LAB_TESTS=all OCPDEPLOY_OPENSTACK_SERVICES=all tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
 
 test-kubernetes: install nextest ## run the KubeVirt backend's tests on a real API server, which is built once (root, under 10 minutes when built)
