@@ -7,11 +7,9 @@ use anyhow::{Context, Result};
 use kube::api::DynamicObject;
 use tracing::info;
 
-use super::check;
 use super::error::PassError;
 use super::join::Reach;
-use super::partial_failure::with_leftovers;
-use super::run::Run;
+use super::run::{Run, on_installed};
 use super::services::{RenewedRelease, Services};
 use crate::PROGRESS;
 use crate::backend::Backend;
@@ -46,11 +44,10 @@ pub async fn renew(
     home: &Home,
     installed_workers: usize,
 ) -> Result<Renewed> {
-    let facts = check::look(backend, config).await?;
-    let config = check::with_mcs(backend, config, &facts)?;
-    let run = Run::begin(backend, &config, home, &facts).await?;
-    let renewed = run.renew_release(installed_workers).await;
-    with_leftovers(backend, &config.id(), "renew", true, renewed).await
+    on_installed(backend, config, home, "renew", async |run| {
+        run.renew_release(installed_workers).await
+    })
+    .await
 }
 
 impl Run<'_> {

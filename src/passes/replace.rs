@@ -2,11 +2,9 @@
 
 use anyhow::Result;
 
-use super::check;
 use super::error::PassError;
 use super::join::Reach;
-use super::partial_failure::with_leftovers;
-use super::run::Run;
+use super::run::{Run, on_installed};
 use crate::backend::Backend;
 use crate::cluster::{ClusterConfig, NodeName, Pass, Role};
 use crate::openshift::api::ClusterApi;
@@ -24,16 +22,9 @@ pub async fn replace(
     name: &NodeName,
     drain: Drain,
 ) -> Result<NodeAddress> {
-    let facts = check::look(backend, config).await?;
-    let config = check::with_mcs(backend, config, &facts)?;
-    let run = Run::begin(backend, &config, home, &facts).await?;
-    with_leftovers(
-        backend,
-        &config.id(),
-        "node replace",
-        true,
-        run.make_anew(name, drain).await,
-    )
+    on_installed(backend, config, home, "node replace", async |run| {
+        run.make_anew(name, drain).await
+    })
     .await
 }
 

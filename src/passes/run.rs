@@ -30,6 +30,21 @@ pub(super) struct Run<'a> {
     pub(super) known: Known,
 }
 
+/// Runs an operation on an installed cluster, with the cluster's lock; the error of a failure names the existing objects.
+pub(super) async fn on_installed<T>(
+    backend: &dyn Backend,
+    config: &ClusterConfig,
+    home: &Home,
+    operation: &'static str,
+    work: impl AsyncFnOnce(&Run<'_>) -> Result<T>,
+) -> Result<T> {
+    let facts = check::look(backend, config).await?;
+    let config = check::with_mcs(backend, config, &facts)?;
+    let run = Run::begin(backend, &config, home, &facts).await?;
+    let outcome = work(&run).await;
+    with_leftovers(backend, &config.id(), operation, true, outcome).await
+}
+
 impl<'a> Run<'a> {
     /// Acquires the cluster's lock. The cluster's record is written with the journal's first line of this run.
     pub(super) async fn begin(

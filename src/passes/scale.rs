@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use tracing::warn;
 
-use super::check;
 use super::error::PassError;
 use super::join::Reach;
 use super::one::hold_of;
-use super::partial_failure::with_leftovers;
-use super::run::Run;
+use super::run::{Run, on_installed};
 use crate::PROGRESS;
 use crate::backend::{Backend, Finding, Verdict};
 use crate::cluster::{ClusterConfig, Dhcp, Harvest, NodeName, Role};
@@ -51,10 +49,10 @@ pub async fn scale(
         let cluster = config.name.clone();
         return Err(PassError::LastWorker { cluster }.into());
     }
-    let facts = check::look(backend, config).await?;
-    let config = check::with_mcs(backend, config, &facts)?;
-    let run = Run::begin(backend, &config, home, &facts).await?;
-    with_leftovers(backend, &config.id(), "scale", true, run.bring_to_size(options).await).await
+    on_installed(backend, config, home, "scale", async |run| {
+        run.bring_to_size(options).await
+    })
+    .await
 }
 
 impl Run<'_> {
