@@ -133,10 +133,20 @@ impl OpenshiftInstall {
         };
         // OKD publishes no key for its images.
         let is_signed = !about.version.contains("okd") || config.downloads.mirror_key.is_some();
-        if is_signed && !is_verified {
-            release_signature::check(&image, &config.downloads).await?;
+        Ok(self.release_at(&image, is_verified || !is_signed, config).await?)
+    }
+
+    /// The release of an image, which is verified first unless that is done or not possible.
+    pub(super) async fn release_at(
+        &self,
+        image: &str,
+        is_verified: bool,
+        config: &ClusterConfig,
+    ) -> Result<Release, InstallerError> {
+        if !is_verified {
+            release_signature::check(image, &config.downloads).await?;
         }
-        Ok(release::ask(&self.oc, &image, config).await?)
+        release::ask(&self.oc, image, config).await
     }
 
     /// Whether it was downloaded and compared with a signed list: then the digest of its release is signed, too.
