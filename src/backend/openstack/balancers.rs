@@ -51,8 +51,11 @@ impl OpenStack {
         let balancer = self.active_balancer(&id).await?;
         if let Some(members) = &wanted.members {
             self.refuse_open_mcs(wanted.vip, &network, &balancer)?;
+            let listeners = self.listeners_of(&balancer).await?;
             for port in &wanted.ports {
-                self.ensure_port(wanted, &balancer, members, *port, subnet).await?;
+                let listener = listeners.iter().find(|listener| listener["protocol_port"] == *port);
+                self.ensure_port(wanted, &balancer, members, (*port, listener), subnet)
+                    .await?;
             }
             self.active_balancer(&id).await?;
             self.assign_floating_ip(&wanted.cluster, wanted.vip, text(&balancer, "vip_port_id"))
@@ -159,14 +162,14 @@ impl OpenStack {
         wanted: &LoadBalancer,
         balancer: &Value,
         members: &[AddressAssignment],
-        port: u16,
+        (port, listener): (u16, Option<&Value>),
         subnet: &Subnet,
     ) -> Result<(), Failure> {
         let id = text(balancer, "id");
         let near = wire::near(Some(subnet.cidr), our_address(subnet));
         let cidrs = wire::allowed_cidrs(balancer, port, &near);
-        let listener = match self.listener_of(id, port).await? {
-            Some(listener) => listener,
+        let listener = match listener {
+            Some(listener) => listener.clone(),
             None => {
                 let body = wire::listener(wanted, balancer, port, &cidrs);
                 let created = self.create_part(id, "listeners", &body).await;
@@ -200,20 +203,15 @@ impl OpenStack {
         Ok(())
     }
 
-    /// The listener of a port. Each is asked for, because filters by load balancer differ between releases.
-    async fn listener_of(&self, balancer: &str, port: u16) -> Result<Option<Value>, Failure> {
-        let path = format!("{LBAAS}/loadbalancers/{balancer}");
-        let balancer = self.session.get(OCTAVIA, &path).await?;
-        for listener in balancer["loadbalancer"]["listeners"].as_array().into_iter().flatten() {
+    /// The listeners of a load balancer. Each is asked for, because filters by load balancer differ between releases.
+    async fn listeners_of(&self, balancer: &Value) -> Result<Vec<Value>, Failure> {
+        let mut listeners = Vec::new();
+        for listener in balancer["listeners"].as_array().into_iter().flatten() {
             let path = format!("{LBAAS}/listeners/{}", text(listener, "id"));
             let found = self.session.find(OCTAVIA, &path).await?;
-            if let Some(mut listener) = found.map(|mut answer| answer["listener"].take())
-                && listener["protocol_port"] == port
-            {
-                return Ok(Some(listener.take()));
-            }
+            listeners.extend(found.map(|mut answer| answer["listener"].take()));
         }
-        Ok(None)
+        Ok(listeners)
     }
 
     async fn create_part(&self, balancer: &str, kind: &str, body: &Value) -> Result<Value, Failure> {
@@ -292,10 +290,14 @@ impl OpenStack {
         }
     }
 
+    /// Whether the VIP of the API gets a floating IP.
+    pub(super) fn has_api_floating_ip(&self) -> bool {
+        self.config.external_network.is_some() || self.config.api_floating_ip.is_some()
+    }
+
     /// Rejects a floating IP that would expose the machine config server: OVN leaves it to the nodes' security group.
     fn refuse_open_mcs(&self, vip: Vip, network: &Network, balancer: &Value) -> Result<(), Failure> {
-        let has_floating_ip = self.config.external_network.is_some() || self.config.api_floating_ip.is_some();
-        if vip == Vip::Api && has_floating_ip && wire::is_ovn(balancer) && !network.port_security {
+        if vip == Vip::Api && self.has_api_floating_ip() && wire::is_ovn(balancer) && !network.port_security {
             return Err(Failure::new(BackendErrorKind::Rejected, open_mcs(&network.name)).hint(OPEN_MCS_HINT));
         }
         Ok(())

@@ -106,7 +106,7 @@ impl OpenStack {
 
     /// Without port security nothing protects the machine config server from a floating IP.
     async fn check_exposure(&self, requirements: &Requirements, found: &mut Findings) {
-        if self.config.external_network.is_none() && self.config.api_floating_ip.is_none() {
+        if !self.has_api_floating_ip() {
             return;
         }
         let Some(name) = requirements.networks.first() else {
