@@ -24,8 +24,8 @@ kernel=$(find /boot -name 'vmlinuz-*-cloud-amd64' -printf '%f\n' | sed 's/^vmlin
 if [ -z "$kernel" ] || [ ! -d "/lib/modules/$kernel" ]; then echo "images: no cloud kernel in /boot" >&2; exit 1; fi
 
 # Nothing to do when recipe and inputs are those of the last build.
-stamp=$({ echo "$kernel $versions"; cd "$here"; find . -type f ! -name README.md -printf '%m %p\n' | sort
-          find . -type f ! -name README.md -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1)
+stamp=$({ echo "$kernel $versions"; cd "$here"; find . -path ./node -prune -o -type f ! -name README.md -printf '%m %p\n' | sort
+          find . -path ./node -prune -o -type f ! -name README.md -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1)
 if [ -s "$out/helper.qcow2" ] && [ -s "$out/coreos.qcow2" ] && [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then
     echo "images: up to date in $out"
     exit 0
