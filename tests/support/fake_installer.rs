@@ -14,6 +14,9 @@ const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZM
 /// The settings that name these files.
 pub const LINES: &str = "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\n";
 
+/// One that the fake of `oc` accepts.
+pub const PULL_SECRET: &str = r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#;
+
 /// Puts the programs and their files into a folder, and returns what signs the certificates of cluster `lab`.
 pub fn install(folder: &Path) -> Authority {
     programs(folder);
@@ -21,10 +24,7 @@ pub fn install(folder: &Path) -> Authority {
     let kubeconfig = authority.kubeconfig("lab", "https://api.lab.example.com:6443");
     for (name, text) in [
         ("kubeconfig", kubeconfig.as_str()),
-        (
-            "pull-secret.json",
-            r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
-        ),
+        ("pull-secret.json", PULL_SECRET),
         ("root-ca.crt", authority.pem()),
         ("key.pub", KEY),
         ("node.qcow2", "QFI\u{fb} a node"),
