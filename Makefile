@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
+.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openstack,ovirt
@@ -20,12 +20,15 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 	cargo build --release $(FEATURES)
 
 test: export NEXTEST_PROFILE = ci
-test: install ## run all checks and tests, including the rehearsal and both labs (root, about an hour)
-	OVIRT_SDK=required CSR_JUDGE=required $(MAKE) test-fast deny
+test: install ## run all checks and tests, including the rehearsal and all labs (root, about an hour)
+	@# Kubernetes and the node image are built beside tests, most of which wait.
+	mkdir -p target; nice $(MAKE) node-image >target/node-image.log 2>&1 & image=$$!; \
+	OVIRT_SDK=required CSR_JUDGE=required $(MAKE) test-fast deny || { kill $$image; exit 1; }; \
+	wait $$image || { cat target/node-image.log; exit 1; }
 	tests/lab/with.sh $(MAKE) test-lab
 	@# The tests' debug build is sufficient: a release build takes six minutes.
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
-	$(MAKE) test-openstack test-kubernetes
+	$(MAKE) test-openstack test-kubernetes test-nodes
 
 test-fast: lint nextest ## run rustfmt, clippy and the tests that need no lab (under 5 minutes when warm)
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.
@@ -66,6 +69,12 @@ $(MACHETE):
 test-lab: nextest ## run the tests on a real libvirt (root; LAB_TESTS=all includes the slowest, which `make test` leaves out)
 	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
 
+test-nodes: install nextest node-image ## deploy a cluster of real nodes with a real Kubernetes (root, 9 minutes when the image is built)
+	tests/lab/with.sh tests/lab/nodes/test.sh $(FEATURES)
+
+node-lab: ## the same, and the longer tests of it: before a release (root, about an hour)
+	LAB_TESTS=all $(MAKE) test-nodes
+
 test-openstack: install nextest ## start a real OpenStack and run the tests on it (root, 4.5 GB of memory)
 	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
 
@@ -80,6 +89,11 @@ test-kubernetes: install nextest ## run the KubeVirt backend's tests on a real A
 
 lab-openstack: install ## start that OpenStack and keep it running; for access see tests/lab/openstack/README.md
 	tests/lab/openstack/lab.sh up
+
+node-image: ## build target/images/node.qcow2, a guest that behaves like a CoreOS node with a real Kubernetes (root; 2 minutes, and 5 once for Kubernetes)
+	tests/lab/install.sh images/node/packages.txt
+	tests/lab/kubernetes/build.sh target/kubernetes
+	nice images/node/build.sh target/images
 
 rehearse: install-lab ## run both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
 	$(MAKE) build

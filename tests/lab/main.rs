@@ -19,6 +19,7 @@ mod lan;
 mod leases;
 mod libvirt;
 mod life;
+mod nodes;
 #[cfg(feature = "openstack")]
 mod openstack;
 #[cfg(feature = "openstack")]

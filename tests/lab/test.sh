@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test.sh [CARGO FLAGS]: the tests marked `#[ignore]`, on the lab's libvirt, in the namespace that reaches its guests.
-# Those on OpenStack and on Kubernetes have labs of their own (openstack/test.sh, kubernetes/test.sh).
+# Those on OpenStack and on Kubernetes, and those whose guests are real nodes, have scripts of their own in their folders.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 images/build.sh target/images
@@ -8,7 +8,7 @@ images/build.sh target/images
 export NEXTEST_PROFILE=lab
 cargo nextest run "$@" --test lab --test it --no-run
 export OCPDEPLOY_LAB_URI=qemu:///system
-selected='not test(on_openstack::) and not test(/^kubernetes::/)'
+selected='not test(on_openstack::) and not test(/^kubernetes::/) and not test(/^nodes::/)'
 # Nine minutes, which `make test` does not have; most of them make hosts of their own.
 [ "${LAB_TESTS-}" = all ] || selected+=' and not test(/^other_hosts::(users_without_root|workers_on_a_second_host|a_host_over_ssh)/)
     and not test(a_firewall_that_drops_forwarded_packets)'

@@ -125,7 +125,7 @@ impl Lab {
     }
 
     /// All that the host has which names a cluster: domains, volumes, reservations and DNS records.
-    fn inventory(&self, cluster: &str) -> BTreeSet<String> {
+    pub(super) fn inventory(&self, cluster: &str) -> BTreeSet<String> {
         let mut all: BTreeSet<String> = self.domains(cluster).into_iter().collect();
         self.virsh(&["pool-refresh", "default"]);
         all.extend(self.virsh(&["vol-list", "default"]).lines().map(str::to_owned));

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# build.sh DIR: kube-apiserver and kube-controller-manager in DIR/bin, built from Debian 12's source package `kubernetes`
-# with Debian's Go, and Debian's etcd unpacked beside them. Once; fast when they are there.
+# build.sh DIR: kube-apiserver, kube-controller-manager, kube-scheduler and kubelet in DIR/bin, built from Debian 12's
+# source package `kubernetes` with Debian's Go, and Debian's etcd unpacked beside them. Once; fast when they are there.
 set -euo pipefail
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 work=$dir/work
-programs=(kube-apiserver kube-controller-manager)
+programs=(kube-apiserver kube-controller-manager kube-scheduler kubelet)
 version=1.20.2
 say() { echo "kubernetes lab: $*"; }
 
