@@ -19,9 +19,7 @@ versions=$(dpkg-query -W -f='${Package} ${Version} ${db:Status-Status}\n' "${pac
     grep -v ' installed$' <<<"$versions" >&2
     exit 1
 }
-# The newest cloud kernel whose modules are here too.
-kernel=$(find /boot -name 'vmlinuz-*-cloud-amd64' -printf '%f\n' | sed 's/^vmlinuz-//' | sort -V | tail -n1)
-if [ -z "$kernel" ] || [ ! -d "/lib/modules/$kernel" ]; then echo "images: no cloud kernel in /boot" >&2; exit 1; fi
+. "$here/common/disk.sh"
 
 # Nothing to do when recipe and inputs are those of the last build.
 stamp=$({ echo "$kernel $versions"; cd "$here"; find . -path ./node -prune -o -type f ! -name README.md -printf '%m %p\n' | sort
@@ -33,7 +31,6 @@ fi
 
 work=$(mktemp -d "$out/.build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-epoch=1600000000                    # any fixed date: same inputs, same image
 export SOURCE_DATE_EPOCH=$epoch E2FSPROGS_FAKE_TIME=$epoch
 
 # busybox_into DIR: busybox and a link for each of its tools.
@@ -99,42 +96,17 @@ coreos_root() {
     find "$dir" -exec touch -h -d "@$epoch" {} +
 }
 
+# disk NAME [TREE]: the guest's disk, with TREE as its root.
 # no_timer_check (in common/cmdline): on a busy host the kernel's timer check fails under emulation, with a panic.
-# MBR disk: a FAT partition with boot loader, kernel and initramfs; with $2, that tree as ext4 in a second one.
 disk() {
-    local name=$1 root=${2-} img=$work/$1.img fat=$work/$1.fat
-    local start=2048 fat_mb root_mb=192 initrd=$work/$1.initrd
+    local name=$1 root=${2-} img=$work/$1.img initrd=$work/$1.initrd root_mb=0
+    [ -z "$root" ] || root_mb=192
     initramfs "$name" "$initrd"
-    cat >"$work/syslinux.cfg" <<EOF
-DEFAULT linux
-PROMPT 0
-NOESCAPE 1
-LABEL linux
- KERNEL vmlinuz
- INITRD initrd
- APPEND $(paste -sd' ' "$here/common/cmdline")
-EOF
-    cp "/boot/vmlinuz-$kernel" "$work/vmlinuz"
-    touch -d "@$epoch" "$initrd" "$work/vmlinuz" "$work/syslinux.cfg"
-    fat_mb=$((($(stat -c %s "$work/vmlinuz") + $(stat -c %s "$initrd")) / 1048576 + 3))
-    mkfs.fat --invariant -F 16 -h $start -n BOOT -C "$fat" $((fat_mb * 1024)) >/dev/null
-    mcopy -m -i "$fat" "$work/vmlinuz" ::vmlinuz
-    mcopy -m -i "$fat" "$initrd" ::initrd
-    mcopy -m -i "$fat" "$work/syslinux.cfg" ::syslinux.cfg
-    syslinux -i "$fat"
-    truncate -s $(((1 + fat_mb + (${#root} ? root_mb : 0)) * 1048576)) "$img"
-    {
-        echo "label: dos"
-        echo "label-id: 0x6f637064"
-        echo "start=$start, size=$((fat_mb * 2048)), type=e, bootable"
-        [ -z "$root" ] || echo "type=83"
-    } | sfdisk -q "$img"
-    dd if=/usr/lib/syslinux/mbr/mbr.bin of="$img" conv=notrunc status=none
-    dd if="$fat" of="$img" bs=1M seek=1 conv=notrunc,sparse status=none
+    boot_disk "$img" "$initrd" "$(paste -sd' ' "$here/common/cmdline")" $root_mb
     if [ -n "$root" ]; then
         # No journal: guests live for minutes, and are built anew rather than repaired.
         mke2fs -q -t ext4 -O ^has_journal,^metadata_csum -m 0 -U 6f637064-0000-4000-8000-000000000001 \
-            -E "offset=$(((1 + fat_mb) * 1048576)),hash_seed=6f637064-0000-4000-8000-000000000002,lazy_itable_init=1,nodiscard" \
+            -E "offset=$root_offset,hash_seed=6f637064-0000-4000-8000-000000000002,lazy_itable_init=1,nodiscard" \
             -d "$root" "$img" "${root_mb}M"
     fi
     qemu-img convert -q -c -O qcow2 "$img" "$work/$name.qcow2"

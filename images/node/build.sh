@@ -17,12 +17,10 @@ say() { echo "node image: $* (after $SECONDS s)"; }
 # list FILE: its lines without comments.
 list() { sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$here/$1"; }
 
-# The newest cloud kernel whose modules are here too.
-kernel=$(find /boot -name 'vmlinuz-*-cloud-amd64' -printf '%f\n' | sed 's/^vmlinuz-//' | sort -V | tail -n1)
-if [ -z "$kernel" ] || [ ! -d "/lib/modules/$kernel" ]; then echo "node image: no cloud kernel in /boot" >&2; exit 1; fi
+. "$here/../common/disk.sh"
 
 # Nothing to do when recipe and inputs are those of the last build.
-stamp=$({ echo "$kernel"; cd "$here"; find . -printf '%m %p\n' | sort; find . ../common/cmdline -type f -print0 | sort -z | xargs -0 sha256sum
+stamp=$({ echo "$kernel"; cd "$here"; find . -printf '%m %p\n' | sort; find . ../common/cmdline ../common/disk.sh -type f -print0 | sort -z | xargs -0 sha256sum
           cd "$kubernetes"; sha256sum "${programs[@]}"; } | sha256sum | cut -d' ' -f1)
 if [ -s "$out/node.qcow2" ] && [ "$(cat "$out/.node-stamp" 2>/dev/null)" = "$stamp" ]; then
     echo "node image: up to date in $out"
@@ -31,16 +29,10 @@ fi
 work=$(mktemp -d "$out/.node.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
 
-# The mirrors of this machine's apt as one-line entries, and what it is told about the way to them.
-mirrors() {
-    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)|$(ORIGIN)' 'Created-By: Packages' |
-        sed -n 's/|Debian$//p' | sort -u | while read -r uri suite component key; do
-            case $key in /*) key="[signed-by=$key] " ;; *) key= ;; esac
-            echo "deb $key$uri $suite $component"
-        done
-}
+mirrors() { "$here/../../tests/lab/mirrors.sh" deb; }
 [ -n "$(mirrors)" ] || apt-get -q -q update
 mirrors >"$work/sources.list"
+# What this machine's apt is told about the way to them.
 mapfile -t options < <(apt-config dump | sed -nE 's/^Acquire::(https?|Check|Retries)[^ ]* "[^"]+";$/--aptopt=&/p')
 for path in doc man info locale bug lintian; do options+=("--dpkgopt=path-exclude=/usr/share/$path/*"); done
 # bootstrap VARIANT LIST TARGET OPTION...: the packages of LIST in TARGET, a folder or a tar file.
@@ -78,30 +70,11 @@ done < <(list removed.txt)
 echo uninitialized >"$root/etc/machine-id"
 find "$root/usr/lib/systemd/system" -xtype l ! -lname /dev/null -delete
 
-# An MBR disk: a FAT partition with boot loader, kernel and initramfs, and the root.
 say "disk"
-img=$work/node.img fat=$work/boot.fat start=2048 root_mb=8192
-cat >"$work/syslinux.cfg" <<EOF
-DEFAULT linux
-PROMPT 0
-NOESCAPE 1
-LABEL linux
- KERNEL vmlinuz
- INITRD initrd
- APPEND $(cat "$here/cmdline" "$here/../common/cmdline" | paste -sd' ')
-EOF
-fat_mb=$((($(stat -c %s "/boot/vmlinuz-$kernel") + $(stat -c %s "$work/initrd")) / 1048576 + 4))
-mkfs.fat -F 16 -h $start -n BOOT -C "$fat" $((fat_mb * 1024)) >/dev/null
-mcopy -i "$fat" "/boot/vmlinuz-$kernel" ::vmlinuz
-mcopy -i "$fat" "$work/initrd" ::initrd
-mcopy -i "$fat" "$work/syslinux.cfg" ::syslinux.cfg
-syslinux -i "$fat"
-truncate -s $(((1 + fat_mb + root_mb) * 1048576)) "$img"
-printf 'label: dos\nstart=%s, size=%s, type=e, bootable\ntype=83\n' $start $((fat_mb * 2048)) | sfdisk -q "$img"
-dd if=/usr/lib/syslinux/mbr/mbr.bin of="$img" conv=notrunc status=none
-dd if="$fat" of="$img" bs=1M seek=1 conv=notrunc,sparse status=none
+img=$work/node.img root_mb=8192
+boot_disk "$img" "$work/initrd" "$(cat "$here/cmdline" "$here/../common/cmdline" | paste -sd' ')" $root_mb
 mke2fs -q -t ext4 -L root -O ^metadata_csum -m 0 -J size=16 \
-    -E "offset=$(((1 + fat_mb) * 1048576)),lazy_itable_init=1,lazy_journal_init=1,nodiscard" -d "$root" "$img" "${root_mb}M"
+    -E "offset=$root_offset,lazy_itable_init=1,lazy_journal_init=1,nodiscard" -d "$root" "$img" "${root_mb}M"
 say "initramfs $(($(stat -c %s "$work/initrd") / 1048576)) MiB, root $(du -sm --apparent-size "$root" | cut -f1) MiB"
 qemu-img convert -c -O qcow2 "$img" "$work/node.qcow2"
 

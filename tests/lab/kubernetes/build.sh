@@ -2,6 +2,8 @@
 # build.sh DIR: kube-apiserver, kube-controller-manager, kube-scheduler and kubelet in DIR/bin, built from Debian 12's
 # source package `kubernetes` with Debian's Go, and Debian's etcd unpacked beside them. Once; fast when they are there.
 set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+lab=$here/..
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 work=$dir/work
@@ -17,7 +19,7 @@ has_all() {
 
 say "building Kubernetes $version, once"
 mkdir -p "$dir/bin" "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
-"$(dirname "$0")/../install.sh" "$(dirname "$0")/packages.txt"
+"$lab/install.sh" "$here/packages.txt"
 
 # unpack PACKAGE: into work/PACKAGE, and not into the system: a package may start a server.
 unpack() { (cd "$work" && apt-get -q -q -o APT::Sandbox::User=root download "$1" && dpkg-deb -x "$1"_*.deb "$1"); }
@@ -29,12 +31,7 @@ fi
 tree=$work/kubernetes
 if [ ! -e "$tree/cmd/kube-apiserver" ]; then
     # The machine's own apt may know binary packages only: the same mirrors are asked for sources, with separate lists.
-    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)|$(ORIGIN)' 'Created-By: Packages' |
-        sed -n 's/|Debian$//p' | sort -u |
-        while read -r uri suite component key; do
-            case $key in /*) key="[signed-by=$key] " ;; *) key= ;; esac
-            echo "deb-src $key$uri $suite $component"
-        done >"$work/apt/sources.list"
+    "$lab/mirrors.sh" deb-src >"$work/apt/sources.list"
     [ -s "$work/apt/sources.list" ] || { say "apt knows no Debian mirror" >&2; exit 1; }
     apt_=(apt-get -q -q -o "Dir::Etc::sourcelist=$work/apt/sources.list" -o Dir::Etc::sourceparts=-
         -o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache" -o APT::Sandbox::User=root)

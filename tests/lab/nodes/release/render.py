@@ -95,42 +95,42 @@ def pki(folder, domain):
     return made
 
 
+def merge(into, files, units):
+    """Files and units by path and name: later ones win, drop-ins add up (openshift/machine-config-operator:
+    `pkg/controller/common/helpers.go`)."""
+    into['files'].update({entry['path']: entry for entry in files})
+    for unit in units:
+        before = into['units'].get(unit['name'], {})
+        dropins = before.get('dropins', []) + unit.get('dropins', [])
+        into['units'][unit['name']] = {**before, **unit, **({'dropins': dropins} if dropins else {})}
+
+
+def trees(values, *names):
+    merged = {'files': {}, 'units': {}}
+    for name in ('all', *(['native'] if values['native'] else []), *names):
+        merge(merged, *tree(name, values))
+    return merged
+
+
 def pool(role, values, secrets):
     """What the machine config server serves to a role: the release's files, then the MachineConfigs of the folder
-    `openshift`, by name; later ones win (openshift/machine-config-operator: `pkg/controller/common/helpers.go`)."""
-    files, units = {}, {}
-
-    def add(more_files, more_units):
-        files.update({entry['path']: entry for entry in more_files})
-        for unit in more_units:
-            before = units.get(unit['name'], {})
-            units[unit['name']] = {**before, **unit, 'dropins': before.get('dropins', []) + unit.get('dropins', [])}
-
-    for name in ('all', *native(values), 'node', role):
-        add(*tree(name, values))
-    add(secrets, [])
+    `openshift`, by name."""
+    merged = trees(values, 'node', role)
+    merge(merged, secrets, [])
     manifests = [yaml.safe_load(open('openshift/' + name)) for name in os.listdir('openshift')]
     own = [manifest for manifest in manifests if manifest['kind'] == 'MachineConfig'
            and manifest['metadata'].get('labels', {}).get('machineconfiguration.openshift.io/role') == role]
     for config in sorted(own, key=lambda config: config['metadata']['name']):
         config = config['spec']['config']
-        add(config.get('storage', {}).get('files', []), config.get('systemd', {}).get('units', []))
-    return {'ignition': {'version': '3.2.0'}, 'storage': {'files': list(files.values())}, 'systemd': {'units': list(units.values())}}
+        merge(merged, config.get('storage', {}).get('files', []), config.get('systemd', {}).get('units', []))
+    return {'ignition': {'version': '3.2.0'}, 'storage': {'files': list(merged['files'].values())},
+            'systemd': {'units': list(merged['units'].values())}}
 
 
-def pointer(domain, role, authority):
-    source = 'data:text/plain;charset=utf-8;base64,' + base64.b64encode(authority.encode()).decode()
-    return {'ignition': {'version': '3.2.0', 'config': {'merge': [{'source': f'https://api-int.{domain}:22623/config/{role}'}]},
-                         'security': {'tls': {'certificateAuthorities': [{'source': source}]}}}}
-
-
-def native(values):
-    return ['native'] if values['native'] else []
-
-
-def complete(bootstrap, config, here):
+def complete(bootstrap, config, here, pointer):
     """Adds the release to the bootstrap's config; the admin's kubeconfig, the CA of the machine config server and what it
-    serves become files of the folder `here`. There, `settings.json` has words to replace, and `crds` upstream's CRDs."""
+    serves become files of the folder `here`, where `settings.json` has words to replace. `pointer` makes a role's pointer
+    from them."""
     domain = f'{config["metadata"]["name"]}.{config["baseDomain"]}'
     made = pki(os.path.join(here, 'tls'), domain)
     values = {'domain': domain, 'masters': str(config['controlPlane']['replicas']), 'signing_duration': '720h', 'native': '',
@@ -159,16 +159,19 @@ def complete(bootstrap, config, here):
     worker = pool('worker', values, [authority])
     # Once the bootstrap is gone, the masters serve the workers' config.
     master = pool('master', values, [authority, *secrets, file('/etc/mcs/worker.json', json.dumps(worker), 0o600)])
-    files, units = [], []
-    for name in ('all', *native(values), 'bootstrap'):
-        more_files, more_units = tree(name, values)
-        new = {entry['path'] for entry in more_files}
-        files, units = [entry for entry in files if entry['path'] not in new] + more_files, units + more_units
+    beside = {'kubeconfig': made.kubeconfig(f'https://api.{domain}:6443', 'admin'), 'root-ca.crt': made.read('root-ca.crt'),
+              'master.json': json.dumps(master), 'worker.json': json.dumps(worker)}
+    for name, text in beside.items():
+        with open(os.path.join(here, name), 'w') as f:
+            f.write(text)
+    own = trees(values, 'bootstrap')
+    files = list(own['files'].values())
     files += [authority, *secrets]
     files += [file('/etc/mcs/master.json', json.dumps(master), 0o600), file('/etc/mcs/worker.json', json.dumps(worker), 0o600),
               file('/etc/mcs/kubeconfig', made.kubeconfig_of(api_int, {'token': token}), 0o600),
               file('/opt/openshift/auth/kubeconfig', made.kubeconfig(api_int, 'admin'), 0o600),
               file('/opt/openshift/auth/kubeconfig-loopback', made.kubeconfig(loopback, 'admin'), 0o600)]
+
     def secret(namespace, name, **data):
         encoded = {key.replace('_', '.'): base64.b64encode(text.encode()).decode() for key, text in data.items()}
         manifest = {'apiVersion': 'v1', 'kind': 'Secret', 'metadata': {'namespace': namespace, 'name': name}, 'data': encoded}
@@ -177,16 +180,6 @@ def complete(bootstrap, config, here):
     secret('openshift-kube-controller-manager-operator', 'csr-signer', tls_crt=made.read('csr-signer.crt'))
     # openshift/installer: pkg/asset/machines/userdata.go
     for role in ('master', 'worker'):
-        secret('openshift-machine-api', role + '-user-data', userData=json.dumps(pointer(domain, role, made.read('root-ca.crt'))))
-    crds = os.path.join(here, 'crds')
-    for name in sorted(os.listdir(crds)) if os.path.exists(crds) else []:
-        # Kubernetes 1.20 reads an empty default as null and refuses it.
-        text = re.sub(r'(?m)^ *default: ""$\n?', '', open(os.path.join(crds, name)).read())
-        files.append(file('/opt/openshift/crds/' + name, text))
+        secret('openshift-machine-api', role + '-user-data', userData=json.dumps(pointer(role)))
     bootstrap['storage']['files'] += files
-    bootstrap['systemd']['units'] += units
-    beside = {'kubeconfig': made.kubeconfig(f'https://api.{domain}:6443', 'admin'), 'root-ca.crt': made.read('root-ca.crt'),
-              'master.json': json.dumps(master), 'worker.json': json.dumps(worker)}
-    for name, text in beside.items():
-        with open(os.path.join(here, name), 'w') as f:
-            f.write(text)
+    bootstrap['systemd']['units'] += own['units'].values()
