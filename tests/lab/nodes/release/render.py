@@ -157,8 +157,7 @@ def complete(bootstrap, config, here, pointer):
     secrets.append(key('tokens.csv'))
     authority = file('/etc/kubernetes/ca.crt', made.read('kube-ca.crt'))
     worker = pool('worker', values, [authority])
-    # Once the bootstrap is gone, the masters serve the workers' config.
-    master = pool('master', values, [authority, *secrets, file('/etc/mcs/worker.json', json.dumps(worker), 0o600)])
+    master = pool('master', values, [authority, *secrets])
     beside = {'kubeconfig': made.kubeconfig(f'https://api.{domain}:6443', 'admin'), 'root-ca.crt': made.read('root-ca.crt'),
               'master.json': json.dumps(master), 'worker.json': json.dumps(worker)}
     for name, text in beside.items():

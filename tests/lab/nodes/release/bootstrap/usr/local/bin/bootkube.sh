@@ -33,6 +33,8 @@ for folder in crds manifests openshift; do
     until kubectl apply --validate=false -f $folder; do sleep 5; done
 done
 sed -e "s/@ip@/$ip/" etcd-endpoints.json | kubectl apply -f -
+# What the masters' machine config servers serve; there, the rendered MachineConfigs.
+kubectl -n openshift-machine-config-operator create secret generic rendered-configs --from-file=/etc/mcs/master.json --from-file=/etc/mcs/worker.json
 echo "Created the manifests"
 # --required-pods
 running() { kubectl -n "$1" get pods -l app="$2" -o 'jsonpath={range .items[*]}{.spec.nodeName} {.status.phase}{"\n"}{end}' | grep -q ' Running$'; }

@@ -1,0 +1,206 @@
+//! A cluster of the lab, and the ways into it: the program, ssh to its nodes, kubectl.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use ocpdeploy::cluster::Role;
+use ocpdeploy::state::parameters::{NodeAddress, Parameters};
+use serde_json::Value;
+
+use super::super::two_passes::Lab;
+use super::native::Native;
+use super::{source, text};
+use crate::support::fake_installer;
+
+/// A cluster whose installer makes the release of `tests/lab/nodes/release`.
+pub(super) struct Nodes {
+    pub(super) lab: Lab,
+    pub(super) name: String,
+    /// Its control plane outside of the guests.
+    pub(super) native: Native,
+}
+
+impl Nodes {
+    pub(super) fn new(masters: usize, workers: usize, settings: &str) -> Self {
+        let lab = Lab::new();
+        let folder = lab.folder.path();
+        fake_installer::programs(folder);
+        symlink(source("tests/lab/nodes/release"), folder.join("release")).unwrap();
+        std::fs::copy(source("images/node/references"), folder.join("oc.tags")).unwrap();
+        std::fs::write(folder.join("pull-secret.json"), fake_installer::PULL_SECRET).unwrap();
+        let key = folder.join("key");
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+            .arg(&key)
+            .status();
+        assert!(made.unwrap().success());
+        // One CPU each is faster than two where all are emulated: see the lab's README.
+        let cpus = match settings.contains("numcpus") {
+            true => "",
+            false => "numcpus=1\nbootstrap_numcpus=1\n",
+        };
+        let name = format!("nodes{}", std::process::id());
+        let images = source("target/images");
+        let text = format!(
+            "cluster={name}\ndomain=example.com\nbackend=libvirt\nlibvirt_uri={}\nvirt_type=qemu\n\
+             masters={masters}\nworkers={workers}\n{}image={}/node.qcow2\nhelper_image={}/helper.qcow2\n\
+             master_memory=3072\nbootstrap_memory=2560\nworker_memory=1536\nhelper_memory=192\n\
+             bootstrap_timeout=40m\ninstall_timeout=40m\negress_check=false\n{cpus}{settings}",
+            lab.uri,
+            fake_installer::LINES,
+            images.display(),
+            images.display(),
+        );
+        std::fs::write(lab.env(&name), text).unwrap();
+        let native = Native::new(folder);
+        Self { lab, name, native }
+    }
+
+    pub(super) fn deploy(&self) {
+        self.run(&["deploy", self.lab.env(&self.name).to_str().unwrap()]);
+    }
+
+    /// With its control plane on this computer.
+    pub(super) fn with_native_control_plane(self) -> Self {
+        self.native.follow_installer();
+        self
+    }
+
+    /// Kills a deployment within so many seconds, unless it ends before.
+    pub(super) fn kill_a_deployment(&self, seconds: u64) {
+        let moment = RandomState::new().build_hasher().finish() % (seconds * 1000);
+        let env = self.lab.env(&self.name);
+        let mut child = self.lab.start(&["deploy", env.to_str().unwrap()]);
+        std::thread::sleep(Duration::from_millis(moment));
+        let _ = child.kill();
+        let output = child.wait_with_output().unwrap();
+        let err = text(&output.stderr);
+        let last = err.lines().last().unwrap_or_default();
+        eprintln!("killed after {:.1} s: {last}", moment as f64 / 1000.0);
+    }
+
+    pub(super) fn destroy(&self) {
+        self.run(&["destroy", &self.name, "--yes"]);
+        assert_eq!(self.lab.inventory(&self.name), BTreeSet::new());
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.lab.folder.path().join(name)
+    }
+
+    /// Runs the program to a good end; what it prints becomes this test's output, with the times of its progress.
+    #[track_caller]
+    pub(super) fn run(&self, arguments: &[&str]) -> String {
+        let output = self.lab.start(arguments).wait_with_output().unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        eprintln!("──── ocpdeploy {}\n{err}{out}", arguments.join(" "));
+        assert!(output.status.success());
+        out
+    }
+
+    pub(super) fn table(&self) -> Parameters {
+        self.lab.parameters(&self.name).expect("a parameter file")
+    }
+
+    /// Masters and workers.
+    pub(super) fn nodes(&self) -> Vec<NodeAddress> {
+        let mut nodes = self.table().nodes;
+        nodes.retain(|node| node.role != Role::Bootstrap);
+        nodes
+    }
+
+    pub(super) fn node(&self, name: &str) -> NodeAddress {
+        let found = self.nodes().into_iter().find(|node| node.name.as_str() == name);
+        found.unwrap_or_else(|| panic!("the table has no {name}"))
+    }
+
+    /// Runs a script on a node as root.
+    pub(super) fn try_on(&self, node: &NodeAddress, script: &str) -> Output {
+        let mut child = Command::new("timeout")
+            .args(["120", "ssh", "-q", "-i"])
+            .arg(self.path("key"))
+            .args([
+                "-o",
+                "StrictHostKeyChecking=no",
+                "-o",
+                "UserKnownHostsFile=/dev/null",
+                "-o",
+                "ConnectTimeout=10",
+            ])
+            .arg(format!("core@{}", node.ip))
+            .arg("sudo bash -s")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// What a script prints that must succeed.
+    #[track_caller]
+    pub(super) fn on(&self, node: &NodeAddress, script: &str) -> String {
+        let output = self.try_on(node, script);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}: {script}: {}\n{out}{err}",
+            node.name,
+            output.status
+        );
+        out
+    }
+
+    /// The administrator's kubectl, with the kubeconfig of the deployment.
+    pub(super) fn kubectl(&self, arguments: &[&str]) -> Output {
+        let kubeconfig = self.lab.home().cluster(&self.name).kubeconfig();
+        let table = self.table();
+        Command::new("timeout")
+            .args(["60", "kubectl", "--kubeconfig"])
+            .arg(kubeconfig)
+            // This computer does not resolve the name.
+            .arg(format!("--server=https://{}:6443", table.api_ip))
+            .arg(format!("--tls-server-name={}", table.id().fqdn("api")))
+            .args(arguments)
+            .env("HOME", self.lab.folder.path())
+            .output()
+            .unwrap()
+    }
+
+    #[track_caller]
+    pub(super) fn get(&self, arguments: &[&str]) -> Value {
+        let words = [&["get", "-o", "json"], arguments].concat();
+        let output = self.kubectl(&words);
+        assert!(output.status.success(), "kubectl {words:?}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+/// A test that failed shows what its nodes said.
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for node in self
+            .lab
+            .parameters(&self.name)
+            .map(|table| table.nodes)
+            .unwrap_or_default()
+        {
+            let units = "-u bootkube -u operators -u kubelet -u ocpdeploy-resolver -u ocpdeploy-dns";
+            let script = format!(
+                "systemctl --failed --no-legend; ip -4 -o addr; cat /etc/resolv.conf; journalctl -b --no-pager -q -n 60 {units}; \
+                 tail -n 20 /var/log/pods/*/*/*.log"
+            );
+            let output = self.try_on(&node, &script);
+            eprintln!("──── {}\n{}{}", node.name, text(&output.stdout), text(&output.stderr));
+        }
+    }
+}

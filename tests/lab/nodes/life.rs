@@ -1,0 +1,203 @@
+//! What happens to clusters: the network plugin's bridge, reboots, evictions, lost machines, certificates that end.
+
+use std::time::{Duration, Instant};
+
+use ocpdeploy::state::parameters::NodeAddress;
+use serde_json::Value;
+
+use super::cluster::Nodes;
+use super::{LONG, answers, answers_within, text, until};
+
+/// How long the API may be away; five seconds where the guests are not emulated.
+const FAILOVER: Duration = Duration::from_secs(15);
+
+impl Nodes {
+    /// Moves the node's address to an Open vSwitch bridge, as OVN-Kubernetes does; the ingress VIP of the node follows.
+    pub(super) fn move_to_bridge(&self, node: &NodeAddress) {
+        let table = self.table();
+        assert!(
+            self.holders(table.ingress_ip).contains(&node.name),
+            "{} has no virtual IP",
+            node.name
+        );
+        // In the background: the connection of this command breaks.
+        self.on(node, "systemctl enable --now --no-block lab-configure-ovs.service 2>&1");
+        let has = |ip| format!("ip -4 -o addr show dev br-ex | grep -qF ' {ip}/'");
+        until("the address is on br-ex", LONG, || {
+            self.try_on(node, &has(node.ip)).status.success()
+        });
+        until("the virtual IP follows", Duration::from_secs(60), || {
+            self.try_on(node, &has(table.ingress_ip)).status.success()
+        });
+        let others = "ip -4 -o addr show scope global | awk '$2 != \"cni0\" && $2 != \"br-ex\"'";
+        assert_eq!(self.on(node, others), "", "addresses that were left behind");
+        until("the ingress answers", Duration::from_secs(60), || {
+            answers(&format!("http://{}/", table.ingress_ip))
+        });
+        until("the names are back", Duration::from_secs(60), || {
+            let name = table.id().fqdn("api-int");
+            self.try_on(node, &format!("getent ahostsv4 {name}")).status.success()
+        });
+        self.check_names(node);
+        self.check_machine_config(node);
+    }
+
+    /// Reboots a node: it keeps its address and what it runs, and does not run Ignition again.
+    pub(super) fn reboot(&self, node: &NodeAddress) {
+        let boot = || text(&self.try_on(node, "cat /proc/sys/kernel/random/boot_id").stdout);
+        let before = boot();
+        let _ = self.try_on(node, "systemctl reboot");
+        until("rebooted", LONG, || !["", before.as_str()].contains(&boot().as_str()));
+        assert!(!self.on(node, "cat /proc/cmdline").contains("ignition.firstboot"));
+        let name = self.table().id().fqdn(node.name.as_str());
+        until("Ready after the reboot", LONG, || {
+            let object = self.get(&["node", &name]);
+            object["status"]["nodeInfo"]["bootID"] == boot().trim() && self.is_ready(&object)
+        });
+        self.check_units(node);
+        self.check_names(node);
+        self.check_object(node);
+    }
+
+    fn is_ready(&self, object: &Value) -> bool {
+        let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    }
+
+    #[track_caller]
+    fn apply(&self, object: &Value) {
+        let path = self.path("object.json");
+        std::fs::write(&path, object.to_string()).unwrap();
+        let output = self.kubectl(&["apply", "-f", path.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+
+    /// Two replicas on different nodes, one of which must always be there.
+    pub(super) fn with_busy_pods(&self) {
+        let labels = serde_json::json!({"app": "busy"});
+        self.apply(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": {"name": "busy"},
+             "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}}},
+            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "busy"}, "spec": {
+                "replicas": 2, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {
+                    "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 2,
+                    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": labels}}],
+                    "containers": [{"name": "busy", "image": "lab.invalid/tools:1", "imagePullPolicy": "IfNotPresent",
+                        "command": ["/bin/sleep", "infinity"]}]}}}},
+        ]}));
+        until("busy pods are available", LONG, || self.available() == 2);
+    }
+
+    pub(super) fn available(&self) -> u64 {
+        let deployment = self.get(&["deployment", "busy"]);
+        deployment["status"]["availableReplicas"].as_u64().unwrap_or_default()
+    }
+
+    /// How long the API is away when something happens to the node that has its virtual IP.
+    fn api_away(&self, happens: impl FnOnce(&NodeAddress)) -> (NodeAddress, Duration) {
+        let table = self.table();
+        let url = format!("https://{}:6443/readyz", table.api_ip);
+        let holders = self.holders(table.api_ip);
+        assert_eq!(holders.len(), 1, "{holders:?}");
+        let holder = self.node(holders[0].as_str());
+        assert!(answers(&url));
+        happens(&holder);
+        let begun = Instant::now();
+        let (mut last_failure, mut good) = (Duration::ZERO, 0);
+        // The API may answer for a moment longer.
+        while good < 20 {
+            assert!(begun.elapsed() < LONG, "the API does not come back");
+            if answers_within(&url, 1) {
+                good += 1;
+            } else {
+                (last_failure, good) = (begun.elapsed(), 0);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        eprintln!(
+            "{}: the API was away for {:.1} s",
+            holder.name,
+            last_failure.as_secs_f64()
+        );
+        (holder, last_failure)
+    }
+
+    /// The machine that has the API's virtual IP loses its power; returns its node.
+    pub(super) fn lose_the_holder(&self) -> NodeAddress {
+        let (node, away) = self.api_away(|node| {
+            self.lab.virsh(&["destroy", &self.domain(node)]);
+        });
+        assert!(away < FAILOVER, "{away:?}");
+        assert!(!self.holders(self.table().api_ip).contains(&node.name));
+        node
+    }
+
+    /// The API server of the node that has the virtual IP ends, and nothing else: haproxy or keepalived goes around it.
+    pub(super) fn lose_an_api_server(&self) {
+        let pod = "/etc/kubernetes/manifests/kube-apiserver.json";
+        let (node, away) = self.api_away(|node| {
+            self.on(node, &format!("mv {pod} /run/kept.json; pkill -f relay.cfg"));
+        });
+        assert!(away < FAILOVER, "{away:?}");
+        self.on(&node, &format!("mv /run/kept.json {pod}"));
+        until("its API server is back", LONG, || {
+            self.try_on(&node, "curl -kfs --max-time 5 https://localhost:6443/readyz")
+                .status
+                .success()
+        });
+    }
+
+    pub(super) fn domain(&self, node: &NodeAddress) -> String {
+        format!("{}-{}", self.name, node.name)
+    }
+
+    /// What an administrator does before replacing a master (etcdctl member remove); the operator is played.
+    pub(super) fn remove_etcd_member(&self, node: &NodeAddress) {
+        let name = self.table().id().fqdn(node.name.as_str());
+        let patch = serde_json::json!({ "data": { name: null } }).to_string();
+        let words = [
+            "-n",
+            "openshift-etcd",
+            "patch",
+            "configmap",
+            "etcd-endpoints",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        let output = self.kubectl(&words);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+
+    /// All kubelets' certificates end while the cluster is off.
+    pub(super) fn stop_until_certificates_end(&self) {
+        self.native.sign_for("5m");
+        for node in self.nodes() {
+            self.on(
+                &node,
+                "systemctl stop kubelet; rm -f /var/lib/kubelet/pki/*; systemctl start --no-block kubelet",
+            );
+        }
+        let pki = "/var/lib/kubelet/pki/kubelet";
+        let both = format!("test -e {pki}-client-current.pem && test -e {pki}-server-current.pem");
+        until("certificates for five minutes", LONG, || {
+            let requests = self.get(&["csr"]);
+            for request in requests["items"].as_array().unwrap() {
+                if request["status"]["conditions"].is_null() {
+                    let name = request["metadata"]["name"].as_str().unwrap();
+                    self.kubectl(&["certificate", "approve", name]);
+                }
+            }
+            let nodes = self.nodes();
+            nodes.iter().all(|node| self.try_on(node, &both).status.success())
+        });
+        let issued = Instant::now();
+        self.run(&["stop", &self.name]);
+        let rest = (Duration::from_secs(5 * 60 + 10)).saturating_sub(issued.elapsed());
+        eprintln!("off for {} s until all certificates have ended", rest.as_secs());
+        std::thread::sleep(rest);
+        self.native.sign_as_before();
+    }
+}
