@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use crate::artifacts::download::DownloadError;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::ignition::IgnitionError;
@@ -272,14 +274,45 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
 }
 
 /// A failure for display.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
+    #[serde(rename = "exit_code", serialize_with = "exit_code")]
     pub kind: Kind,
     /// What failed, then its causes from near to far, without repetition.
+    #[serde(rename = "error")]
     pub chain: Vec<String>,
     pub hints: Vec<String>,
+    #[serde(skip)]
     /// Whether the causes are problems of the settings, which are shown as blocks with their locations.
     diagnostics: bool,
+}
+
+fn exit_code<S: Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u8(kind.exit_code())
+}
+
+/// What is wrong with a command line, in the form of all other errors.
+pub fn of_command_line(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let mut parts = text.split("\n\n");
+    let what = parts.next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(what);
+    let mut hints: Vec<String> = parts
+        .flat_map(str::lines)
+        .filter_map(|line| line.trim().strip_prefix("tip: "))
+        .map(str::to_owned)
+        .collect();
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
+    // Up to the first argument: `ocpdeploy node ssh`.
+    let words = usage.unwrap_or("ocpdeploy").split(' ');
+    let command: Vec<&str> = words.take_while(|word| !word.starts_with(['[', '<', '-'])).collect();
+    hints.push(format!("`{} --help` shows the arguments", command.join(" ")));
+    Failure {
+        kind: Kind::Usage,
+        chain: vec![what.to_owned()],
+        hints,
+        diagnostics: false,
+    }
 }
 
 /// Evaluates a chain of errors. The outermost error of a known type determines the kind.
@@ -349,12 +382,6 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render(false))
     }
-}
-
-/// Whether the user allows colors (`NO_COLOR`, a dumb terminal).
-pub fn colour_wanted() -> bool {
-    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Makes a panic ask for a report, in place of Rust's message.

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use ocpdeploy::cli::Cli;
-use ocpdeploy::commands::{self, output};
+use ocpdeploy::commands::{self, completion, output};
 use ocpdeploy::failure;
 use ocpdeploy::printable::printable_line;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
     leave_no_core();
+    completion::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // An argument may contain any text, including line breaks.
@@ -20,12 +21,13 @@ fn main() -> ExitCode {
                 let value = ContextValue::String(printable_line(value));
                 error.insert(ContextKind::InvalidValue, value);
             }
-            output::tell(error.render().to_string().trim_end());
+            output::fail(&failure::of_command_line(&error));
             return ExitCode::from(failure::Kind::Usage.exit_code());
         }
         // Help and version.
         Err(error) => error.exit(),
     };
+    output::configure(&cli.global);
     failure::report_panics(output::fail);
     // The hook has reported a panic; only the exit code remains.
     match std::panic::catch_unwind(|| commands::run(cli)) {

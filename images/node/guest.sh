@@ -14,6 +14,8 @@ rm -r "$root/lib/modules/$KERNEL"/kernel/{arch/x86,drivers/cpufreq}
 depmod -b "$root" "$KERNEL"
 chroot "$root" groupadd -f -r wheel
 ln -sf openvswitch-switch.service "$root/usr/lib/systemd/system/openvswitch.service"
+# It needs the database of Open vSwitch, which starts only for br-ex.
+ln -sf /dev/null "$root/etc/systemd/system/ovs-record-hostname.service"
 ln -sf multi-user.target "$root/usr/lib/systemd/system/default.target"
 # No sessions: an SSH login need not start a systemd of the user's.
 sed -i '/pam_systemd/d' "$root"/etc/pam.d/*

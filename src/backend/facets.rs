@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::error::BackendError;
@@ -164,13 +165,16 @@ impl Choice {
     }
 }
 
+/// Properties by name, in lower case with underscores.
+pub type Properties = BTreeMap<String, Value>;
+
 /// The platform's description of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Description {
     /// Where it may run: `cluster`, `affinity`, `hosts`, …
-    pub scheduling: BTreeMap<String, String>,
+    pub scheduling: Properties,
     /// What it is doing: `status`, `host`, `console`, …
-    pub dynamic: BTreeMap<String, String>,
+    pub dynamic: Properties,
     pub form: Option<Form>,
 }
 

@@ -45,7 +45,7 @@ pub use self::capabilities::{Capabilities, Carrier};
 pub use self::error::{BackendError, BackendErrorKind};
 pub use self::facets::{
     BalancedVip, Choice, Console, Description, Diagnostics, Discovery, Form, LoadBalancer, LoadBalancers,
-    PlatformChoices, SerialConsole, SettingChoices,
+    PlatformChoices, Properties, SerialConsole, SettingChoices,
 };
 pub use self::findings::{Finding, Verdict};
 

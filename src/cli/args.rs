@@ -91,8 +91,8 @@ impl Source {
 #[derive(Debug, Args)]
 pub struct Output {
     /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -100,8 +100,28 @@ pub enum Format {
     /// For humans
     #[default]
     Text,
-    /// For scripts
+    /// For programs; `v` is the version of the layout
     Json,
+    /// The same as YAML
+    Yaml,
+}
+
+/// The cluster of a command on one cluster.
+#[derive(Debug, Args)]
+pub struct OneCluster {
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
+    #[arg(value_parser = cluster_name)]
+    pub cluster: Option<String>,
+}
+
+/// One node of a cluster.
+#[derive(Debug, Args)]
+pub struct OneNode {
+    #[command(flatten)]
+    pub of: OneCluster,
+    /// Node, e.g. worker-1
+    #[arg(value_parser = node_name)]
+    pub node: String,
 }
 
 /// `90s`, `10m`, `2h`, as in an env file.

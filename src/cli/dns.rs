@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::args::name_or_id;
+use super::args::{Output, name_or_id};
 
 /// Add or remove a cluster's names in the local resolver
 ///
@@ -82,6 +82,8 @@ pub struct DnsTarget {
     /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(value_parser = name_or_id)]
     pub cluster: Option<String>,
+    #[command(flatten)]
+    pub output: Output,
     /// Root directory, for tests
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     pub root: PathBuf,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use super::args::cluster_name;
+use super::args::OneCluster;
 
 /// Write configuration for your own DNS, DHCP or load balancer
 ///
@@ -14,7 +14,7 @@ use super::args::cluster_name;
 #[command(after_long_help = "\
 Examples:
   ocpdeploy export hosts                       # see also `ocpdeploy dns apply`
-  ocpdeploy export dns --cluster lab -o lab.zone
+  ocpdeploy export dns lab -o lab.zone
   ocpdeploy export dhcp --format isc
   ocpdeploy export kcli -o lab.yml")]
 pub struct Export {
@@ -35,9 +35,8 @@ pub enum ExportVerb {
 /// The cluster, and the output file.
 #[derive(Debug, Args)]
 pub struct ExportTarget {
-    /// Name of the cluster [default: from ./env.sh, or the only cluster]
-    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
-    pub cluster: Option<String>,
+    #[command(flatten)]
+    pub of: OneCluster,
     /// Write to FILE [default: stdout]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
@@ -51,7 +50,7 @@ pub struct ExportTarget {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy export hosts
-  ocpdeploy export hosts --cluster lab -o lab.hosts")]
+  ocpdeploy export hosts lab -o lab.hosts")]
 pub struct ExportHosts {
     #[command(flatten)]
     pub target: ExportTarget,
@@ -97,7 +96,7 @@ pub enum DnsFormat {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy export haproxy -o haproxy.cfg
-  ocpdeploy export haproxy --cluster lab")]
+  ocpdeploy export haproxy lab")]
 pub struct ExportHaproxy {
     #[command(flatten)]
     pub target: ExportTarget,
@@ -129,7 +128,7 @@ pub enum DhcpFormat {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy export kcli -o lab.yml
-  ocpdeploy export kcli --cluster lab")]
+  ocpdeploy export kcli lab")]
 pub struct ExportKcli {
     #[command(flatten)]
     pub target: ExportTarget,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::args::{Output, cluster_name};
+use super::args::{OneCluster, Output};
 
 /// Merge, check, show and compare Ignition configs
 ///
@@ -69,7 +69,7 @@ pub struct IgnitionMerge {
 Examples:
   ocpdeploy ignition check master.ign worker.ign
   ocpdeploy ignition check --strict mine.ign            # fail on warnings, too
-  ocpdeploy ignition check --output json mine.ign
+  ocpdeploy ignition check --format json mine.ign
   ocpdeploy ignition check -                            # from stdin
 
 JSON: `files` with `file`, `ok`, `version`, `bytes`, and `findings` with `severity`
@@ -94,24 +94,26 @@ pub struct IgnitionCheck {
 /// node fetches on its first boot, but does not fetch it. Shows contents, which may be
 /// secret, only on request.
 #[derive(Debug, Args)]
-#[command(after_long_help = "\
+#[command(
+    allow_missing_positional = true,
+    after_long_help = "\
 Examples:
   ocpdeploy ignition show master-0                      # of the only cluster
-  ocpdeploy ignition show worker-1 --cluster lab --output json
+  ocpdeploy ignition show lab worker-1 --format json
   ocpdeploy ignition show bootstrap --decode            # with all contents
   ocpdeploy ignition show master-0 --file /etc/hostname
-  ocpdeploy ignition show ./master.ign                  # any config")]
+  ocpdeploy ignition show ./master.ign                  # any config"
+)]
 pub struct IgnitionShow {
+    #[command(flatten)]
+    pub of: OneCluster,
     /// Node, e.g. master-0, or config file: a path with a / or ending in .ign
     pub node: String,
-    /// Name of the cluster [default: from ./env.sh, or the only cluster]
-    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
-    pub cluster: Option<String>,
     /// Also show the contents of files and units, which may be secret
     #[arg(long)]
     pub decode: bool,
     /// Print only the contents of this file of the node
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["decode", "output"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["decode", "format"])]
     pub file: Option<String>,
     #[command(flatten)]
     pub output: Output,
@@ -127,7 +129,7 @@ pub struct IgnitionShow {
 Examples:
   ocpdeploy ignition diff before.ign after.ign
   ocpdeploy ignition diff --decode before.ign after.ign # with changed lines
-  ocpdeploy ignition diff --output json before.ign -    # the second from stdin
+  ocpdeploy ignition diff --format json before.ign -    # the second from stdin
 
 JSON: `equal`, and `differences` with `path`, `change` (added, removed, changed,
 contents or order), `old` and `new`.")]

@@ -47,7 +47,7 @@ pub struct CacheFolder {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy image list
-  ocpdeploy image list --cache /srv/ocpdeploy --output json")]
+  ocpdeploy image list --cache /srv/ocpdeploy --format json")]
 pub struct ImageList {
     #[command(flatten)]
     pub folder: CacheFolder,
@@ -76,6 +76,8 @@ pub struct ImagePull {
     pub images: Vec<String>,
     #[command(flatten)]
     pub folder: CacheFolder,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Upload a cluster's images to its platform
@@ -90,6 +92,8 @@ Examples:
 pub struct ImagePush {
     #[command(flatten)]
     pub source: Source,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Remove downloads that have not been used recently
@@ -109,6 +113,8 @@ pub struct ImagePrune {
     pub dry_run: bool,
     #[command(flatten)]
     pub folder: CacheFolder,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// List the release images that ocpdeploy's services on the nodes use
@@ -120,7 +126,7 @@ pub struct ImagePrune {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy image payload                  # for ./env.sh
-  ocpdeploy image payload lab.sh --output json")]
+  ocpdeploy image payload lab.sh --format json")]
 pub struct ImagePayload {
     #[command(flatten)]
     pub source: Source,

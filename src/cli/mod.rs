@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 mod args;
 mod dns;
@@ -77,9 +77,51 @@ pub struct Global {
     /// Show only results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
+    /// Progress on stderr: auto, plain or json [default: auto]
+    #[arg(
+        long,
+        global = true,
+        value_name = "STYLE",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub progress: ProgressStyle,
+    /// Colors: auto, always or never [default: auto]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub color: ColorChoice,
     /// State directory [default: ~/.local/share/ocpdeploy]
     #[arg(long, global = true, value_name = "DIR", env = "OCPDEPLOY_HOME", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub home: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ProgressStyle {
+    /// One moving line for each machine on a terminal, otherwise plain lines
+    #[default]
+    Auto,
+    /// One line for each event
+    Plain,
+    /// One JSON object for each event, and for the error
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -102,7 +144,6 @@ pub enum Command {
     Scale(Scale),
     Renew(Renew),
     Node(Node),
-    Machine(Machine),
     Stop(Stop),
     Start(Start),
     Verify(Verify),
@@ -127,7 +168,7 @@ pub struct Init {
     pub backend: Option<String>,
     /// Env file to write
     #[arg(short, long, value_name = "FILE", default_value = "env.sh", value_hint = ValueHint::FilePath)]
-    pub out: PathBuf,
+    pub output: PathBuf,
 }
 
 /// Check all requirements of a deployment; creates nothing
@@ -140,7 +181,7 @@ pub struct Init {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy check                    # what ./env.sh describes
-  ocpdeploy check lab.sh --output json
+  ocpdeploy check lab.sh --format json
   ocpdeploy check --rehearse")]
 pub struct Check {
     #[command(flatten)]
@@ -170,6 +211,8 @@ pub struct Deploy {
     /// Keep the bootstrap machine after bootstrapping is complete
     #[arg(long)]
     pub keep_bootstrap: bool,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Show what `deploy` would create; changes nothing
@@ -181,7 +224,7 @@ pub struct Deploy {
 Examples:
   ocpdeploy plan                     # what ./env.sh describes
   ocpdeploy plan lab.sh --workers 5
-  ocpdeploy plan --output json")]
+  ocpdeploy plan --format json")]
 pub struct Plan {
     #[command(flatten)]
     pub source: Source,
@@ -206,6 +249,8 @@ Examples:
 pub struct Harvest {
     #[command(flatten)]
     pub source: Source,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Show every setting, its value and its origin
@@ -215,12 +260,16 @@ pub struct Harvest {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy config                   # what ./env.sh describes
+  ocpdeploy config                   # of ./env.sh, or without it all defaults
+  ocpdeploy config --sample          # an env file to edit; `init` writes a short one
   ocpdeploy config lab.sh --profile compact
-  ocpdeploy config --output json")]
+  ocpdeploy config --format json")]
 pub struct Config {
     #[command(flatten)]
     pub source: Source,
+    /// Print an env file with all settings, their defaults and explanations
+    #[arg(long, exclusive = true)]
+    pub sample: bool,
     #[command(flatten)]
     pub output: Output,
 }
@@ -236,7 +285,7 @@ Examples:
   ocpdeploy status                   # every cluster in the state directory
   ocpdeploy status lab
   ocpdeploy status lab --watch       # exits with 7 if the deployment stops
-  ocpdeploy status lab --output json")]
+  ocpdeploy status lab --format json")]
 pub struct Status {
     /// Name of the cluster [default: all clusters in the state directory]
     #[arg(value_parser = cluster_name)]
@@ -260,7 +309,7 @@ pub struct Status {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy list
-  ocpdeploy list --output json")]
+  ocpdeploy list --format json")]
 pub struct List {
     #[command(flatten)]
     pub output: Output,
@@ -279,8 +328,8 @@ Examples:
   ocpdeploy report lab -o /srv/www/lab.html
   ocpdeploy report -o -               # the only cluster, to stdout")]
 pub struct Report {
-    /// Name of the cluster [default: from ./env.sh, or the only cluster]
-    pub cluster: Option<String>,
+    #[command(flatten)]
+    pub of: OneCluster,
     /// File to write; - is stdout
     #[arg(short, long, value_name = "FILE", default_value = "report.html", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
@@ -299,14 +348,14 @@ Examples:
   ocpdeploy destroy lab --keep-addresses   # a later deploy skips pass one
   ocpdeploy destroy lab.example.com --from-backend    # its directory is lost")]
 pub struct Destroy {
-    /// Name of the cluster, as `ocpdeploy list` shows it
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(value_parser = name_or_id)]
-    pub cluster: String,
+    pub cluster: Option<String>,
     /// Show what would be removed, without removing it
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not prompt for confirmation
-    #[arg(short, long)]
+    /// Do not prompt for confirmation; requires CLUSTER
+    #[arg(short, long, requires = "cluster")]
     pub yes: bool,
     /// Keep the address reservations and the parameter file
     #[arg(long)]
@@ -319,11 +368,13 @@ pub struct Destroy {
     /// Removes any cluster that `ocpdeploy audit` shows, also one whose directory is lost
     /// or that another computer deployed. Without --env, searches the platforms of the
     /// clusters in the state directory.
-    #[arg(long)]
+    #[arg(long, requires = "cluster")]
     pub from_backend: bool,
     /// Root directory for changes to this computer's resolver, for tests
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     pub root: PathBuf,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Show all objects of clusters on the platforms, and find leftovers
@@ -337,7 +388,7 @@ pub struct Destroy {
 Examples:
   ocpdeploy audit                    # platforms of ./env.sh and of all clusters
   ocpdeploy audit --env lab.sh       # the platform of lab.sh
-  ocpdeploy audit --output json")]
+  ocpdeploy audit --format json")]
 pub struct Audit {
     /// Env file of the only platform to search; its cluster is ignored
     #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
@@ -360,9 +411,8 @@ Examples:
   ocpdeploy scale lab --workers 2 --drain-timeout 30m --delete-emptydir-data
   ocpdeploy scale lab --workers 3 --env lab.sh    # use the settings in lab.sh")]
 pub struct Scale {
-    /// Name of the cluster, as `ocpdeploy list` shows it
-    #[arg(value_parser = cluster_name)]
-    pub cluster: String,
+    #[command(flatten)]
+    pub of: OneCluster,
     /// New number of workers
     #[arg(long, value_name = "N")]
     pub workers: usize,
@@ -370,6 +420,8 @@ pub struct Scale {
     pub again: Again,
     #[command(flatten)]
     pub drain: Drain,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Update the static pods of a cluster after an update of OpenShift
@@ -384,11 +436,12 @@ Examples:
   ocpdeploy renew lab
   ocpdeploy renew lab --env lab.sh    # use the pull secret and mirrors in lab.sh")]
 pub struct Renew {
-    /// Name of the cluster, as `ocpdeploy list` shows it
-    #[arg(value_parser = cluster_name)]
-    pub cluster: String,
+    #[command(flatten)]
+    pub of: OneCluster,
     #[command(flatten)]
     pub again: Again,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Shut down an installed cluster: workers first, then masters
@@ -404,9 +457,8 @@ Examples:
   ocpdeploy stop lab --backup ~/backups     # save etcd first
   ocpdeploy stop lab --force                # less than a day after installation")]
 pub struct Stop {
-    /// Name of the cluster, as `ocpdeploy list` shows it
-    #[arg(value_parser = cluster_name)]
-    pub cluster: String,
+    #[command(flatten)]
+    pub of: OneCluster,
     /// Time limit for the machines of each role
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub timeout: Duration,
@@ -419,6 +471,8 @@ pub struct Stop {
     /// First save etcd and the static pods' resources in this folder, over SSH
     #[arg(long, value_name = "FOLDER")]
     pub backup: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Start a stopped cluster: masters first, then workers
@@ -431,12 +485,13 @@ Examples:
   ocpdeploy start lab
   ocpdeploy start lab --timeout 1h")]
 pub struct Start {
-    /// Name of the cluster, as `ocpdeploy list` shows it
-    #[arg(value_parser = cluster_name)]
-    pub cluster: String,
+    #[command(flatten)]
+    pub of: OneCluster,
     /// Time limit
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
     pub timeout: Duration,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Compare the parameter file with the platform, DHCP leases and the cluster
@@ -450,11 +505,10 @@ pub struct Start {
 Examples:
   ocpdeploy verify lab
   ocpdeploy verify lab --repair
-  ocpdeploy verify lab --output json")]
+  ocpdeploy verify lab --format json")]
 pub struct Verify {
-    /// Name of the cluster [default: from ./env.sh, or the only cluster]
-    #[arg(value_parser = cluster_name)]
-    pub cluster: Option<String>,
+    #[command(flatten)]
+    pub of: OneCluster,
     /// Correct reservations, and remove machines that are no longer needed
     #[arg(long)]
     pub repair: bool,
@@ -472,9 +526,8 @@ Examples:
   ocpdeploy kubeconfig lab -o lab.kubeconfig
   ocpdeploy kubeconfig lab --by-name         # as openshift-install wrote it")]
 pub struct Kubeconfig {
-    /// Name of the cluster [default: from ./env.sh, or the only cluster]
-    #[arg(value_parser = cluster_name)]
-    pub cluster: Option<String>,
+    #[command(flatten)]
+    pub of: OneCluster,
     /// Write to FILE with mode 0600 [default: stdout]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,

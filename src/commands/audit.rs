@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::output::{print, print_json};
+use super::output::print_result;
 use super::platform::retry_limit;
 use super::session::{Session, runtime};
 use crate::backend::connect::connect;
 use crate::backend::retry::DEFAULT_LIMIT;
-use crate::cli::{Audit, Format, Source};
+use crate::cli::{Audit, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;
 use crate::report::audit::{Audit as Report, Found, OnPlatform};
@@ -31,10 +31,7 @@ pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
         }
     }
     let audit = Report { platforms: seen };
-    match command.output.output {
-        Format::Text => print(&audit.text())?,
-        Format::Json => print_json(&audit)?,
-    }
+    print_result(&command.output, &audit, || audit.text())?;
     match failed {
         Some(error) => Err(error),
         None if audit.is_clean() => Ok(ExitCode::SUCCESS),

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::output::{print, print_json};
+use super::output::print_result;
 use super::platform::connect_for;
 use super::session::Session;
 use crate::backend::{self, Finding, Verdict};
-use crate::cli::{Check, Format};
+use crate::cli::Check;
 use crate::failure::{self, Kind};
 use crate::passes::{self, CheckResult};
 use crate::{report, settings};
@@ -27,10 +27,7 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
         unverified: backend::connect::unverified(&config.backend),
         ..report::check::Checked::of(looked)
     };
-    match command.output.output {
-        Format::Text => print(&report::check::text(&report))?,
-        Format::Json => print_json(&report)?,
-    }
+    print_result(&command.output, &report, || report::check::text(&report))?;
     Ok(match report.failures {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(Kind::Tool.exit_code()),

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 
-use super::output::print;
+use super::output::print_result;
 use super::platform::connect_for;
 use super::saved_settings;
 use super::session::Session;
 use crate::cli::Deploy;
 use crate::passes::{self, DeployOptions};
-use crate::report::deployed;
+use crate::report::deployed::Installed;
 
 pub fn run(session: &Session, command: &Deploy) -> Result<()> {
     let mut config = session.load(&command.source)?.config;
@@ -23,5 +23,6 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
         passes::deploy(&*backend, &config, &session.home, options).await
     })?;
     saved_settings::keep(session, &command.source, &config)?;
-    print(&deployed::text(&config, &deployed, &dir))
+    let installed = Installed::new(&config, &deployed, &dir);
+    print_result(&command.output, &installed, || installed.text())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 
 use super::audit;
-use super::output::{print, prompt};
+use super::output::{print_result, prompt};
 use super::platform::retry_limit;
 use super::session::{Session, runtime};
 use crate::backend::Owned;
@@ -16,6 +16,7 @@ use crate::cli::{Destroy, Source};
 use crate::cluster::{BackendConfig, ClusterId, WorkersOn};
 use crate::failure::{CommandError, Kind};
 use crate::local::client_dns::{self, Computer};
+use crate::report::changes::Destroyed;
 use crate::state::home::ClusterDir;
 use crate::state::inventory::{self, Known};
 use crate::{passes, report};
@@ -46,8 +47,14 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         let backend = connect(&target.backend, target.workers_on.as_ref(), target.retry_limit).await?;
         let mut owned = backend.list_owned(cluster).await?;
         owned.extend(dir.map(|dir| names_here(dir, command, cluster)).unwrap_or_default());
+        let destroyed = Destroyed {
+            cluster,
+            dry_run: command.dry_run,
+            addresses_kept: command.keep_addresses,
+            objects: &owned,
+        };
         if command.dry_run {
-            return print(&report::owned(cluster, &owned));
+            return print_result(&command.output, &destroyed, || destroyed.text());
         }
         if !command.yes {
             confirm(cluster, &owned)?;
@@ -58,10 +65,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
             }
         };
         passes::destroy(&*backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
-        print(&match command.keep_addresses {
-            true => format!("cluster {cluster} destroyed; its addresses are kept\n"),
-            false => format!("cluster {cluster} destroyed\n"),
-        })
+        print_result(&command.output, &destroyed, || destroyed.text())
     })
 }
 
@@ -102,7 +106,7 @@ fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) {
 
 /// A cluster as its env file describes it, where one is named, else as last used.
 fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
-    let name = command.cluster.clone();
+    let name = session.cluster_name(command.cluster.as_deref())?;
     let Some(env) = &command.env else {
         if name.contains('.') {
             let text = format!("no cluster {name} in the state directory");
@@ -143,8 +147,9 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
 
 /// A cluster of which perhaps nothing is known here, on the one platform that has something of it.
 fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
-    let Some(cluster) = ClusterId::read(&command.cluster) else {
-        let text = format!("{} has no domain; --from-backend requires NAME.DOMAIN", command.cluster);
+    let id = command.cluster.as_deref().unwrap_or_default();
+    let Some(cluster) = ClusterId::read(id) else {
+        let text = format!("{id} has no domain; --from-backend requires NAME.DOMAIN");
         let hint = "`ocpdeploy audit` lists the clusters on the platforms";
         return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
     };

@@ -1,9 +1,12 @@
 //! `ocpdeploy dns`.
 
+use std::path::Path;
+
 use anyhow::Result;
+use serde::Serialize;
 use similar::TextDiff;
 
-use super::output::print;
+use super::output::print_result;
 use super::saved_settings;
 use super::session::Session;
 use crate::cli::{Again, Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
@@ -42,22 +45,21 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
     if !command.dry_run && computer.is_this() {
         refuse_simulated_table(&known, &parameters)?;
     }
-    if command.dry_run {
-        computer.check(how)?;
-        return print(&difference(&computer.plan(&parameters, how)?));
-    }
-    let change = client_dns::apply(&computer, &session.home.cluster(&known.name), &parameters, how)?;
-    print(&match change.is_none() {
-        true => format!(
-            "{} already has the names of cluster {}\n",
-            change.path.display(),
-            known.id()
-        ),
-        false => format!(
-            "added the names of cluster {1} to {0}\n",
-            change.path.display(),
-            known.id()
-        ),
+    let change = match command.dry_run {
+        true => {
+            computer.check(how)?;
+            computer.plan(&parameters, how)?
+        }
+        false => client_dns::apply(&computer, &session.home.cluster(&known.name), &parameters, how)?,
+    };
+    let (path, id) = (change.path.display(), known.id());
+    let resolver = Resolver::new(&id, command.dry_run, std::slice::from_ref(&change));
+    print_result(&command.target.output, &resolver, || {
+        match (command.dry_run, change.is_none()) {
+            (true, _) => difference(&change),
+            (false, true) => format!("{path} already has the names of cluster {id}\n"),
+            (false, false) => format!("added the names of cluster {id} to {path}\n"),
+        }
     })
 }
 
@@ -81,19 +83,24 @@ fn refuse_without_servers(session: &Session, known: &Known) -> Result<()> {
 fn remove(session: &Session, command: &DnsRemove) -> Result<()> {
     let (id, dir) = whose(session, &command.target)?;
     let computer = Computer::new(&command.target.root);
-    if command.dry_run {
-        let mut text = String::new();
-        for how in client_dns::places(dir.as_ref())? {
-            text += &difference(&computer.plan_removal(&id, how)?);
+    let changes = match command.dry_run {
+        true => {
+            let places = client_dns::places(dir.as_ref())?.into_iter();
+            places
+                .map(|how| computer.plan_removal(&id, how))
+                .collect::<Result<Vec<_>, _>>()?
         }
-        return print(&text);
-    }
-    let changes = client_dns::remove(&computer, dir.as_ref(), &id)?;
-    if changes.is_empty() {
-        return print(&format!("the local resolver has no names of cluster {id}\n"));
-    }
+        false => client_dns::remove(&computer, dir.as_ref(), &id)?,
+    };
     let line = |change: &Change| format!("removed the names of cluster {id} from {}\n", change.path.display());
-    print(&changes.iter().map(line).collect::<String>())
+    let resolver = Resolver::new(&id, command.dry_run, &changes);
+    print_result(&command.target.output, &resolver, || {
+        match (command.dry_run, changes.is_empty()) {
+            (true, _) => changes.iter().map(difference).collect(),
+            (false, true) => format!("the local resolver has no names of cluster {id}\n"),
+            (false, false) => changes.iter().map(line).collect(),
+        }
+    })
 }
 
 fn show(session: &Session, target: &DnsTarget) -> Result<()> {
@@ -102,7 +109,8 @@ fn show(session: &Session, target: &DnsTarget) -> Result<()> {
     let how = client_dns::applied(&session.home.cluster(&known.name))?;
     let change = computer.plan(&parameters, how.unwrap_or(How::Hosts))?;
     let (path, id) = (change.path.display(), known.id());
-    print(&match (how, change.is_none()) {
+    let resolver = Resolver::new(&id, true, std::slice::from_ref(&change));
+    print_result(&target.output, &resolver, || match (how, change.is_none()) {
         (_, true) => format!("{path} has the names of cluster {id}\n"),
         (Some(_), false) => format!(
             "{path} has outdated names of cluster {id}; `ocpdeploy dns apply` would change:\n{}",
@@ -131,6 +139,39 @@ fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterId, Option<Clu
         }
         (None, Some(known)) => Ok((known, Some(dir))),
         (None, None) => Err(InventoryError::Unknown { cluster: name }.into()),
+    }
+}
+
+/// What changes in the local resolver, or would.
+#[derive(Serialize)]
+struct Resolver<'a> {
+    cluster: &'a ClusterId,
+    dry_run: bool,
+    files: Vec<ResolverFile<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResolverFile<'a> {
+    path: &'a Path,
+    changed: bool,
+    difference: String,
+}
+
+impl<'a> Resolver<'a> {
+    fn new(cluster: &'a ClusterId, dry_run: bool, changes: &'a [Change]) -> Self {
+        let file = |change: &'a Change| ResolverFile {
+            path: &change.path,
+            changed: !change.is_none(),
+            difference: match change.is_none() {
+                true => String::new(),
+                false => difference(change),
+            },
+        };
+        Self {
+            cluster,
+            dry_run,
+            files: changes.iter().map(file).collect(),
+        }
     }
 }
 

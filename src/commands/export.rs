@@ -23,7 +23,7 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
         ExportVerb::Kcli(verb) => &verb.target,
         ExportVerb::Ansible(verb) => &verb.target,
     };
-    let (known, parameters) = session.harvested(target.cluster.as_deref())?;
+    let (known, parameters) = session.harvested(target.of.cluster.as_deref())?;
     refuse_simulated_table(&known, &parameters)?;
     let text = match &command.verb {
         ExportVerb::Hosts(_) => hosts::block(&parameters),

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use super::output::print;
+use super::output::print_result;
 use super::platform::connect_for;
 use super::session::Session;
 use crate::cli::Harvest;
 use crate::passes::{self, DeployOptions};
-use crate::report;
+use crate::report::changes::Harvested;
 
 pub fn run(session: &Session, command: &Harvest) -> Result<()> {
     let config = session.load(&command.source)?.config;
@@ -18,5 +18,7 @@ pub fn run(session: &Session, command: &Harvest) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::harvest(&*backend, &config, &session.home, options).await
     })?;
-    print(&report::parameters(&parameters, &dir.parameters()))
+    let file = dir.parameters();
+    let harvested = Harvested::new(&parameters, &file);
+    print_result(&command.output, &harvested, || harvested.text())
 }

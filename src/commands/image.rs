@@ -5,19 +5,20 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::output::{print, print_json};
+use super::output::print_result;
 use super::platform::connect_for;
 use super::session::Session;
 use crate::artifacts::catalogue::{self, Helper};
 use crate::artifacts::download::{Cache, Cached};
 use crate::backend::{Backend, Capabilities, ImageRequest};
-use crate::cli::{CacheFolder, Format, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
+use crate::cli::{CacheFolder, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
 use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
 use crate::failure::{CommandError, Kind};
 use crate::openshift::installer::Installer;
 use crate::passes;
 use crate::passes::image_sources::Shop;
 use crate::printable::printable_line;
+use crate::report::changes::{PrunedImages, StoredImage, StoredImages};
 use crate::settings;
 use crate::state::home::ClusterDir;
 
@@ -78,27 +79,30 @@ fn list(command: &ImageList) -> Result<()> {
         helpers: catalogue::helpers().iter().map(helper).collect(),
         cache,
     };
-    if command.output.output == Format::Json {
-        return print_json(&listed);
+    print_result(&command.output, &listed, || listed.text())
+}
+
+impl Listed {
+    fn text(&self) -> String {
+        let mut text = String::from("helper images:\n");
+        for ListedHelper { helper, cached } in &self.helpers {
+            let here = if *cached { "  (fetched)" } else { "" };
+            text += &format!("  {:<16} {}{here}\n", helper.name, helper.about);
+        }
+        text += "\ncache:\n";
+        for cached in &self.cache {
+            let used = cached.used.strftime("%Y-%m-%d");
+            text += &format!(
+                "  {:>6} MiB  used {used}  {}\n",
+                cached.bytes >> 20,
+                printable_line(&cached.path.display().to_string())
+            );
+        }
+        if self.cache.is_empty() {
+            text += "  empty\n";
+        }
+        text
     }
-    let mut text = String::from("helper images:\n");
-    for ListedHelper { helper, cached } in &listed.helpers {
-        let here = if *cached { "  (fetched)" } else { "" };
-        text += &format!("  {:<16} {}{here}\n", helper.name, helper.about);
-    }
-    text += "\ncache:\n";
-    for cached in &listed.cache {
-        let used = cached.used.strftime("%Y-%m-%d");
-        text += &format!(
-            "  {:>6} MiB  used {used}  {}\n",
-            cached.bytes >> 20,
-            printable_line(&cached.path.display().to_string())
-        );
-    }
-    if listed.cache.is_empty() {
-        text += "  empty\n";
-    }
-    print(&text)
 }
 
 fn pull(session: &Session, command: &ImagePull) -> Result<()> {
@@ -127,7 +131,8 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
             .map_err(|why| {
                 CommandError::new(Kind::Usage, why).hint("use a name that `ocpdeploy image list` shows, or a URL")
             })?;
-        return session.finish_or_stop(pull_all(&downloads, None, "", &sources));
+        let pulled = session.finish_or_stop(pull_all(&downloads, None, "", &sources))?;
+        return print_pulled(command, pulled);
     }
     let mut sources = session.sources(&command.source)?;
     if let Some(cache) = &command.folder.cache {
@@ -135,14 +140,29 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
     }
     let config = session.load_from(&sources)?.config;
     let dir = session.home.cluster(&config.name);
-    session.finish_or_stop(async {
+    let pulled = session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
+        let mut pulled = Vec::new();
         for (role, sources) in wanted(&config) {
             let platform = Capabilities::of(config.backend_of(role)).image_artifact;
-            pull_all(&config.downloads, installer.as_ref(), platform, &sources).await?;
+            pulled.extend(pull_all(&config.downloads, installer.as_ref(), platform, &sources).await?);
         }
-        Ok(())
-    })
+        Ok(pulled)
+    })?;
+    print_pulled(command, pulled)
+}
+
+/// The path of each image.
+fn print_pulled(command: &ImagePull, images: Vec<StoredImage>) -> Result<()> {
+    let line = |image: &StoredImage| match (&image.path, &image.on_platform) {
+        (Some(path), _) => printable_line(&path.display().to_string()) + "\n",
+        (None, name) => {
+            let name = name.as_deref().unwrap_or_default();
+            format!("{} (on the platform)\n", printable_line(name))
+        }
+    };
+    let stored = StoredImages { images };
+    print_result(&command.output, &stored, || stored.images.iter().map(line).collect())
 }
 
 /// The images that a deployment boots from, for each platform of it.
@@ -172,38 +192,55 @@ async fn pull_all(
     installer: Option<&Installer>,
     platform: &'static str,
     sources: &[ImageSource],
-) -> Result<()> {
+) -> Result<Vec<StoredImage>> {
     let shop = Shop {
         downloads,
         installer,
         platform,
         fetched_there: false,
     };
+    let mut stored = Vec::new();
     for source in sources {
         let request = shop
             .request(source)
             .await
             .with_context(|| format!("get image {source}"))?;
-        match request {
-            ImageRequest::File { path, .. } => print(&(printable_line(&path.display().to_string()) + "\n"))?,
-            ImageRequest::Platform(name) => print(&format!("{} (on the platform)\n", printable_line(&name)))?,
-        }
+        let (path, on_platform) = match request {
+            ImageRequest::File { path, .. } => (Some(path), None),
+            ImageRequest::Platform(name) => (None, Some(name)),
+        };
+        stored.push(StoredImage {
+            image: source.to_string(),
+            path,
+            on_platform,
+        });
     }
-    Ok(())
+    Ok(stored)
 }
 
 fn push(session: &Session, command: &ImagePush) -> Result<()> {
     let config = session.load(&command.source)?.config;
     let dir = session.home.cluster(&config.name);
-    session.finish_or_stop(async {
+    let images = session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
         let backend = connect_for(&config).await?;
         let pushed = push_all(&*backend, &config, installer.as_ref()).await;
         passes::with_leftovers(&*backend, &config.id(), "image push", true, pushed).await
-    })
+    })?;
+    let line = |image: &StoredImage| {
+        let name = image.on_platform.as_deref().unwrap_or_default();
+        printable_line(&format!("{}: {name}", image.image)) + "\n"
+    };
+    let stored = StoredImages { images };
+    print_result(&command.output, &stored, || stored.images.iter().map(line).collect())
 }
 
-async fn push_all(backend: &dyn Backend, config: &ClusterConfig, installer: Option<&Installer>) -> Result<()> {
+async fn push_all(
+    backend: &dyn Backend,
+    config: &ClusterConfig,
+    installer: Option<&Installer>,
+) -> Result<Vec<StoredImage>> {
+    let mut stored = Vec::new();
     for (role, sources) in wanted(config) {
         let capabilities = backend.capabilities(role);
         let shop = Shop {
@@ -218,23 +255,24 @@ async fn push_all(backend: &dyn Backend, config: &ClusterConfig, installer: Opti
                 .await
                 .with_context(|| format!("get image {source}"))?;
             let handle = backend.ensure_image(role, &config.id(), &request).await?;
-            print(&(printable_line(&format!("{source}: {}", handle.0)) + "\n"))?;
+            stored.push(StoredImage {
+                image: source.to_string(),
+                path: None,
+                on_platform: Some(handle.0),
+            });
         }
     }
-    Ok(())
+    Ok(stored)
 }
 
 fn prune(command: &ImagePrune) -> Result<()> {
     let unused = Duration::from_secs(command.days.saturating_mul(24 * 3600));
     let gone = cache(&command.folder)?.prune(unused, command.dry_run)?;
-    let mut text = String::new();
-    for pruned in &gone {
-        let path = printable_line(&pruned.path.display().to_string());
-        text += &format!("{:>6} MiB  {path}\n", pruned.bytes >> 20);
-    }
-    let sum = gone.iter().map(|pruned| pruned.bytes).sum::<u64>() >> 20;
-    let operation = if command.dry_run { "would be freed" } else { "freed" };
-    print(&format!("{text}{sum} MiB {operation}\n"))
+    let pruned = PrunedImages {
+        dry_run: command.dry_run,
+        removed: gone,
+    };
+    print_result(&command.output, &pruned, || pruned.text())
 }
 
 fn payload(session: &Session, command: &ImagePayload) -> Result<()> {
@@ -244,11 +282,8 @@ fn payload(session: &Session, command: &ImagePayload) -> Result<()> {
         let installer = Installer::obtain(&config, &dir).await?;
         installer.release(&config).await
     })?;
-    match command.output.output {
-        Format::Text => {
-            let lines = release.images.values().map(|image| printable_line(image) + "\n");
-            print(&lines.collect::<String>())
-        }
-        Format::Json => print_json(&release),
-    }
+    print_result(&command.output, &release, || {
+        let lines = release.images.values().map(|image| printable_line(image) + "\n");
+        lines.collect()
+    })
 }

@@ -13,7 +13,7 @@ use crate::passes::refuse_simulated;
 use crate::state::home::write_where_asked;
 
 pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
-    let (known, parameters) = session.harvested(command.cluster.as_deref())?;
+    let (known, parameters) = session.harvested(command.of.cluster.as_deref())?;
     let path = session.home.cluster(&known.name).kubeconfig();
     let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, &error, known.rehearsal))?;
     let text = match command.by_name {

@@ -7,12 +7,12 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::output::{print, print_json};
+use super::output::print_result;
 use super::platform::connect_known;
 use super::session::{Session, runtime};
 use super::terminal;
 use crate::backend::Machine;
-use crate::cli::{Format, List};
+use crate::cli::List;
 use crate::report::list;
 use crate::state::inventory;
 use crate::state::inventory::Known;
@@ -44,10 +44,7 @@ pub fn run(session: &Session, command: &List) -> Result<()> {
         ));
     }
     let list = list::List { clusters };
-    match command.output.output {
-        Format::Text => print(&list.text(terminal::width())),
-        Format::Json => print_json(&list),
-    }
+    print_result(&command.output, &list, || list.text(terminal::width()))
 }
 
 /// One look at a cluster's machines; `None` where the platform does not answer in time.

@@ -1,24 +1,18 @@
-//! `ocpdeploy machine`.
+//! `ocpdeploy node show`.
 
 use anyhow::Result;
 
-use super::output::{print, print_json};
+use super::output::print_result;
 use super::platform::connect_known;
 use super::session::Session;
 use crate::backend::{BackendError, BackendErrorKind, Description};
-use crate::cli::{Format, Machine, MachineShow, MachineVerb};
-use crate::cluster::{MachineName, NodeName};
+use crate::cli::NodeShow;
+use crate::cluster::MachineName;
 use crate::report::machine::Shown;
 
-pub fn run(session: &Session, command: &Machine) -> Result<()> {
-    match &command.verb {
-        MachineVerb::Show(command) => show(session, command),
-    }
-}
-
-fn show(session: &Session, command: &MachineShow) -> Result<()> {
-    let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
-    let name = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
+pub(super) fn show(session: &Session, command: &NodeShow) -> Result<()> {
+    let (known, node) = session.node(&command.node)?;
+    let name = MachineName::of_node(&known.name, &node);
     let shown = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
         let machines = backend.list_machines(&known.id()).await?;
@@ -36,8 +30,5 @@ fn show(session: &Session, command: &MachineShow) -> Result<()> {
         let platform = known.backend_of(machine.role).name();
         Ok(Shown::new(platform, &machine, known.sizes.as_ref(), described))
     })?;
-    match command.output.output {
-        Format::Text => print(&shown.text()),
-        Format::Json => print_json(&shown),
-    }
+    print_result(&command.output, &shown, || shown.text())
 }

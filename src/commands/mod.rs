@@ -2,6 +2,7 @@
 
 mod audit;
 mod check;
+pub mod completion;
 pub mod config;
 mod console;
 mod deploy;
@@ -61,7 +62,6 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Scale(command) => scale::run(&session()?, command),
         Command::Renew(command) => renew::run(&session()?, command),
         Command::Node(command) => return node::run(&session()?, command),
-        Command::Machine(command) => machine::run(&session()?, command),
         Command::Stop(command) => power::stop(&session()?, command),
         Command::Start(command) => power::start(&session()?, command),
         Command::Verify(command) => return verify::run(&session()?, command),

@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::output::print;
+use super::output::{print, print_result};
 use super::platform::{connect_for, connect_known};
-use super::session::{Session, runtime};
-use super::{console, saved_settings, scale};
+use super::session::{Session, no_node, runtime};
+use super::{console, machine, saved_settings, scale};
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::failure::{CommandError, Kind};
 use crate::local::ssh::{self, SshError};
-use crate::passes::{self, PassError};
+use crate::passes;
 use crate::printable::printable_console;
+use crate::report::changes::Replaced;
 
 /// Between two looks at a console.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -24,6 +25,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The exit code is that of a command on a node.
 pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
     match &command.verb {
+        NodeVerb::Show(command) => machine::show(session, command),
         NodeVerb::Replace(command) => replace(session, command),
         NodeVerb::Ssh(command) => return log_on(session, command),
         NodeVerb::Console(command) => show_console(session, command),
@@ -32,32 +34,30 @@ pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
 }
 
 fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
-    let cluster = session.cluster_name(command.cluster.as_deref())?;
+    let cluster = session.cluster_name(command.node.of.cluster.as_deref())?;
     let config = saved_settings::load(session, &cluster, &command.again, None)?.config;
-    let (node, drain) = (NodeName::from_platform(&command.node), scale::drain(&command.drain));
+    let (node, drain) = (
+        NodeName::from_platform(&command.node.node),
+        scale::drain(&command.drain),
+    );
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
         passes::replace(&*backend, &config, &session.home, &node, drain).await
     })?;
-    print(&format!(
-        "{} of cluster {} recreated with {} and {}\n",
-        node.name,
-        config.id(),
-        node.mac,
-        node.ip
-    ))
+    let replaced = Replaced {
+        cluster: config.id(),
+        node,
+    };
+    print_result(&command.output, &replaced, || replaced.text())
 }
 
 /// Becomes the user's own ssh, or runs a command on the node.
 fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
-    let (known, table) = session.harvested(command.cluster.as_deref())?;
-    let name = NodeName::from_platform(&command.node);
-    let node = table.node(&name).ok_or_else(|| PassError::NoNode {
-        cluster: known.name.clone(),
-        node: name.clone(),
-        known: table.nodes.iter().map(|node| node.name.clone()).collect(),
-    })?;
+    let node = command.node();
+    let (known, table) = session.harvested(node.of.cluster.as_deref())?;
+    let name = NodeName::from_platform(&node.node);
+    let node = table.node(&name).ok_or_else(|| no_node(&table, name.clone()))?;
     passes::refuse_simulated(&known.name, known.backend_of(node.role), node.ip)?;
     let dir = session.home.cluster(&known.name);
     let node = ssh::Node {
@@ -97,8 +97,8 @@ fn no_ssh(error: &SshError) -> CommandError {
 }
 
 fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
-    let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
-    let machine = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
+    let (known, node) = session.node(&command.node)?;
+    let machine = MachineName::of_node(&known.name, &node);
     if command.interactive {
         return console::attach(&known, &machine);
     }

@@ -4,25 +4,69 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::process::exit;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::progress::aside;
 use super::terminal::{self, Canvas};
-use crate::failure::{Failure, Kind, colour_wanted};
+use crate::cli::{ColorChoice, Format, Global, Output, ProgressStyle};
+use crate::failure::{Failure, Kind};
 use crate::printable::{printable_line, printable_text};
 use crate::report;
+
+/// How the user wants colors and progress, once the command line is known.
+static CHOSEN: OnceLock<(ColorChoice, ProgressStyle)> = OnceLock::new();
+
+/// Keeps the options that concern all output; once in a process.
+pub fn configure(global: &Global) {
+    let _ = CHOSEN.set((global.color, global.progress));
+}
+
+/// Whether to use colors on an output that is a terminal or not.
+fn colored(is_terminal: bool) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let allowed = || !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    match CHOSEN.get().map(|(color, _)| color) {
+        Some(ColorChoice::Always) => true,
+        Some(ColorChoice::Never) => false,
+        _ => is_terminal && allowed(),
+    }
+}
 
 /// Writes a result for people to stdout.
 pub(super) fn print(text: &str) -> Result<()> {
     write_out(printable_text(text).as_bytes())
 }
 
-/// Writes a result for programs to stdout.
-pub(super) fn print_json(report: &impl Serialize) -> Result<()> {
-    // Nothing is hidden in it, so that printing leaves it as it is.
-    print(&report::json(report)?)
+/// Writes a result to stdout as the user wants it: `text` for people, the document for programs.
+pub(super) fn print_result(output: &Output, document: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    print(&match output.format {
+        // The text is made safe first: the colors are ours.
+        Format::Text if colored(terminal::is_there()) => {
+            return write_out(highlight(&printable_text(&text())).as_bytes());
+        }
+        Format::Text => text(),
+        // Nothing is hidden in it, so that printing leaves it as it is.
+        Format::Json => report::json(document)?,
+        Format::Yaml => report::yaml(document)?,
+    })
+}
+
+/// Colors the cells of tables that are the state of something.
+fn highlight(text: &str) -> String {
+    let paint = |cell: &str| {
+        let code = match cell {
+            "ok" | "yes" | "running" | "installed" | "complete" => "32",
+            "warn" | "off" | "stopped" | "installing" => "33",
+            "FAIL" | "no" | "missing" | "failed" | "broken" => "31",
+            _ => return cell.to_owned(),
+        };
+        format!("\x1b[{code}m{cell}\x1b[0m")
+    };
+    let line = |line: &str| line.split("  ").map(paint).collect::<Vec<_>>().join("  ");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes a file's content to stdout: as it is for a file or a program, safe for a terminal.
@@ -66,8 +110,12 @@ pub(super) fn make_way() {
 
 /// Tells why the program ends without success.
 pub fn fail(failure: &Failure) {
-    // Its text is safe, and the colours are ours.
-    aside(|| write_err(&failure.render(terminal::is_for_errors() && colour_wanted())));
+    let text = match CHOSEN.get() {
+        Some((_, ProgressStyle::Json)) => report::json_line(failure).unwrap_or_default(),
+        // Its text is safe, and the colors are ours.
+        _ => failure.render(colored(terminal::is_for_errors())),
+    };
+    aside(|| write_err(&text));
 }
 
 /// Ends the program at once, with a last line that nothing erases.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::output::{print, print_json};
+use super::output::print_result;
 use super::session::Session;
-use crate::cli::{Format, Plan};
+use crate::cli::Plan;
 use crate::plan::machines;
 use crate::report;
 use crate::state::inventory;
@@ -36,8 +36,5 @@ pub fn run(session: &Session, command: &Plan) -> Result<()> {
         tracing::info!("wrote {count} manifests to {}", folder.display());
     }
     let plan = machines::plan(&config, parameters.as_ref(), &taken);
-    match command.output.output {
-        Format::Text => print(&report::plan::text(&plan)),
-        Format::Json => print_json(&plan),
-    }
+    print_result(&command.output, &plan, || report::plan::text(&plan))
 }

@@ -2,14 +2,16 @@
 
 use anyhow::Result;
 
-use super::output::print;
+use super::output::print_result;
 use super::platform::connect_known;
 use super::session::Session;
-use crate::cli::{Start, Stop};
+use crate::cli::{Output, Start, Stop};
 use crate::passes::{self, StopOptions};
+use crate::report::changes::Switched;
+use crate::state::inventory::Known;
 
 pub fn stop(session: &Session, command: &Stop) -> Result<()> {
-    let known = session.known(&command.cluster)?;
+    let known = session.known(&session.cluster_name(command.of.cluster.as_deref())?)?;
     let options = StopOptions {
         limit: command.timeout,
         force: command.force,
@@ -21,29 +23,25 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
         let backend = connect_known(&known).await?;
         passes::stop(&*backend, &known, &session.home, options).await
     })?;
-    let already = if was_on { "" } else { "already " };
-    print(&format!(
-        "cluster {} is {already}off; `ocpdeploy start {}` starts it\n",
-        known.id(),
-        known.name
-    ))
+    switched(&command.output, &known, false, was_on)
 }
 
 pub fn start(session: &Session, command: &Start) -> Result<()> {
-    let known = session.known(&command.cluster)?;
+    let known = session.known(&session.cluster_name(command.of.cluster.as_deref())?)?;
     session.progress.log_to(&session.home.cluster(&known.name));
     let was_off = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
         passes::start(&*backend, &known, &session.home, command.timeout).await
     })?;
-    let runs = if was_off { "runs" } else { "runs already" };
-    let ready = if known.rehearsal {
-        ""
-    } else {
-        ", and its nodes are Ready"
+    switched(&command.output, &known, true, was_off)
+}
+
+fn switched(output: &Output, known: &Known, running: bool, changed: bool) -> Result<()> {
+    let switched = Switched {
+        cluster: known.id(),
+        running,
+        changed,
+        rehearsal: known.rehearsal,
     };
-    print(&format!(
-        "cluster {} {runs}, with the addresses it had{ready}\n",
-        known.id()
-    ))
+    print_result(output, &switched, || switched.text())
 }

@@ -19,7 +19,7 @@ use crate::state::inventory::{self, InventoryError};
 use crate::state::journal;
 
 pub fn run(session: &Session, command: &Report) -> Result<()> {
-    let name = session.cluster_name(command.cluster.as_deref())?;
+    let name = session.cluster_name(command.of.cluster.as_deref())?;
     let cluster =
         inventory::find(&session.home, &name)?.ok_or_else(|| InventoryError::Unknown { cluster: name.clone() })?;
     let dir = session.home.cluster(&name);

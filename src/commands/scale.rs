@@ -2,17 +2,18 @@
 
 use anyhow::Result;
 
-use super::output::print;
+use super::output::print_result;
 use super::platform::connect_for;
 use super::saved_settings;
 use super::session::Session;
 use crate::cli::{self, Scale};
 use crate::openshift::drain::Drain;
 use crate::passes::{self, ScaleOptions};
-use crate::report;
+use crate::report::changes::Scaled;
 
 pub fn run(session: &Session, command: &Scale) -> Result<()> {
-    let recalled = saved_settings::load(session, &command.cluster, &command.again, Some(command.workers))?;
+    let cluster = session.cluster_name(command.of.cluster.as_deref())?;
+    let recalled = saved_settings::load(session, &cluster, &command.again, Some(command.workers))?;
     let config = recalled.config;
     let options = ScaleOptions {
         drain: drain(&command.drain),
@@ -23,7 +24,8 @@ pub fn run(session: &Session, command: &Scale) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::scale(&*backend, &config, &session.home, options).await
     })?;
-    print(&report::scaled(&scaled))
+    let scaled = Scaled::from(scaled);
+    print_result(&command.output, &scaled, || scaled.text())
 }
 
 pub(super) fn drain(drain: &cli::Drain) -> Drain {

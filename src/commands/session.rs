@@ -13,13 +13,18 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::output;
 use super::progress::{Progress, Verbosity};
-use crate::cli::{Global, Source};
+use crate::cli::{Global, OneNode, Source};
+use crate::cluster::NodeName;
 use crate::failure::{CommandError, Kind};
 use crate::openshift::installer;
+use crate::passes::PassError;
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts, envfile};
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
 use crate::state::parameters::Parameters;
+
+/// The env file of commands that are given none.
+pub(super) const ENV_FILE: &str = "env.sh";
 
 /// The state directory and the screen of one command.
 pub struct Session {
@@ -29,15 +34,7 @@ pub struct Session {
 
 impl Session {
     pub fn new(global: &Global) -> Result<Self> {
-        let root = match &global.home {
-            Some(home) if !home.as_os_str().is_empty() => home.clone(),
-            _ => default_home(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME")).ok_or_else(|| {
-                CommandError::new(Kind::Usage, "cannot determine the state directory: HOME is not set")
-                    .hint("set OCPDEPLOY_HOME or use --home")
-            })?,
-        };
-        let root = std::path::absolute(&root).with_context(|| format!("find directory {}", root.display()))?;
-        let home = Home::new(root);
+        let home = home(global.home.as_deref())?;
         if let Some(why) = home.distrust() {
             let text = format!("the state directory is not safe for secrets: {why}");
             let hint = "make it private with chown and chmod, or choose another directory with --home";
@@ -50,7 +47,7 @@ impl Session {
         };
         Ok(Self {
             home,
-            progress: Progress::start(verbosity),
+            progress: Progress::start(verbosity, global.progress),
         })
     }
 
@@ -79,6 +76,13 @@ impl Session {
     pub fn sources(&self, source: &Source) -> Result<Sources<'static>> {
         Ok(Sources {
             env_file: env_file(source)?,
+            ..self.flags(source)?
+        })
+    }
+
+    /// As `sources`, without the env file.
+    pub fn flags(&self, source: &Source) -> Result<Sources<'static>> {
+        Ok(Sources {
             flags: source.overrides().into_iter().collect(),
             rehearse: source.rehearse,
             ..self.surroundings()?
@@ -108,20 +112,20 @@ impl Session {
         if let Some(name) = name {
             return Ok(name.to_owned());
         }
-        if Path::new("env.sh").exists() {
+        if Path::new(ENV_FILE).exists() {
             return Ok(self.load_whereabouts(&Source::default())?.cluster);
         }
         let clusters = inventory::clusters(&self.home)?;
         let names: Vec<&str> = clusters.iter().map(|cluster| cluster.known.name.as_str()).collect();
         match names.as_slice() {
             [name] => Ok((*name).to_owned()),
-            [] => Err(CommandError::new(Kind::Tool, "no cluster in the state directory")
+            [] => Err(CommandError::new(Kind::Usage, "no cluster in the state directory")
                 .hint("`ocpdeploy deploy` creates one")
                 .into()),
             several => {
                 let text = format!("there are several clusters: {}", several.join(", "));
                 Err(CommandError::new(Kind::Usage, text)
-                    .hint("choose one; most commands take `--cluster NAME`")
+                    .hint("name one, as the first argument")
                     .into())
             }
         }
@@ -142,6 +146,16 @@ impl Session {
             .hint("run `ocpdeploy harvest` or `ocpdeploy deploy`")
         })?;
         Ok((found.known, parameters))
+    }
+
+    /// A cluster and one of its nodes. Before pass one, any name may become that of a machine.
+    pub fn node(&self, node: &OneNode) -> Result<(Known, NodeName)> {
+        let known = self.known(&self.cluster_name(node.of.cluster.as_deref())?)?;
+        let name = NodeName::from_platform(&node.node);
+        match Parameters::read(&self.home.cluster(&known.name).parameters())? {
+            Some(table) if table.node(&name).is_none() => Err(no_node(&table, name).into()),
+            _ => Ok((known, name)),
+        }
     }
 
     /// A cluster of the state directory.
@@ -178,6 +192,28 @@ impl Session {
     }
 }
 
+/// A name that no node of the table has.
+pub(super) fn no_node(table: &Parameters, node: NodeName) -> PassError {
+    PassError::NoNode {
+        cluster: table.cluster.clone(),
+        node,
+        known: table.nodes.iter().map(|node| node.name.clone()).collect(),
+    }
+}
+
+/// The state directory: as given by `--home` or OCPDEPLOY_HOME, otherwise the XDG data folder.
+pub(super) fn home(given: Option<&Path>) -> Result<Home> {
+    let root = match given {
+        Some(home) if !home.as_os_str().is_empty() => home.to_owned(),
+        _ => default_home(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME")).ok_or_else(|| {
+            CommandError::new(Kind::Usage, "cannot determine the state directory: HOME is not set")
+                .hint("set OCPDEPLOY_HOME or use --home")
+        })?,
+    };
+    let root = std::path::absolute(&root).with_context(|| format!("find directory {}", root.display()))?;
+    Ok(Home::new(root))
+}
+
 /// Whether this program was started to outlive its terminal, e.g. with nohup: see proc_pid_status(5).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -204,7 +240,7 @@ fn warn_of_readable_secrets(env: &Path, loaded: &Loaded) {
 
 /// The env file's path as given, and its text. Only a rehearsal works without one.
 fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
-    let path = source.env.clone().unwrap_or_else(|| "env.sh".into());
+    let path = source.env.clone().unwrap_or_else(|| ENV_FILE.into());
     match text_of(&path) {
         Ok(text) => Ok(Some((path, text))),
         Err(error) if error.kind() == ErrorKind::NotFound && source.env.is_none() && source.rehearse => Ok(None),

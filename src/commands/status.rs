@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::output::{draw, print, print_json};
+use super::output::{draw, print, print_result};
 use super::platform::connect_known;
 use super::session::{Session, runtime};
 use super::terminal::{self, Canvas};
@@ -42,10 +42,7 @@ pub fn run(session: &Session, command: &Status) -> Result<ExitCode> {
     }
     let (seen, failed) = eyes.look(&wanted(session, command)?)?;
     let list = StatusList::new(seen);
-    match command.output.output {
-        Format::Text => print(&list.text(terminal::width()))?,
-        Format::Json => print_json(&list)?,
-    }
+    print_result(&command.output, &list, || list.text(terminal::width()))?;
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
@@ -173,9 +170,10 @@ fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
 /// Draws the whole on a terminal; else tells what is new.
 fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterStatus], command: &Status) -> Result<()> {
     let list = StatusList::new(now.to_vec());
-    match (command.output.output, terminal::size(), before) {
-        (Format::Json, _, Some(before)) if changes(before, now).is_empty() => Ok(()),
+    match (command.output.format, terminal::size(), before) {
+        (Format::Json | Format::Yaml, _, Some(before)) if changes(before, now).is_empty() => Ok(()),
         (Format::Json, ..) => print(&report::json_line(&list)?),
+        (Format::Yaml, ..) => print(&format!("---\n{}", report::yaml(&list)?)),
         (Format::Text, Some(size), _) => draw(canvas, &list.text(Some(size.0)), size),
         (Format::Text, None, None) => print(&list.text(None)),
         (Format::Text, None, Some(before)) => {

@@ -3,18 +3,13 @@
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 
+use super::completion;
 use super::output::print_file;
 use crate::cli::{Cli, Util, UtilMan, UtilVerb};
 
-const NAME: &str = "ocpdeploy";
-
 pub fn run(command: &Util) -> Result<()> {
     match &command.verb {
-        UtilVerb::Completion(command) => {
-            let mut script = Vec::new();
-            clap_complete::generate(command.shell, &mut Cli::command(), NAME, &mut script);
-            print_file(&script)
-        }
+        UtilVerb::Completion(command) => print_file(&completion::script(command.shell)?),
         UtilVerb::Man(command) => manual(command),
     }
 }

@@ -50,7 +50,7 @@ impl McsError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Silent { url, .. } => Some(format!(
-                "it runs on the bootstrap machine first: `ocpdeploy node ssh bootstrap --cluster {} -- journalctl -b \
+                "it runs on the bootstrap machine first: `ocpdeploy node ssh {} bootstrap -- journalctl -b \
                  -u bootkube` shows the progress; check that this computer can reach port 22623, then run the same \
                  command again",
                 cluster_of_host(host(url))

@@ -165,7 +165,7 @@ impl PassError {
             } => format!("`ocpdeploy scale {cluster} --workers {workers}`"),
             Self::Complete { cluster, .. } => format!(
                 "restore the settings. `ocpdeploy scale {cluster} --workers N` changes the number of workers. New \
-                 sizes take effect when a node is recreated: `ocpdeploy node replace NODE --cluster {cluster}`. The \
+                 sizes take effect when a node is recreated: `ocpdeploy node replace {cluster} NODE`. The \
                  number of masters, networks and addresses of an installed cluster cannot be changed"
             ),
             Self::OtherCluster { cluster, .. } => format!(
@@ -268,7 +268,7 @@ impl PassError {
                  anyway, run `ocpdeploy stop {cluster} --force`"
             ),
             Self::NoBackup { cluster, .. } => format!(
-                "nothing was stopped; check the login with `ocpdeploy node ssh master-0 --cluster {cluster}`, or run \
+                "nothing was stopped; check the login with `ocpdeploy node ssh {cluster} master-0`, or run \
                  `ocpdeploy stop {cluster}` without --backup"
             ),
             Self::StillOn { cluster, .. } => format!(
@@ -280,7 +280,7 @@ impl PassError {
             }
             Self::NotBack { cluster, .. } => format!(
                 "run the same command again to wait longer; `ocpdeploy status {cluster}` shows the machines, and \
-                 `ocpdeploy node console NODE --cluster {cluster}` a node's console"
+                 `ocpdeploy node console {cluster} NODE` a node's console"
             ),
         }
     }

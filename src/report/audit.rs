@@ -93,7 +93,7 @@ impl Found {
             )),
             State::Incomplete if is_done(journal, INSTALLED) => hints.extend([
                 format!(
-                    "if the cluster is in use, recreate the missing node: `ocpdeploy node replace NODE --cluster {name}`"
+                    "if the cluster is in use, recreate the missing node: `ocpdeploy node replace {name} NODE`"
                 ),
                 format!("if `ocpdeploy destroy {name}` was interrupted, run it again to remove the rest"),
             ]),

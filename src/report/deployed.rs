@@ -1,77 +1,171 @@
 //! The result of a deployment: each node's addresses in both passes, and how to access the cluster.
 
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
 use crate::backend::ReservationState;
-use crate::cluster::{ClusterConfig, InstallerChoice, Vip};
+use crate::cluster::{ClusterConfig, ClusterId, InstallerChoice, Mac, NodeName, Role, Vip};
 use crate::passes::{Deployed, NodeRow};
 use crate::state::home::ClusterDir;
 
 use super::{row, table};
 
-/// The table of nodes and how to access the cluster.
-pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> String {
-    let head = [
-        "NODE",
-        "PASS ONE MAC",
-        "PASS ONE IP",
-        "PASS TWO MAC",
-        "PASS TWO IP",
-        "SAME",
-        "IGNITION",
-    ];
-    let head = head.map(str::to_owned).to_vec();
-    let rows = deployed.rows.iter().map(node);
-    let mut text = table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
-    text += match deployed.rows.iter().all(|row| row.report.checked) {
-        true => "\npass two: as reported by the guests, with the sha512 of their Ignition configs\n",
-        false => "\npass two: as reported by the platform; not all guests were queried\n",
-    };
-    text += &match config.installer {
-        InstallerChoice::Rehearsal => format!("rehearsal of cluster {} succeeded\n", config.id()),
-        InstallerChoice::OpenshiftInstall(_) => format!("cluster {} is installed\n", config.id()),
-    };
-    if deployed.skipped_pass_one {
-        text += "pass one was skipped: the addresses were already known\n";
-    }
-    let unreserved = deployed
-        .rows
-        .iter()
-        .filter(|row| row.held == ReservationState::Unreserved)
-        .count();
-    if unreserved > 0 {
-        text += &format!("{unreserved} addresses are not reserved; the DHCP server will probably assign them again\n");
-    }
-    if config.installer != InstallerChoice::Rehearsal {
-        text += &reach(config, deployed, dir);
-    }
-    text
+/// A deployment that succeeded.
+#[derive(Debug, Serialize)]
+pub struct Installed {
+    cluster: ClusterId,
+    rehearsal: bool,
+    /// The addresses were already known.
+    pass_one_skipped: bool,
+    api_ip: Ipv4Addr,
+    ingress_ip: Ipv4Addr,
+    /// Bootstrap first.
+    nodes: Vec<Node>,
+    /// Not of a rehearsal.
+    access: Option<Access>,
 }
 
-fn node(node: &NodeRow) -> Vec<String> {
-    let (planned, seen) = (&node.planned, &node.report);
-    let addresses = (planned.mac, planned.ip) == (seen.mac, seen.ip);
-    let config = node.ignition_sha512 == seen.config_sha512;
-    row([
-        &planned.name,
-        &planned.mac,
-        &planned.ip,
-        &seen.mac,
-        &seen.ip,
-        &if addresses && config { "yes" } else { "no" },
-        &seen.config_sha512.chars().take(8).collect::<String>(),
-    ])
+#[derive(Debug, Serialize)]
+struct Node {
+    name: NodeName,
+    role: Role,
+    mac: Mac,
+    ip: Ipv4Addr,
+    reserved_by: Option<&'static str>,
+    pass_two: PassTwo,
+    /// Address and config are as planned.
+    same: bool,
 }
 
-/// The kubeconfig, the console, and the lines for a client's hosts file if DNS does not resolve the cluster's names.
-fn reach(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> String {
-    let id = config.id();
-    let [api, ingress] = Vip::ALL.map(|vip| deployed.parameters.vip(vip).ip);
-    format!(
-        "\nkubeconfig {}\nconsole    https://console-openshift-console.apps.{id}\n\
-         password of kubeadmin: {}\n\n\
-         lines for /etc/hosts, if DNS does not resolve the cluster's names:\n\
-         {api} api.{id}\n\
-         {ingress} console-openshift-console.apps.{id} oauth-openshift.apps.{id}\n",
-        dir.kubeconfig().display(),
-        dir.kubeadmin_password().display(),
-    )
+#[derive(Debug, Serialize)]
+struct PassTwo {
+    mac: Mac,
+    ip: Ipv4Addr,
+    ignition_sha512: String,
+    /// Reported by the guest itself, not only by the platform.
+    queried: bool,
+}
+
+/// How to use the cluster.
+#[derive(Debug, Serialize)]
+struct Access {
+    kubeconfig: PathBuf,
+    console: String,
+    kubeadmin_password_file: PathBuf,
+}
+
+impl From<&NodeRow> for Node {
+    fn from(node: &NodeRow) -> Self {
+        let (planned, seen) = (&node.planned, &node.report);
+        let addresses = (planned.mac, planned.ip) == (seen.mac, seen.ip);
+        Self {
+            name: planned.name.clone(),
+            role: planned.role,
+            mac: planned.mac,
+            ip: planned.ip,
+            reserved_by: match node.held {
+                ReservationState::ByPlatform => Some("platform"),
+                ReservationState::ByUser => Some("user"),
+                ReservationState::Unreserved => None,
+            },
+            pass_two: PassTwo {
+                mac: seen.mac,
+                ip: seen.ip,
+                ignition_sha512: seen.config_sha512.clone(),
+                queried: seen.checked,
+            },
+            same: addresses && node.ignition_sha512 == seen.config_sha512,
+        }
+    }
+}
+
+impl Installed {
+    pub fn new(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> Self {
+        let [api_ip, ingress_ip] = Vip::ALL.map(|vip| deployed.parameters.vip(vip).ip);
+        let rehearsal = config.installer == InstallerChoice::Rehearsal;
+        Self {
+            cluster: config.id(),
+            rehearsal,
+            pass_one_skipped: deployed.skipped_pass_one,
+            api_ip,
+            ingress_ip,
+            nodes: deployed.rows.iter().map(Node::from).collect(),
+            access: (!rehearsal).then(|| Access {
+                kubeconfig: dir.kubeconfig(),
+                console: format!("https://console-openshift-console.apps.{}", config.id()),
+                kubeadmin_password_file: dir.kubeadmin_password(),
+            }),
+        }
+    }
+
+    /// The table of nodes and how to access the cluster.
+    pub fn text(&self) -> String {
+        let head = [
+            "NODE",
+            "PASS ONE MAC",
+            "PASS ONE IP",
+            "PASS TWO MAC",
+            "PASS TWO IP",
+            "SAME",
+            "IGNITION",
+        ];
+        let rows = self.nodes.iter().map(Node::row);
+        let mut text = table(
+            &std::iter::once(head.map(str::to_owned).to_vec())
+                .chain(rows)
+                .collect::<Vec<_>>(),
+        );
+        text += match self.nodes.iter().all(|node| node.pass_two.queried) {
+            true => "\npass two: as reported by the guests, with the sha512 of their Ignition configs\n",
+            false => "\npass two: as reported by the platform; not all guests were queried\n",
+        };
+        text += &match self.rehearsal {
+            true => format!("rehearsal of cluster {} succeeded\n", self.cluster),
+            false => format!("cluster {} is installed\n", self.cluster),
+        };
+        if self.pass_one_skipped {
+            text += "pass one was skipped: the addresses were already known\n";
+        }
+        let unreserved = self.nodes.iter().filter(|node| node.reserved_by.is_none()).count();
+        if unreserved > 0 {
+            text +=
+                &format!("{unreserved} addresses are not reserved; the DHCP server will probably assign them again\n");
+        }
+        text + &self
+            .access
+            .as_ref()
+            .map(|access| self.reach(access))
+            .unwrap_or_default()
+    }
+
+    /// The kubeconfig, the console, and the lines for a client's hosts file if DNS does not resolve the cluster's names.
+    fn reach(&self, access: &Access) -> String {
+        let (id, api, ingress) = (&self.cluster, self.api_ip, self.ingress_ip);
+        format!(
+            "\nkubeconfig {}\nconsole    {}\npassword of kubeadmin: {}\n\n\
+             lines for /etc/hosts, if DNS does not resolve the cluster's names:\n\
+             {api} api.{id}\n\
+             {ingress} console-openshift-console.apps.{id} oauth-openshift.apps.{id}\n",
+            access.kubeconfig.display(),
+            access.console,
+            access.kubeadmin_password_file.display(),
+        )
+    }
+}
+
+impl Node {
+    fn row(&self) -> Vec<String> {
+        let seen = &self.pass_two;
+        row([
+            &self.name,
+            &self.mac,
+            &self.ip,
+            &seen.mac,
+            &seen.ip,
+            &if self.same { "yes" } else { "no" },
+            &seen.ignition_sha512.chars().take(8).collect::<String>(),
+        ])
+    }
 }

@@ -1,23 +1,28 @@
 //! One machine: placement, state and hardware.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::backend::{Description, Form, Machine, Power, SeenNic};
+use crate::backend::{Description, Form, Machine, Power, Properties, SeenNic};
 use crate::cluster::{MachineName, NodeName, Pass, Role, Size, Sizes};
 use crate::printable::{printable_block, printable_line};
 
-/// The output of `machine show`, the same on every platform.
+/// The output of `node show`, the same on every platform.
 #[derive(Debug, Serialize)]
 pub struct Shown {
     machine: MachineName,
     node: NodeName,
     platform: &'static str,
-    scheduling: BTreeMap<String, String>,
+    /// Where it may run.
+    scheduling: Properties,
+    /// What it is doing.
     dynamic: Dynamic,
+    /// As it was created.
     configuration: Configuration,
+    /// The platform's own description.
+    platform_form: Option<Form>,
 }
 
 #[derive(Debug, Serialize)]
@@ -25,7 +30,7 @@ struct Dynamic {
     power: Power,
     nics: Vec<SeenNic>,
     #[serde(flatten)]
-    platform: BTreeMap<String, String>,
+    platform: Properties,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,8 +40,8 @@ struct Configuration {
     /// Of the spec it was created from.
     fingerprint: String,
     /// As planned; unknown for clusters of earlier versions.
+    #[serde(flatten)]
     size: Option<Size>,
-    platform: Option<Form>,
 }
 
 impl Shown {
@@ -61,8 +66,8 @@ impl Shown {
                 pass: machine.pass,
                 fingerprint: machine.fingerprint.clone(),
                 size,
-                platform: described.form,
             },
+            platform_form: described.form,
         }
     }
 
@@ -94,9 +99,9 @@ impl Shown {
             line("size", &format!("{cpus} CPUs, {memory} MiB, disk of {disk} GiB"));
         }
         for (name, value) in self.scheduling.iter().chain(&self.dynamic.platform) {
-            line(name, value);
+            line(&name.replace('_', " "), &shown(value));
         }
-        if let Some(form) = &self.configuration.platform {
+        if let Some(form) = &self.platform_form {
             let _ = write!(
                 text,
                 "\n{}",
@@ -104,5 +109,14 @@ impl Shown {
             );
         }
         text
+    }
+}
+
+/// A value without JSON's quotes and brackets.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(shown).collect::<Vec<_>>().join(", "),
+        value => value.to_string(),
     }
 }

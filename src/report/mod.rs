@@ -1,6 +1,7 @@
 //! Output for users and scripts: pure functions from values to text and JSON.
 
 pub mod audit;
+pub mod changes;
 pub mod check;
 pub mod deployed;
 pub mod html;
@@ -8,19 +9,19 @@ pub mod ignition;
 pub mod list;
 pub mod machine;
 pub mod plan;
+pub mod settings;
 pub mod state;
 pub mod status;
 
 use std::fmt::Display;
-use std::path::Path;
 
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::backend::Owned;
-use crate::cluster::{ClusterId, NodeName, Role};
-use crate::passes::{Renewed, Scaled, Verified};
-use crate::printable::{printable_json, printable_line};
-use crate::state::parameters::Parameters;
+use crate::cluster::ClusterId;
+use crate::passes::Verified;
+use crate::printable::{printable_json, printable_line, printable_text};
 
 /// Version of every JSON form.
 const VERSION: u32 = 1;
@@ -141,16 +142,6 @@ fn width(cell: &str) -> usize {
     cell.chars().count()
 }
 
-/// The address table of pass one.
-pub fn parameters(parameters: &Parameters, path: &Path) -> String {
-    let head = row([&"NAME", &"MAC", &"IP"]);
-    let leases = parameters.leases().into_iter();
-    let rows = leases.map(|lease| row([&lease.name, &lease.mac, &lease.ip]));
-    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-    let path = printable_line(&path.display().to_string());
-    format!("{}\nparameter file: {path}\n", table(&rows))
-}
-
 /// A cluster's objects on the platform, before they are removed.
 pub fn owned(cluster: &ClusterId, owned: &[Owned]) -> String {
     if owned.is_empty() {
@@ -159,47 +150,6 @@ pub fn owned(cluster: &ClusterId, owned: &[Owned]) -> String {
     let head = row([&"KIND", &"NAME"]);
     let rows = owned.iter().map(|owned| row([&owned.kind, &owned.name]));
     table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
-}
-
-/// The added and removed nodes.
-pub fn scaled(scaled: &Scaled) -> String {
-    let names = |names: &[NodeName]| names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
-    let mut text = String::new();
-    if !scaled.added.is_empty() {
-        text += &format!("added: {}\n", names(&scaled.added));
-    }
-    if !scaled.removed.is_empty() {
-        text += &format!("removed: {}\n", names(&scaled.removed));
-    }
-    let count = scaled.table.of_role(Role::Worker).count();
-    let workers = if count == 1 { "worker" } else { "workers" };
-    text += &format!("cluster {} has {count} {workers}\n", scaled.table.id());
-    if scaled.is_rehearsal {
-        text += "rehearsal: no node was drained, no certificate was approved, and no MachineConfig was updated\n";
-    }
-    for role in &scaled.renewed {
-        text += &format!("the {role} nodes are now updated one by one; `oc get mcp {role}` shows the progress\n");
-    }
-    text
-}
-
-/// The release of the static pods, and the nodes that are updated.
-pub fn renewed(cluster: &ClusterId, renewed: &Renewed) -> String {
-    let mut text = match renewed.has_pods {
-        true => format!(
-            "the static pods of cluster {cluster} have the images of {}\n",
-            renewed.release.version
-        ),
-        false => format!("cluster {cluster} has no static pods of ocpdeploy\n"),
-    };
-    let how = if renewed.reboots { ", with a reboot of each" } else { "" };
-    for role in &renewed.roles {
-        text += &format!("the {role} nodes are now updated one by one{how}; `oc get mcp {role}` shows the progress\n");
-    }
-    if renewed.roles.is_empty() {
-        text += "nothing was changed\n";
-    }
-    text
 }
 
 /// The differences from the table, one line each.
@@ -236,13 +186,20 @@ fn or_nothing<T: Display>(value: Option<T>) -> String {
 }
 
 /// The JSON form of a report: its own keys after `v`, the version of the form, with a trailing line break.
-pub fn json<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(&versioned(report)).map(|text| printable_json(&text) + "\n")
+pub fn json<T: Serialize>(report: &T) -> Result<String> {
+    Ok(printable_json(&serde_json::to_string_pretty(&versioned(report))?) + "\n")
+}
+
+/// As [`json`], as YAML.
+pub fn yaml<T: Serialize>(report: &T) -> Result<String> {
+    // Through JSON: the same names and values, whatever a type serializes for other formats.
+    let document = serde_json::to_value(versioned(report))?;
+    Ok(printable_text(&serde_saphyr::to_string(&document)?))
 }
 
 /// As [`json`], in one line.
-pub fn json_line<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
-    serde_json::to_string(&versioned(report)).map(|text| printable_json(&text) + "\n")
+pub fn json_line<T: Serialize>(report: &T) -> Result<String> {
+    Ok(printable_json(&serde_json::to_string(&versioned(report))?) + "\n")
 }
 
 /// A report with the version of its form.

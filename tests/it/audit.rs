@@ -15,7 +15,7 @@ fn with_lab() -> Sandbox {
 
 /// The audit's JSON, and its exit code.
 fn audit(sandbox: &Sandbox, more: &[&str]) -> (Value, Option<i32>) {
-    let outcome = sandbox.run(&[&["audit", "--output", "json"], more].concat());
+    let outcome = sandbox.run(&[&["audit", "--format", "json"], more].concat());
     let json = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{}", outcome.stderr));
     (json, outcome.code)
 }

@@ -81,7 +81,7 @@ fn text(bytes: &[u8]) -> String {
 fn a_rehearsal_on_the_pretend_platform_is_well() {
     let sandbox = Sandbox::new("backend=sim\nsim_state=sim.json\napi_ip=192.168.122.9");
     insta::assert_snapshot!("well", sandbox.table(&["--rehearse"], 0));
-    let output = sandbox.check(&["--rehearse", "--output", "json"]);
+    let output = sandbox.check(&["--rehearse", "--format", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["v"], &report["failures"]), (&json!(1), &json!(0)));
     let looked = report["looked"].as_array().unwrap();
@@ -133,7 +133,7 @@ fn what_fails_does_not_hide_what_comes_after_it() {
     );
     sandbox.program("oc", "echo 'error: unauthorized: authentication required' >&2; exit 1");
     insta::assert_snapshot!("several", sandbox.table(&[], 4));
-    let output = sandbox.check(&["--output", "json"]);
+    let output = sandbox.check(&["--format", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["failures"], json!(3), "{report}");
 }
@@ -459,7 +459,7 @@ fn check_fails_exactly_where_deploy_refuses_and_in_the_same_words() {
         let sandbox = faulty.sandbox();
         let flags: &[&str] = if faulty.rehearse { &["--rehearse"] } else { &[] };
         let name = faulty.name;
-        let checked = sandbox.check(&[&["--output", "json"], flags].concat());
+        let checked = sandbox.check(&[&["--format", "json"], flags].concat());
         let report: Value =
             serde_json::from_slice(&checked.stdout).unwrap_or_else(|_| panic!("{name}: {}", text(&checked.stderr)));
         let folder = sandbox.0.path().display().to_string();

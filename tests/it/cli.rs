@@ -191,19 +191,19 @@ fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
 fn the_json_forms_say_the_same_as_the_tables() {
     let sandbox = Sandbox::with_cluster("lab");
     sandbox.run("harvest --rehearse --quiet").ok();
-    let plan = sandbox.run("plan --rehearse --output json").json();
+    let plan = sandbox.run("plan --rehearse --format json").json();
     assert_eq!(plan["v"], 1);
     assert_eq!(plan["pass_two"].as_array().unwrap().len(), 5);
     assert_eq!(plan["pass_two"][1]["name"], "lab-master-0");
     assert_eq!(plan["pass_two"][1]["ip"], "192.168.122.13");
-    let list = sandbox.run("list --output json").json();
+    let list = sandbox.run("list --format json").json();
     assert_eq!(list["clusters"][0]["addresses"]["api_ip"], "192.168.122.10");
     assert_eq!(list["clusters"][0]["addresses"]["masters"], 3);
-    let status = sandbox.run("status lab --output json").json();
+    let status = sandbox.run("status lab --format json").json();
     assert_eq!(status["v"], 1);
     assert_eq!(status["clusters"][0]["nodes"][4]["node"], "worker-0");
     assert_eq!(status["clusters"][0]["nodes"][4]["verdict"], "not-made");
-    let config = sandbox.run("config --rehearse --output json").json();
+    let config = sandbox.run("config --rehearse --format json").json();
     assert!(config["settings"].as_array().unwrap().len() > 20);
 }
 
@@ -249,7 +249,7 @@ fn a_flag_wins_over_the_environment_and_this_over_the_file() {
             found["origin"].as_str().unwrap()
         )
     };
-    let config = "config --rehearse --output json";
+    let config = "config --rehearse --format json";
     sandbox.write("current/env.sh", &(env_file("lab", 10) + "numcpus=3\n"));
     assert_eq!(origin(&mut sandbox.command(config)), "3 from env.sh:13");
     let environment = |command: &str| {

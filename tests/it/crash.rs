@@ -239,12 +239,7 @@ fn scaling_cut_anywhere_ends_as_if_it_had_not_been() {
 #[test]
 fn replacing_a_node_cut_anywhere_ends_as_if_it_had_not_been() {
     let ground = Ground::after(&[&["deploy", "lab.sh", "--rehearse"]]);
-    let cuts = cut_everywhere(
-        &ground,
-        &["node", "replace", "worker-0", "--cluster", "lab"],
-        5,
-        succeeded,
-    );
+    let cuts = cut_everywhere(&ground, &["node", "replace", "lab", "worker-0"], 5, succeeded);
     tell("cuts of node replace", cuts);
 }
 

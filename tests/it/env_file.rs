@@ -10,7 +10,8 @@ use clap::CommandFactory;
 use ocpdeploy::cluster::{
     BackendConfig, ClusterConfig, FragmentSource, Harvest, ImageSource, InstallerChoice, Mcs, Role,
 };
-use ocpdeploy::commands::config;
+use ocpdeploy::report;
+use ocpdeploy::report::settings::Settings;
 use ocpdeploy::settings::variables::{self, Kind, Status, VARIABLES};
 use ocpdeploy::settings::{self, Loaded, SettingsError, Sources, envfile, profile};
 use proptest::prelude::*;
@@ -686,10 +687,10 @@ fn a_secret_is_shown_nowhere() {
     let loaded = load(&format!("pull_secret='{inline}'\n"));
     assert!(loaded.config.pull_secret.expose_secret().contains(TOKEN));
     assert_eq!(value_and_origin(&loaded, "pull_secret"), ("***", "env.sh:3"));
-    for json in [false, true] {
-        assert!(!config::render(&loaded, json).contains(TOKEN));
-    }
     assert!(!format!("{loaded:?}").contains(TOKEN));
+    let settings = Settings::from(loaded);
+    assert!(!settings.text().contains(TOKEN));
+    assert!(!report::json(&settings).unwrap().contains(TOKEN));
     let from_file = load("pull_secret_file=openshift_pull.json\n");
     assert!(from_file.config.pull_secret.expose_secret().contains(TOKEN));
     assert_eq!(
@@ -701,7 +702,8 @@ fn a_secret_is_shown_nowhere() {
 #[test]
 fn config_shows_every_value_with_its_origin() {
     let loaded = load("workers=1\n");
-    let text = config::render(&loaded, false);
+    let settings = Settings::from(loaded);
+    let text = settings.text();
     let line = |name: &str| {
         text.lines()
             .find(|line| line.starts_with(&format!("{name} ")))
@@ -715,7 +717,7 @@ fn config_shows_every_value_with_its_origin() {
         line("api_ip").split_whitespace().collect::<Vec<_>>(),
         ["api_ip", "-", "default"]
     );
-    let json: serde_json::Value = serde_json::from_str(&config::render(&loaded, true)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&report::json(&settings).unwrap()).unwrap();
     let used = VARIABLES
         .iter()
         .filter(|variable| variable.status == Status::Used)

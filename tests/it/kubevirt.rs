@@ -205,11 +205,11 @@ fn a_machine_is_shown_as_kubernetes_has_it() {
     let sandbox = sandbox();
     sandbox.env("lab", SMALL);
     sandbox.deploy("lab").unwrap();
-    let shown = sandbox.run(&["machine", "show", "master-0", "--cluster", "lab", "--output", "json"]);
+    let shown = sandbox.run(&["node", "show", "lab", "master-0", "--format", "json"]);
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["scheduling"], json!({"affinity": "soft", "namespace": "blue"}));
-    let form = &shown["configuration"]["platform"];
+    let form = &shown["platform_form"];
     assert_eq!(form["name"], "VirtualMachine");
     let object: Value = serde_json::from_str(form["text"].as_str().unwrap()).unwrap();
     assert_eq!(object["metadata"]["name"], "lab-master-0");

@@ -201,7 +201,7 @@ fn a_cluster_on_pods_is_scaled_and_a_node_of_it_replaced() {
     life.is_whole(&["master-0", "worker-0", "worker-1"]);
     assert_eq!(life.sandbox.parameters("lab").of_role(Role::Worker).count(), 2);
     let (before, machines) = (life.sandbox.parameters("lab"), life.machines());
-    life.run(&["node", "replace", "worker-1", "--cluster", "lab"]);
+    life.run(&["node", "replace", "lab", "worker-1"]);
     life.is_whole(&["master-0", "worker-0", "worker-1"]);
     assert_eq!(life.sandbox.parameters("lab").nodes, before.nodes);
     for (name, id) in life.machines() {

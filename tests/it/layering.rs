@@ -107,6 +107,7 @@ const YAML: &[&str] = &[
     "export::kubeconfig",
     "node::machine_configs",
     "openshift::installer::mask",
+    "report",
     "settings::platforms::kubevirt",
     "settings::profile",
     "state::parameters",

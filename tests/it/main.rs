@@ -16,6 +16,7 @@ mod check;
 mod cli;
 mod client_dns;
 mod cluster_api;
+mod commands;
 #[cfg(feature = "kubevirt")]
 mod console;
 mod contract;

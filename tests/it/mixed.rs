@@ -109,10 +109,7 @@ fn workers_elsewhere_are_one_cluster_with_the_others() {
     assert!(status.contains("sim, workers on ovirt"), "{status}");
     assert!(status.contains("worker-1"), "{status}");
     for (node, platform) in [("master-0", "sim"), ("worker-0", "ovirt")] {
-        let shown = two
-            .masters
-            .run(&["machine", "show", node, "--output", "json"])
-            .succeeded();
+        let shown = two.masters.run(&["node", "show", node, "--format", "json"]).succeeded();
         let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
         assert_eq!(shown["platform"], platform, "{node}: {shown:#}");
     }
@@ -186,9 +183,7 @@ fn a_config_is_shown_with_the_carrier_of_its_own_platform() {
         ("master-0", "fw_cfg"),
         ("worker-0", "custom_script"),
     ] {
-        let shown = two
-            .masters
-            .run(&["ignition", "show", node, "--cluster", "lab", "--output", "json"]);
+        let shown = two.masters.run(&["ignition", "show", "lab", node, "--format", "json"]);
         let shown: Value = serde_json::from_str(&shown.succeeded().stdout).unwrap();
         assert_eq!(shown["carrier"], carrier, "{node}: {shown}");
     }

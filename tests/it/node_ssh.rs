@@ -13,7 +13,7 @@ fn run(sandbox: &Sandbox, sshd: &Sshd, words: &[&str]) -> Output {
     let temporary = sandbox.path().join("temporary");
     std::fs::create_dir_all(&temporary).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
-        .args(["node", "ssh", "worker-1", "--cluster", "lab", "--"])
+        .args(["node", "ssh", "lab", "worker-1", "--"])
         .args(words)
         .env_clear()
         .env("HOME", sandbox.path())

@@ -671,13 +671,10 @@ fn a_machine_is_shown_in_novas_words_without_its_payload() {
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");
     sandbox.deploy_in_vain("");
-    let shown = sandbox.run(
-        &["machine", "show", "master-0", "--cluster", "lab", "--output", "json"],
-        &[],
-    );
+    let shown = sandbox.run(&["node", "show", "lab", "master-0", "--format", "json"], &[]);
     let text = String::from_utf8(shown.stdout).unwrap();
     let shown: Value = serde_json::from_str(&text).unwrap();
-    let form = &shown["configuration"]["platform"];
+    let form = &shown["platform_form"];
     assert_eq!(form["name"], "Nova JSON", "{text}");
     let server: Value = serde_json::from_str(form["text"].as_str().unwrap()).unwrap();
     assert_eq!(

@@ -12,6 +12,7 @@ use ocpdeploy::backend::{
     Backend, BackendError, BackendErrorKind as Kind, Finding, MachineSpec, Power, Requirements, Stop, Verdict,
 };
 use ocpdeploy::cluster::{Affinity, MachineName, NodeName, Pass, Role, Size};
+use serde_json::json;
 
 fn engine(change: impl FnOnce(&mut World)) -> FakeEngine {
     FakeEngine::with(|world| {
@@ -326,7 +327,7 @@ fn machines_run_on_the_hosts_that_are_named() {
         "{:?}",
         engine.boots()
     );
-    assert_eq!(shown.scheduling["hosts"], "host-2");
+    assert_eq!(shown.scheduling["hosts"], json!(["host-2"]));
     assert_eq!(shown.dynamic["host"], "host-2");
     ovirt_sdk::judge(&engine, 25);
     let wrong = told(&Client::of(&engine, |config| config.hosts = vec!["host-9".to_owned()]));

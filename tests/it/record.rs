@@ -32,9 +32,9 @@ fn refused(sandbox: &Sandbox, arguments: &[&str], words: &str) -> Outcome {
 }
 
 fn list(sandbox: &Sandbox) -> Value {
-    let list = sandbox.run(&["list", "--output", "json"]).succeeded();
+    let list = sandbox.run(&["list", "--format", "json"]).succeeded();
     let list: Value = serde_json::from_str(&list.stdout).unwrap();
-    let status = sandbox.run(&["status", "--output", "json"]).succeeded();
+    let status = sandbox.run(&["status", "--format", "json"]).succeeded();
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
     let (list, status) = (&list["clusters"][0], &status["clusters"][0]);
     for field in ["state", "power", "off", "phase"] {
@@ -152,7 +152,7 @@ fn what_is_refused_changes_no_byte() {
     for command in [
         &["harvest", "lab.sh", "--rehearse"][..],
         &["scale", "lab", "--workers", "0"],
-        &["node", "replace", "worker-7", "--cluster", "lab"],
+        &["node", "replace", "lab", "worker-7"],
         &["destroy", "lab", "--dry-run"],
         &["destroy", "lab"],
         &["verify", "lab"],

@@ -78,7 +78,7 @@ fn each_result_stands_whole_on_the_last_screen() {
         ("audit", vec!["lab.example.com: "]),
         ("check lab.sh --rehearse", vec!["RESULT  CHECK"]),
         ("plan lab.sh --rehearse", vec!["peak usage: "]),
-        ("machine show worker-0", vec!["lab-worker-0 on sim"]),
+        ("node show worker-0", vec!["lab-worker-0 on sim"]),
         ("node console worker-0", vec!["lab-worker-0 starts"]),
         (
             "scale lab --workers 2",

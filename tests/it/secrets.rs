@@ -240,18 +240,18 @@ fn a_deployment_tells_no_secret_to_screen_files_or_children() {
     ];
     let commands: [(&str, &[i32]); 12] = [
         ("config", &[0]),
-        ("config --output json", &[0]),
+        ("config --format json", &[0]),
         ("check", &[0, 4]),
         ("plan", &[0]),
         ("harvest -v", &[0]),
         // Nothing answers at the VIP.
         ("deploy -v", &[4, 6, 7]),
         ("status", &[0]),
-        ("status lab --output json", &[0]),
-        ("list --output json", &[0]),
-        ("ignition show master-0 --cluster lab", &[0]),
-        ("audit --output json", &[0, 1]),
-        ("verify lab --output json", &[0, 1]),
+        ("status lab --format json", &[0]),
+        ("list --format json", &[0]),
+        ("ignition show lab master-0", &[0]),
+        ("audit --format json", &[0, 1]),
+        ("verify lab --format json", &[0, 1]),
     ];
     sandbox.all(&environment, &commands);
     assert!(
@@ -309,20 +309,20 @@ fn the_password_of_ovirt_is_told_to_nobody() {
     sandbox.write("none.sh", &env(""));
     let given = everything(sandbox.folder.path());
     let commands: [(&str, &[i32]); 7] = [
-        ("config --rehearse --output json", &[0]),
+        ("config --rehearse --format json", &[0]),
         ("check --rehearse", &[0, 4]),
         ("check wrong.sh --rehearse", &[4, 5]),
         ("harvest wrong.sh --rehearse", &[4, 5]),
         ("harvest --rehearse -v", &[0]),
         ("harvest --rehearse --set ovirt_user=nobody@internal", &[3, 4, 5, 7]),
-        ("audit --output json", &[0, 1]),
+        ("audit --format json", &[0, 1]),
     ];
     sandbox.all(&[], &commands);
     let password = engine.password.clone();
     let told = [("OCPDEPLOY_OVIRT_PASSWORD", password.as_str())];
     sandbox.all(
         &told,
-        &[("status lab --output json", &[0]), ("destroy lab --dry-run", &[0])],
+        &[("status lab --format json", &[0]), ("destroy lab --dry-run", &[0])],
     );
     tell(sandbox.holds_no_secret(&given));
     sandbox.all(&told, &[("destroy lab --yes", &[0])]);
@@ -353,9 +353,9 @@ fn the_password_of_openstack_is_told_to_nobody() {
     sandbox.write("clouds.yaml", &clouds(fake_cloud::PASSWORD));
     let given = everything(sandbox.folder.path());
     let commands: [(&str, &[i32]); 5] = [
-        ("config --output json", &[0]),
+        ("config --format json", &[0]),
         ("harvest -v", &[0]),
-        ("status lab --output json", &[0]),
+        ("status lab --format json", &[0]),
         ("destroy lab --yes", &[0]),
         ("list", &[0]),
     ];
@@ -384,13 +384,13 @@ fn the_token_of_kubevirt_is_told_to_nobody() {
     }
     let given = everything(sandbox.folder.path());
     let commands: [(&str, &[i32]); 9] = [
-        ("config blue.sh --rehearse --output json", &[0]),
+        ("config blue.sh --rehearse --format json", &[0]),
         ("check blue.sh --rehearse", &[0]),
         ("check wrong.sh --rehearse", &[4]),
         ("harvest wrong.sh --rehearse", &[5]),
         ("harvest blue.sh --rehearse -v --set harvest_timeout=5s", &[0]),
         ("status", &[0]),
-        ("audit --env blue.sh --output json", &[1]),
+        ("audit --env blue.sh --format json", &[1]),
         ("audit --env wrong.sh", &[5]),
         ("destroy lab --yes", &[0]),
     ];
@@ -429,8 +429,8 @@ fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
     // This ssh makes no connection on which a command could be run.
     let commands: [(&str, &[i32]); 3] = [
         ("harvest --rehearse", &[0]),
-        ("node ssh master-0 --cluster lab -- uptime", &[4]),
-        ("node ssh master-0 --cluster lab", &[0]),
+        ("node ssh lab master-0 -- uptime", &[4]),
+        ("node ssh lab master-0", &[0]),
     ];
     sandbox.all(&environment, &commands);
     let seen = std::fs::read_to_string(sandbox.path("seen")).expect("ssh was run");

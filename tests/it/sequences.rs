@@ -74,7 +74,7 @@ impl Command {
             Self::Deploy { .. } => vec!["deploy", "lab.sh"],
             Self::Harvest { .. } => vec!["harvest", "lab.sh"],
             Self::Scale { .. } => vec!["scale", "lab", "--workers"],
-            Self::Replace { node } => vec!["node", "replace", node, "--cluster", "lab"],
+            Self::Replace { node } => vec!["node", "replace", "lab", node],
             Self::Stop { .. } => vec!["stop", "lab", "--timeout", "5s"],
             Self::Start => vec!["start", "lab", "--timeout", "10s"],
             Self::Verify { .. } => vec!["verify", "lab"],

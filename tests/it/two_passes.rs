@@ -459,11 +459,11 @@ fn a_machine_is_shown_in_its_platforms_words() {
     let sandbox = lab(json!({}));
     sandbox.deploy("lab").succeeded();
     let shown = sandbox
-        .run(&["machine", "show", "master-0", "--output", "json"])
+        .run(&["node", "show", "master-0", "--format", "json"])
         .succeeded();
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!(shown["dynamic"]["status"], "running", "{shown}");
-    let form = shown["configuration"]["platform"]["text"].as_str().unwrap_or_default();
+    let form = shown["platform_form"]["text"].as_str().unwrap_or_default();
     let form: Value = serde_json::from_str(form).unwrap_or_else(|_| panic!("{shown}"));
     assert_eq!(form["role"], "master");
 }

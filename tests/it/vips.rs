@@ -191,7 +191,7 @@ fn bash_and_shellcheck_have_nothing_against_the_scripts() {
                 .map(|file| file.path),
         );
     }
-    assert_eq!(scripts.len(), 5, "{scripts:?}");
+    assert_eq!(scripts.len(), 3, "{scripts:?}");
     for script in scripts {
         let path = folder.path().join(&script[1..]);
         for tool in [&["bash", "-n"][..], &["shellcheck"]] {

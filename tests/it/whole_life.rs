@@ -41,12 +41,12 @@ impl Life {
     }
 
     fn replace(&self, node: &str) -> Outcome {
-        self.site.sandbox.run(&["node", "replace", node, "--cluster", "lab"])
+        self.site.sandbox.run(&["node", "replace", "lab", node])
     }
 
     /// As `replace`, without waiting for long.
     fn replace_hastily(&self, node: &str) -> Outcome {
-        let words = ["node", "replace", node, "--cluster", "lab", "--env", "hasty.sh"];
+        let words = ["node", "replace", "lab", node, "--env", "hasty.sh"];
         self.site.sandbox.run(&words)
     }
 

@@ -92,10 +92,7 @@ fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
         assert_eq!(content("/etc/served").unwrap(), format!("data:,/config/{role}"));
         assert!(content("/etc/hostname").is_some());
     }
-    let shown = site
-        .sandbox
-        .run(&["ignition", "show", "worker-1", "--cluster", "lab"])
-        .succeeded();
+    let shown = site.sandbox.run(&["ignition", "show", "lab", "worker-1"]).succeeded();
     assert!(
         shown.stdout.contains("the machine config server's worker"),
         "{}",

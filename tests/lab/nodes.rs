@@ -70,10 +70,10 @@ fn three_masters_and_two_workers_survive_losses() {
     nodes.lose_an_api_server();
     let lost = nodes.lose_the_holder();
     nodes.remove_etcd_member(&lost);
-    nodes.run(&["node", "replace", lost.name.as_str(), "--cluster", &nodes.name]);
+    nodes.run(&["node", "replace", &nodes.name, lost.name.as_str()]);
     nodes.check_balancing();
 
-    nodes.run(&["node", "replace", "worker-0", "--cluster", &nodes.name]);
+    nodes.run(&["node", "replace", &nodes.name, "worker-0"]);
     nodes.lab.virsh(&["suspend", &nodes.domain(&nodes.node("worker-1"))]);
     nodes.run(&["scale", &nodes.name, "--workers", "1"]);
     nodes.check_all();

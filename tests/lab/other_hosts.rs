@@ -178,10 +178,7 @@ fn attach_and_leave(lab: &Lab, node: &str, cluster: &str) -> String {
         .iter()
         .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
         .collect();
-    let line = format!(
-        "{} node console {node} --cluster {cluster} --interactive",
-        quoted.join(" ")
-    );
+    let line = format!("{} node console {cluster} {node} --interactive", quoted.join(" "));
     let mut child = Command::new("script")
         .args(["-qec", &line, "/dev/null"])
         .env("OCPDEPLOY_HOME", lab.folder.path().join("home"))
@@ -231,7 +228,7 @@ fn a_host_over_ssh_and_after_a_power_failure() {
     let table = succeeded(lab.start_deploy(&cluster));
     println!("rehearsal over qemu+ssh: {} s", begun.elapsed().as_secs());
     assert_eq!(table.matches(" yes ").count(), 2, "a guest is not as planned:\n{table}");
-    let lines = succeeded(lab.start(&["node", "console", "master-0", "--cluster", &cluster]));
+    let lines = succeeded(lab.start(&["node", "console", &cluster, "master-0"]));
     assert!(!lines.trim().is_empty(), "the console has no lines");
     attach_and_leave(&lab, "master-0", &cluster);
 
@@ -339,7 +336,7 @@ fn workers_on_a_second_host() {
     );
     let (code, said) = outcome(lab.start(&["verify", &cluster]));
     assert_eq!(code, Some(0), "{said}");
-    let lines = succeeded(lab.start(&["node", "console", "worker-0", "--cluster", &cluster]));
+    let lines = succeeded(lab.start(&["node", "console", &cluster, "worker-0"]));
     assert!(!lines.trim().is_empty(), "the console has no lines");
     lab.destroy(&cluster);
     assert_eq!((host.remains().as_str(), lab.domains(&cluster).len()), ("", 0));
@@ -378,7 +375,7 @@ fn users_without_root() {
         said.contains("VRRP ids in use cannot be detected without root"),
         "{said}"
     );
-    let lines = succeeded(lab.start(&["node", "console", "master-0", "--cluster", &cluster]));
+    let lines = succeeded(lab.start(&["node", "console", &cluster, "master-0"]));
     assert!(!lines.trim().is_empty(), "the console has no lines");
     attach_and_leave(&lab, "master-0", &cluster);
     let (code, said) = outcome(lab.start(&["verify", &cluster]));

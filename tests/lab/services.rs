@@ -331,6 +331,14 @@ fn slow_apis_keep_the_vip_and_their_place_in_haproxy() {
     assert_eq!(lab.holder(api).map(|node| &node.name), Some(&holder));
     assert_moves(&lab, &watch, &[&holder]);
     for master in lab.of(Role::Master) {
+        // The one that runs, and one that repeats its last result.
+        let checks = master.sh("pgrep -cf 'keepalived/check api$' || true");
+        assert!(
+            checks.trim().parse::<usize>().unwrap() <= 2,
+            "checks accumulate: {checks}"
+        );
+    }
+    for master in lab.of(Role::Master) {
         let states = master.sh("curl -s 'http://127.0.0.1:9444/stats;csv' | grep '^apis,slow-\\|^apis,master'");
         let up = states.lines().filter(|line| line.contains(",UP,")).count();
         assert_eq!(up, 3, "{states}");

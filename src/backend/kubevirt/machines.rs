@@ -305,16 +305,16 @@ pub(super) async fn describe(
         ("status", text(&machine["status"]["printableStatus"])),
         ("phase", text(&instance["status"]["phase"])),
         ("host", text(&instance["status"]["nodeName"])),
-        ("run strategy", text(&machine["spec"]["runStrategy"])),
+        ("run_strategy", text(&machine["spec"]["runStrategy"])),
     ];
     Ok(Description {
         scheduling: BTreeMap::from([
-            ("namespace".to_owned(), session.namespace.clone()),
-            ("affinity".to_owned(), affinity.to_owned()),
+            ("namespace".to_owned(), session.namespace.as_str().into()),
+            ("affinity".to_owned(), affinity.into()),
         ]),
         dynamic: told
             .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.into())))
             .collect(),
         form: Some(Form {
             name: "VirtualMachine",

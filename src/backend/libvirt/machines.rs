@@ -414,7 +414,7 @@ pub(super) fn describe(connect: &Connect, cluster: &ClusterId, name: &MachineNam
     let text = domain.xml_desc(0)?;
     let document = xml::parse(&text)?;
     let mut described = Description::default();
-    described.dynamic.insert("host".to_owned(), connect.hostname()?);
+    described.dynamic.insert("host".to_owned(), connect.hostname()?.into());
     for (key, path, attribute) in [("kind", "", "type"), ("console", "devices/console", "tty")] {
         let element = if path.is_empty() {
             Some(&document)
@@ -422,11 +422,11 @@ pub(super) fn describe(connect: &Connect, cluster: &ClusterId, name: &MachineNam
             document.find(path)
         };
         if let Some(value) = element.and_then(|element| element.get(attribute)) {
-            described.dynamic.insert(key.to_owned(), value.to_owned());
+            described.dynamic.insert(key.to_owned(), value.into());
         }
     }
     if let Some(cpus) = document.value("vcpu", "cpuset") {
-        described.scheduling.insert("cpus".to_owned(), cpus.to_owned());
+        described.scheduling.insert("cpus".to_owned(), cpus.into());
     }
     described.form = Some(Form {
         name: "domain XML",

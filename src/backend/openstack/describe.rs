@@ -33,11 +33,11 @@ impl OpenStack {
             map.extend(
                 message
                     .iter()
-                    .filter_map(|(ours, novas)| Some(((*ours).to_owned(), text(&server[*novas])?))),
+                    .filter_map(|(ours, novas)| Some(((*ours).to_owned(), text(&server[*novas])?.into()))),
             );
         }
         let scheduling = &mut described.scheduling;
-        scheduling.extend(text(&server["flavor"]["original_name"]).map(|name| ("flavor".to_owned(), name)));
+        scheduling.extend(text(&server["flavor"]["original_name"]).map(|name| ("flavor".to_owned(), name.into())));
         let groups = self.server_groups(cluster).await?;
         let is_member = |group: &&Value| {
             let mut members = group["members"].as_array().into_iter().flatten();
@@ -45,7 +45,7 @@ impl OpenStack {
         };
         if let Some(group) = groups.iter().find(is_member) {
             let (name, policy) = (wire::text(group, "name"), wire::text(group, "policy"));
-            scheduling.insert("affinity".to_owned(), format!("{policy} ({name})"));
+            scheduling.insert("affinity".to_owned(), format!("{policy} ({name})").into());
         }
         described.form = Some(Form {
             name: "Nova JSON",

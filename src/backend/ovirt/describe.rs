@@ -15,9 +15,9 @@ impl Ovirt {
         let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
         let mut described = Description::default();
         let scheduling = &mut described.scheduling;
-        scheduling.insert("cluster".to_owned(), self.config.cluster.clone());
+        scheduling.insert("cluster".to_owned(), self.config.cluster.as_str().into());
         if let Some(group) = affinity::of(self, self.site().await?, cluster, &id).await? {
-            scheduling.insert("affinity".to_owned(), group);
+            scheduling.insert("affinity".to_owned(), group.into());
         }
         if let Some(label) = &self.config.worker_label {
             let label = self
@@ -26,26 +26,28 @@ impl Ovirt {
             let is_on = |label: &Element| label.all("vms/vm").iter().any(|vm| vm.get("id") == Some(&id));
             if let Some(label) = label.filter(is_on) {
                 let name = label.text_of("name").unwrap_or_default();
-                scheduling.insert("label".to_owned(), name.to_owned());
+                scheduling.insert("label".to_owned(), name.into());
             }
         }
         if let Some(migration) = vm.text_of("placement_policy/affinity") {
-            scheduling.insert("placement".to_owned(), migration.to_owned());
+            scheduling.insert("placement".to_owned(), migration.into());
         }
         let mut pinned = Vec::new();
         for host in vm.all("placement_policy/hosts/host") {
             pinned.push(self.host_name(host).await?);
         }
         if !pinned.is_empty() {
-            scheduling.insert("hosts".to_owned(), pinned.join(", "));
+            scheduling.insert("hosts".to_owned(), pinned.into());
         }
-        described.dynamic.insert("status".to_owned(), status);
+        described.dynamic.insert("status".to_owned(), status.into());
         if let Some(host) = vm.find("host") {
-            described.dynamic.insert("host".to_owned(), self.host_name(host).await?);
+            described
+                .dynamic
+                .insert("host".to_owned(), self.host_name(host).await?.into());
         }
-        for (key, path) in [("stopped because", "stop_reason"), ("fqdn", "fqdn")] {
+        for (key, path) in [("stopped_because", "stop_reason"), ("fqdn", "fqdn")] {
             if let Some(text) = vm.text_of(path).filter(|text| !text.is_empty()) {
-                described.dynamic.insert(key.to_owned(), text.to_owned());
+                described.dynamic.insert(key.to_owned(), text.into());
             }
         }
         described.form = Some(Form {

@@ -503,15 +503,15 @@ impl Diagnostics for Sim {
                 (false, true) => "running",
                 (false, false) => "booting",
             };
-            let map = |pairs: &[(&str, String)]| {
-                let owned = pairs.iter().map(|(key, text)| ((*key).to_owned(), text.clone()));
-                owned.collect::<BTreeMap<_, _>>()
-            };
             // The payload is stored as a length and a digest only.
             let text = serde_json::to_string_pretty(machine).unwrap_or_default();
             Ok(Description {
-                scheduling: map(&[("autostart", machine.autostart.to_string())]),
-                dynamic: map(&[("status", status.to_owned()), ("starts", machine.starts.to_string())]),
+                scheduling: [("autostart".to_owned(), machine.autostart.into())].into(),
+                dynamic: [
+                    ("status".to_owned(), status.into()),
+                    ("starts".to_owned(), machine.starts.into()),
+                ]
+                .into(),
                 form: Some(Form {
                     name: "JSON of the simulated platform",
                     text: text + "\n",

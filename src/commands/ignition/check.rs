@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::input::{Input, name, read, stdin_once};
-use crate::cli::{Format, IgnitionCheck};
-use crate::commands::output::{print, print_json};
+use crate::cli::IgnitionCheck;
+use crate::commands::output::print_result;
 use crate::failure::{CommandError, Kind};
 use crate::ignition::Major;
 use crate::ignition::check::Severity;
@@ -34,10 +34,7 @@ pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
         },
     });
     let checked = Checked { files: files.collect() };
-    match command.output.output {
-        Format::Text => print(&checked.text())?,
-        Format::Json => print_json(&checked)?,
-    }
+    print_result(&command.output, &checked, || checked.text())?;
     match checked.files.iter().filter(|file| !file.ok).count() {
         0 => Ok(ExitCode::SUCCESS),
         bad => {

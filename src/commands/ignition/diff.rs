@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::input::{name, read, stdin_once};
-use crate::cli::{Format, IgnitionDiff};
-use crate::commands::output::{print, print_json};
+use crate::cli::IgnitionDiff;
+use crate::commands::output::print_result;
 use crate::failure::{CommandError, DIFFERENT, Kind};
 use crate::ignition::diff::diff;
 use crate::ignition::version;
@@ -28,10 +28,9 @@ pub fn run(command: &IgnitionDiff) -> Result<ExitCode> {
             .into());
     }
     let found = diff(&old.config, &new.config);
-    match command.output.output {
-        Format::Text => print(&differences::text(&found, command.decode))?,
-        Format::Json => print_json(&Differences::of(&found, command.decode))?,
-    }
+    print_result(&command.output, &Differences::of(&found, command.decode), || {
+        differences::text(&found, command.decode)
+    })?;
     Ok(match found.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(DIFFERENT),

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::input::{is_stdin, name, read};
 use crate::backend::Capabilities;
-use crate::cli::{Format, Global, IgnitionShow};
+use crate::cli::{Global, IgnitionShow};
 use crate::cluster::NodeName;
-use crate::commands::output::{print, print_file, print_json};
+use crate::commands::output::{print_file, print_result};
 use crate::commands::session::Session;
 use crate::digest::sha512;
 use crate::failure::{CommandError, Kind};
@@ -58,10 +58,7 @@ pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
         }
     }
     let shown = Shown::of(head, &config, &parts, command.decode);
-    match command.output.output {
-        Format::Text => print(&shown.text())?,
-        Format::Json => print_json(&shown)?,
-    }
+    print_result(&command.output, &shown, || shown.text())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -133,7 +130,7 @@ impl Target {
             });
         }
         let session = Session::new(global)?;
-        let name = session.cluster_name(command.cluster.as_deref())?;
+        let name = session.cluster_name(command.of.cluster.as_deref())?;
         let dir = session.home.cluster(&name);
         let cluster = inventory::find(&session.home, &name)?.ok_or(InventoryError::Unknown { cluster: name })?;
         let path = dir.ignition(node);

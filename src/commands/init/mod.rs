@@ -28,7 +28,7 @@ use crate::state::home::write_where_asked;
 
 pub fn run(session: &Session, command: &Init) -> Result<()> {
     let ask = Ask::new();
-    let path = std::path::absolute(&command.out).context("find the env file's directory")?;
+    let path = std::path::absolute(&command.output).context("find the env file's directory")?;
     may_write(&ask, &path, "choose another name with -o")?;
     let survey = Survey::new(path.clone(), session.surroundings()?);
     let mut interview = Interview {
@@ -42,7 +42,7 @@ pub fn run(session: &Session, command: &Init) -> Result<()> {
     // A blocking call that was abandoned must not delay the exit.
     runtime.shutdown_background();
     asked?;
-    interview.write(&command.out)
+    interview.write(&command.output)
 }
 
 impl Interview {

@@ -23,6 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::terminal;
 use crate::PROGRESS;
+use crate::cli::ProgressStyle;
 use crate::printable::printable_json;
 use crate::state::home::ClusterDir;
 use bars::Bars;
@@ -45,10 +46,11 @@ pub struct Progress {
 
 impl Progress {
     /// Starts to listen; once in a process.
-    pub fn start(verbosity: Verbosity) -> Self {
-        let view = match verbosity {
-            Verbosity::Quiet => View::Silent,
-            _ if is_terminal() => View::Bars(Bars::new()),
+    pub fn start(verbosity: Verbosity, style: ProgressStyle) -> Self {
+        let view = match (style, verbosity) {
+            (_, Verbosity::Quiet) => View::Silent,
+            (ProgressStyle::Json, _) => View::Json(Box::new(io::stderr())),
+            (ProgressStyle::Auto, _) if is_terminal() => View::Bars(Bars::new()),
             _ => View::Plain(Box::new(io::stderr())),
         };
         let progress = Self {
@@ -175,6 +177,9 @@ impl<S: Subscriber> Layer<S> for Listener {
         let mut note = Note::default();
         event.record(&mut note);
         let metadata = event.metadata();
+        if self.0.json(&note, *metadata.level()) {
+            return;
+        }
         match (metadata.target(), *metadata.level()) {
             (_, Level::ERROR | Level::WARN) => self.0.line(&format!("warning: {}{}", note.message, note.others)),
             (PROGRESS, _) if note.machine.is_empty() && note.step.is_empty() => self.0.line(&note.message),
@@ -199,6 +204,8 @@ struct Screen {
 enum View {
     Silent,
     Plain(Box<dyn Write + Send>),
+    /// Each event as an object, for programs.
+    Json(Box<dyn Write + Send>),
     Bars(Bars),
 }
 
@@ -234,7 +241,7 @@ impl Screen {
             }
         }
         match &mut *self.view() {
-            View::Silent => {}
+            View::Silent | View::Json(_) => {}
             View::Plain(out) => {
                 // Without a terminal there may be nobody to read; that is no reason to stop.
                 let _ = writeln!(out, "[{}] {}", seconds(elapsed), plain(note));
@@ -243,9 +250,22 @@ impl Screen {
         }
     }
 
+    /// Writes the event as JSON if programs read it; returns whether they do.
+    fn json(&self, note: &Note, level: Level) -> bool {
+        let elapsed = self.begun.elapsed();
+        match &mut *self.view() {
+            View::Json(out) => {
+                // Without a reader, that is no reason to stop.
+                let _ = out.write_all(note.json(level, elapsed).as_bytes());
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn line(&self, text: &str) {
         match &mut *self.view() {
-            View::Silent => {}
+            View::Silent | View::Json(_) => {}
             View::Plain(out) => drop(writeln!(out, "[{}] {text}", seconds(self.begun.elapsed()))),
             View::Bars(bars) => bars.line(text),
         }

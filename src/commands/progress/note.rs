@@ -3,22 +3,34 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use jiff::Timestamp;
+use serde::Serialize;
+use tracing::Level;
 use tracing::field::{Field, Visit};
 
 use crate::printable::printable_line;
+use crate::report;
 
 /// The fields of one event.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Note {
-    pub machine: String,
-    pub state: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub step: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<u64>,
-    /// This machine has completed its step.
-    pub machine_done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
+    /// This machine has completed its step.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub machine_done: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Other fields of the event.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub others: String,
 }
 
@@ -40,6 +52,35 @@ impl Note {
             true => &self.state,
             false => &self.message,
         }
+    }
+}
+
+/// A note for programs, and when it was made.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: Timestamp,
+    /// Since the command began.
+    seconds: f64,
+    level: &'static str,
+    #[serde(flatten)]
+    note: &'a Note,
+}
+
+impl Note {
+    /// One line of JSON.
+    pub fn json(&self, level: Level, elapsed: Duration) -> String {
+        let line = Line {
+            time: Timestamp::now(),
+            seconds: (elapsed.as_secs_f64() * 10.0).round() / 10.0,
+            level: match level {
+                Level::ERROR | Level::WARN => "warning",
+                Level::INFO => "info",
+                _ => "debug",
+            },
+            note: self,
+        };
+        // Texts and numbers only: they always serialize.
+        report::json_line(&line).unwrap_or_default()
     }
 }
 

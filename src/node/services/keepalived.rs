@@ -30,11 +30,10 @@ const FOLDER: &str = "/etc/ocpdeploy/keepalived";
 /// Higher than any master's.
 const BOOTSTRAP_PRIORITY: u8 = 240;
 
-/// A command that keepalived runs every `interval` seconds.
+/// A check that keepalived runs every `interval` seconds: a function of the script `check`.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,
-    command: &'static str,
     interval: u8,
     /// Consecutive failures that count as down.
     fall: u8,
@@ -48,7 +47,6 @@ struct Check {
 /// have passed. A slow API is not a failed one: see the script.
 const API: Check = Check {
     name: "api",
-    command: "/etc/ocpdeploy/keepalived/check-api",
     interval: 1,
     fall: 3,
     rise: 2,
@@ -58,7 +56,6 @@ const API: Check = Check {
 /// The weights only determine the order. Each is larger than the difference between the ranks of five masters.
 const API_BALANCED: Check = Check {
     name: "api_balanced",
-    command: "/etc/ocpdeploy/keepalived/check-api-balanced",
     interval: 2,
     fall: 3,
     rise: 3,
@@ -67,7 +64,6 @@ const API_BALANCED: Check = Check {
 
 const API_HERE: Check = Check {
     name: "api_here",
-    command: "/usr/bin/curl -kfs --max-time 10 -o /dev/null https://127.0.0.1:6443/readyz",
     weight: 50,
     ..API_BALANCED
 };
@@ -75,14 +71,12 @@ const API_HERE: Check = Check {
 /// The MCS is not balanced: clients use the one on the VIP's holder.
 const MCS_HERE: Check = Check {
     name: "mcs_here",
-    command: "/etc/ocpdeploy/keepalived/check-mcs",
     weight: 40,
     ..API_BALANCED
 };
 
 const ROUTER: Check = Check {
     name: "router",
-    command: "/usr/bin/curl -fs --max-time 10 -o /dev/null http://127.0.0.1:1936/healthz/ready",
     interval: 1,
     fall: 2,
     rise: 2,
@@ -142,13 +136,8 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         HostFile::new(format!("{FOLDER}/keepalived.conf.in"), 0o600, config),
         script("run", include_str!("templates/keepalived/run")),
     ];
-    if checks.contains(&API) {
-        let check = include_str!("templates/keepalived/check-api");
-        let balanced = include_str!("templates/keepalived/check-api-balanced");
-        files.extend([script("check-api", check), script("check-api-balanced", balanced)]);
-    }
-    if checks.contains(&MCS_HERE) {
-        files.push(script("check-mcs", include_str!("templates/keepalived/check-mcs")));
+    if !checks.is_empty() {
+        files.push(script("check", include_str!("templates/keepalived/check")));
     }
     files.push(static_pod(
         "keepalived",

@@ -217,7 +217,7 @@ impl<'a> Approver<'a> {
         if !seen.joined().contains(node) {
             let cluster = &self.cluster.table.cluster;
             return refused(format!(
-                "{node} is not in the cluster; recreate it with `ocpdeploy node replace {node} --cluster {cluster}`"
+                "{node} is not in the cluster; recreate it with `ocpdeploy node replace {cluster} {node}`"
             ));
         }
         if is_master && !off.contains(node) {

@@ -2,7 +2,7 @@
 //!
 //! | who writes it | what | commands that show it |
 //! |---|---|---|
-//! | the platform | names of machines, nodes, networks, images, objects; status; forms | status, audit, machine show, verify, destroy, check, plan |
+//! | the platform | names of machines, nodes, networks, images, objects; status; forms | status, audit, node show, verify, destroy, check, plan |
 //! | the platform | error messages | each command that asks it |
 //! | a guest | its console | node console, errors of a pass, the bundle (`whole_run.rs`) |
 //! | the journal, the log | errors and warnings of earlier runs | status, list, report |
@@ -109,26 +109,26 @@ fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
     let mut seen = 0;
     for arguments in [
         &["list"][..],
-        &["list", "--output", "json"],
+        &["list", "--format", "json"],
         &["status"],
         &["status", "lab", "--watch"],
-        &["status", "--output", "json"],
-        &["status", "--watch", "--output", "json"],
+        &["status", "--format", "json"],
+        &["status", "--watch", "--format", "json"],
         &["audit", "--env", "lab.sh"],
-        &["audit", "--output", "json"],
+        &["audit", "--format", "json"],
         &["verify", "lab"],
-        &["verify", "lab", "--output", "json"],
-        &["machine", "show", "worker-0"],
-        &["machine", "show", HOSTILE],
-        &["machine", "show", HOSTILE, "--output", "json"],
+        &["verify", "lab", "--format", "json"],
+        &["node", "show", "worker-0"],
+        &["node", "show", HOSTILE],
+        &["node", "show", HOSTILE, "--format", "json"],
         &["node", "console", "worker-0"],
         &["node", "console", HOSTILE],
         &["node", "replace", HOSTILE],
         &["check", "lab.sh", "--rehearse"],
-        &["check", "lab.sh", "--rehearse", "--output", "json"],
+        &["check", "lab.sh", "--rehearse", "--format", "json"],
         &["check", "lab.sh", "--rehearse", "--set", &format!("network={HOSTILE}")],
         &["plan", "lab.sh", "--rehearse"],
-        &["plan", "lab.sh", "--rehearse", "--output", "json"],
+        &["plan", "lab.sh", "--rehearse", "--format", "json"],
         &["plan", "lab.sh", "--rehearse", "--set", &format!("network={HOSTILE}")],
         &["config", "lab.sh", "--rehearse", "--set", &format!("network={HOSTILE}")],
         &[
@@ -152,8 +152,8 @@ fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
         &["image", "list"],
         &["image", "pull", HOSTILE],
         &["image", "push", "lab.sh", "--rehearse"],
-        &["export", "hosts", "--cluster", "lab"],
-        &["export", "ansible", "--cluster", "lab", "--format", "inventory"],
+        &["export", "hosts", "lab"],
+        &["export", "ansible", "lab", "--format", "inventory"],
         &["stop", "lab"],
         &["start", "lab"],
         &["scale", "lab", "--workers", "2"],
@@ -171,7 +171,7 @@ fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
     }
     assert!(seen > 12, "only {seen} commands saw what is hostile");
     // A name that no node can have never reaches the platform.
-    assert_eq!(sandbox.run(&["machine", "show", HOSTILE]).code, Some(2));
+    assert_eq!(sandbox.run(&["node", "show", HOSTILE]).code, Some(2));
     let log = sandbox.home().cluster("lab").log().join("ocpdeploy.jsonl");
     let log = std::fs::read_to_string(log).unwrap();
     // All but the line that was planted.
@@ -222,7 +222,7 @@ fn on_a_terminal_there_are_no_sequences_but_our_own() {
         &["status", "lab"][..],
         &["status", "lab", "--watch"],
         &["audit", "--env", "lab.sh"],
-        &["machine", "show", HOSTILE],
+        &["node", "show", HOSTILE],
         &[
             "harvest",
             "lab.sh",

@@ -1,0 +1,102 @@
+//! Shell completion: the shell asks this program at each key, so that it knows clusters, nodes and settings.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::{Arg, Command, CommandFactory};
+use clap_complete::env::Shells;
+use clap_complete::{ArgValueCompleter, CompleteEnv, CompletionCandidate, Shell};
+
+use super::session;
+use crate::cli::Cli;
+use crate::settings::profile;
+use crate::settings::variables::{self, Kind, VARIABLES};
+use crate::state::inventory::{self, Cluster};
+
+const NAME: &str = "ocpdeploy";
+
+/// Set by the script in the shell, to its own name.
+const VARIABLE: &str = "OCPDEPLOY_COMPLETE";
+
+/// Answers the shell if it asks, and ends the process.
+pub fn answer() {
+    CompleteEnv::with_factory(|| with_values(Cli::command()))
+        .var(VARIABLE)
+        .complete();
+}
+
+/// The script that makes a shell ask.
+pub(super) fn script(shell: Shell) -> Result<Vec<u8>> {
+    let shells = Shells::builtins();
+    let name = shell.to_string();
+    let completer = shells
+        .completer(&name)
+        .with_context(|| format!("no completion for {name}"))?;
+    let mut script = Vec::new();
+    completer.write_registration(VARIABLE, NAME, NAME, NAME, &mut script)?;
+    Ok(script)
+}
+
+/// Adds the values that only this computer knows. The names of the arguments are the same in all commands.
+fn with_values(command: Command) -> Command {
+    let add = |arg: Arg| match arg.get_id().as_str() {
+        "cluster" => arg.add(ArgValueCompleter::new(|start: &OsStr| candidates(start, clusters()))),
+        "node" => arg.add(ArgValueCompleter::new(|start: &OsStr| candidates(start, nodes()))),
+        "sets" => arg.add(ArgValueCompleter::new(|start: &OsStr| candidates(start, settings()))),
+        "profile" => arg.add(ArgValueCompleter::new(|start: &OsStr| candidates(start, profiles()))),
+        "backend" => arg.add(ArgValueCompleter::new(|start: &OsStr| {
+            candidates(start, choices("backend"))
+        })),
+        _ => arg,
+    };
+    command.mut_args(add).mut_subcommands(with_values)
+}
+
+fn candidates(start: &OsStr, names: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
+    let start = start.to_string_lossy();
+    let names = names.into_iter().filter(|name| name.starts_with(&*start));
+    names.map(CompletionCandidate::new).collect()
+}
+
+/// What cannot be read has no names.
+fn inventory() -> Vec<Cluster> {
+    let home = session::home(std::env::var_os("OCPDEPLOY_HOME").as_deref().map(Path::new));
+    home.ok()
+        .and_then(|home| inventory::clusters(&home).ok())
+        .unwrap_or_default()
+}
+
+fn clusters() -> Vec<String> {
+    inventory().into_iter().map(|cluster| cluster.known.name).collect()
+}
+
+fn nodes() -> BTreeSet<String> {
+    let tables = inventory().into_iter().filter_map(|cluster| cluster.parameters);
+    let nodes = tables.flat_map(|table| table.nodes);
+    nodes.map(|node| node.name.to_string()).collect()
+}
+
+fn profiles() -> Vec<String> {
+    profile::SHIPPED.iter().map(|(name, _)| (*name).to_owned()).collect()
+}
+
+/// The values of a setting that has few.
+fn choices(setting: &str) -> Vec<String> {
+    let values: &[&str] = match variables::find(setting).map(|variable| variable.kind) {
+        Some(Kind::Choice(choices)) => choices(),
+        Some(Kind::Switch) => &["true", "false"],
+        _ => &[],
+    };
+    values.iter().map(|value| (*value).to_owned()).collect()
+}
+
+/// `NAME=VALUE` of settings with few values, otherwise `NAME=`.
+fn settings() -> Vec<String> {
+    let of = |name: &str| match choices(name).as_slice() {
+        [] => vec![format!("{name}=")],
+        values => values.iter().map(|value| format!("{name}={value}")).collect(),
+    };
+    VARIABLES.iter().flat_map(|variable| of(variable.name)).collect()
+}

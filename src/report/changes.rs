@@ -1,0 +1,230 @@
+//! Results of commands that change a cluster.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::{owned, row, table};
+use crate::artifacts::download::Pruned;
+use crate::backend::Owned;
+use crate::cluster::{AddressAssignment, ClusterId, NodeName, Role};
+use crate::passes;
+use crate::printable::printable_line;
+use crate::state::parameters::{NodeAddress, Parameters};
+
+/// The address table of pass one.
+#[derive(Debug, Serialize)]
+pub struct Harvested<'a> {
+    cluster: ClusterId,
+    /// Virtual IPs and nodes.
+    addresses: Vec<AddressAssignment>,
+    parameter_file: &'a PathBuf,
+}
+
+impl<'a> Harvested<'a> {
+    pub fn new(parameters: &Parameters, file: &'a PathBuf) -> Self {
+        Self {
+            cluster: parameters.id(),
+            addresses: parameters.leases(),
+            parameter_file: file,
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let head = row([&"NAME", &"MAC", &"IP"]);
+        let rows = self.addresses.iter();
+        let rows = rows.map(|address| row([&address.name, &address.mac, &address.ip]));
+        let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+        let path = printable_line(&self.parameter_file.display().to_string());
+        format!("{}\nparameter file: {path}\n", table(&rows))
+    }
+}
+
+/// The added and removed nodes.
+#[derive(Debug, Serialize)]
+pub struct Scaled {
+    cluster: ClusterId,
+    rehearsal: bool,
+    workers: usize,
+    added: Vec<NodeName>,
+    removed: Vec<NodeName>,
+    /// Roles whose nodes the machine config operator updates now.
+    updating: Vec<String>,
+}
+
+impl From<passes::Scaled> for Scaled {
+    fn from(scaled: passes::Scaled) -> Self {
+        Self {
+            cluster: scaled.table.id(),
+            rehearsal: scaled.is_rehearsal,
+            workers: scaled.table.of_role(Role::Worker).count(),
+            added: scaled.added,
+            removed: scaled.removed,
+            updating: scaled.renewed,
+        }
+    }
+}
+
+impl Scaled {
+    pub fn text(&self) -> String {
+        let names = |names: &[NodeName]| names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
+        let mut text = String::new();
+        if !self.added.is_empty() {
+            text += &format!("added: {}\n", names(&self.added));
+        }
+        if !self.removed.is_empty() {
+            text += &format!("removed: {}\n", names(&self.removed));
+        }
+        let workers = if self.workers == 1 { "worker" } else { "workers" };
+        text += &format!("cluster {} has {} {workers}\n", self.cluster, self.workers);
+        if self.rehearsal {
+            text += "rehearsal: no node was drained, no certificate was approved, and no MachineConfig was updated\n";
+        }
+        text + &updating(&self.updating, "")
+    }
+}
+
+/// What to look at while nodes are updated.
+fn updating(roles: &[String], how: &str) -> String {
+    let line = |role: &String| {
+        format!("the {role} nodes are now updated one by one{how}; `oc get mcp {role}` shows the progress\n")
+    };
+    roles.iter().map(line).collect()
+}
+
+/// The release of the static pods, and the nodes that are updated.
+#[derive(Debug, Serialize)]
+pub struct Renewed {
+    cluster: ClusterId,
+    /// Of the static pods; `null` if the cluster has none of ours.
+    version: Option<String>,
+    /// Roles whose nodes the machine config operator updates now.
+    updating: Vec<String>,
+    /// Each of these nodes reboots.
+    reboots: bool,
+}
+
+impl Renewed {
+    pub fn new(cluster: ClusterId, renewed: passes::Renewed) -> Self {
+        Self {
+            cluster,
+            version: renewed.has_pods.then_some(renewed.release.version),
+            updating: renewed.roles,
+            reboots: renewed.reboots,
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let cluster = &self.cluster;
+        let text = match &self.version {
+            Some(version) => format!("the static pods of cluster {cluster} have the images of {version}\n"),
+            None => format!("cluster {cluster} has no static pods of ocpdeploy\n"),
+        };
+        match self.updating.as_slice() {
+            [] => text + "nothing was changed\n",
+            roles => text + &updating(roles, if self.reboots { ", with a reboot of each" } else { "" }),
+        }
+    }
+}
+
+/// A cluster that was started or stopped.
+#[derive(Debug, Serialize)]
+pub struct Switched {
+    pub cluster: ClusterId,
+    pub running: bool,
+    /// It was not so before.
+    pub changed: bool,
+    pub rehearsal: bool,
+}
+
+impl Switched {
+    pub fn text(&self) -> String {
+        let cluster = &self.cluster;
+        match (self.running, self.changed) {
+            (false, changed) => {
+                let already = if changed { "" } else { "already " };
+                let name = cluster.as_str().split('.').next().unwrap_or_default();
+                format!("cluster {cluster} is {already}off; `ocpdeploy start {name}` starts it\n")
+            }
+            (true, changed) => {
+                let runs = if changed { "runs" } else { "runs already" };
+                let ready = if self.rehearsal {
+                    ""
+                } else {
+                    ", and its nodes are Ready"
+                };
+                format!("cluster {cluster} {runs}, with the addresses it had{ready}\n")
+            }
+        }
+    }
+}
+
+/// A node that was recreated.
+#[derive(Debug, Serialize)]
+pub struct Replaced {
+    pub cluster: ClusterId,
+    pub node: NodeAddress,
+}
+
+impl Replaced {
+    pub fn text(&self) -> String {
+        let NodeAddress { name, mac, ip, .. } = &self.node;
+        format!("{name} of cluster {} recreated with {mac} and {ip}\n", self.cluster)
+    }
+}
+
+/// The objects of a cluster that was destroyed, or would be.
+#[derive(Debug, Serialize)]
+pub struct Destroyed<'a> {
+    pub cluster: &'a ClusterId,
+    pub dry_run: bool,
+    pub addresses_kept: bool,
+    pub objects: &'a [Owned],
+}
+
+impl Destroyed<'_> {
+    pub fn text(&self) -> String {
+        let cluster = self.cluster;
+        match (self.dry_run, self.addresses_kept) {
+            (true, _) => owned(cluster, self.objects),
+            (false, true) => format!("cluster {cluster} destroyed; its addresses are kept\n"),
+            (false, false) => format!("cluster {cluster} destroyed\n"),
+        }
+    }
+}
+
+/// Downloads that were removed from the cache, or would be.
+#[derive(Debug, Serialize)]
+pub struct PrunedImages {
+    pub dry_run: bool,
+    pub removed: Vec<Pruned>,
+}
+
+impl PrunedImages {
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for pruned in &self.removed {
+            let path = printable_line(&pruned.path.display().to_string());
+            text += &format!("{:>6} MiB  {path}\n", pruned.bytes >> 20);
+        }
+        let sum = self.removed.iter().map(|pruned| pruned.bytes).sum::<u64>() >> 20;
+        let operation = if self.dry_run { "would be freed" } else { "freed" };
+        format!("{text}{sum} MiB {operation}\n")
+    }
+}
+
+/// Where images are, in the cache or on the platform.
+#[derive(Debug, Default, Serialize)]
+pub struct StoredImages {
+    pub images: Vec<StoredImage>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct StoredImage {
+    /// Its name in the env file or the catalog, or its URL.
+    pub image: String,
+    /// Of the verified download.
+    pub path: Option<PathBuf>,
+    /// The platform's name for it.
+    pub on_platform: Option<String>,
+}

@@ -1,0 +1,52 @@
+//! All settings, with their values and origins.
+
+use serde::Serialize;
+
+use crate::printable::printable_line;
+use crate::settings::{Loaded, ResolvedValue};
+
+/// The settings of a deployment. Secrets were masked by `settings`.
+#[derive(Debug, Serialize)]
+pub struct Settings {
+    settings: Vec<ResolvedValue>,
+    warnings: Vec<String>,
+}
+
+impl From<Loaded> for Settings {
+    fn from(loaded: Loaded) -> Self {
+        Self {
+            settings: loaded.values,
+            warnings: loaded.warnings,
+        }
+    }
+}
+
+impl Settings {
+    pub fn unchecked(settings: Vec<ResolvedValue>) -> Self {
+        Self {
+            settings,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let rows: Vec<[String; 3]> = std::iter::once(["NAME", "VALUE", "ORIGIN"].map(str::to_owned))
+            .chain(self.settings.iter().map(|value| {
+                let shown = match value.value.as_str() {
+                    "" => "-".to_owned(),
+                    text => printable_line(text),
+                };
+                [value.name.clone(), shown, printable_line(&value.origin)]
+            }))
+            .collect();
+        // A long path may stand out; it does not push the whole column away.
+        let width = |column: usize, most: usize| {
+            let widths = rows.iter().map(|row| row[column].chars().count());
+            widths.filter(|width| *width <= most).max().unwrap_or(0)
+        };
+        let (names, values) = (width(0, 48), width(1, 40));
+        rows.iter()
+            .map(|[name, value, origin]| format!("{name:names$}  {value:values$}  {origin}\n"))
+            .collect()
+    }
+}

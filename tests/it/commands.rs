@@ -1,0 +1,466 @@
+//! All commands behave alike: arguments, exit codes, formats, completion, errors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command as Process;
+
+use clap::{Command, CommandFactory};
+use ocpdeploy::cli::Cli;
+use serde_json::{Map, Value, json};
+
+use crate::support::sandbox::Sandbox;
+
+/// The commands without subcommands, by their words.
+fn leaves() -> BTreeMap<Vec<String>, Command> {
+    fn collect(words: &[String], command: &Command, found: &mut BTreeMap<Vec<String>, Command>) {
+        let mut subcommands = command.get_subcommands().peekable();
+        if subcommands.peek().is_none() {
+            found.insert(words.to_vec(), command.clone());
+        }
+        for subcommand in subcommands {
+            collect(
+                &[words, &[subcommand.get_name().to_owned()]].concat(),
+                subcommand,
+                found,
+            );
+        }
+    }
+    let mut found = BTreeMap::new();
+    collect(&[], &Cli::command(), &mut found);
+    found
+}
+
+fn positionals(command: &Command) -> Vec<String> {
+    let arguments = command.get_positionals();
+    let names = arguments.flat_map(|argument| argument.get_value_names().unwrap_or_default());
+    names.map(ToString::to_string).collect()
+}
+
+/// Commands that write files or are a terminal: what they print is not a result.
+const WITHOUT_FORMAT: [&str; 13] = [
+    "export ansible",
+    "export dhcp",
+    "export dns",
+    "export haproxy",
+    "export hosts",
+    "export kcli",
+    "ignition merge",
+    "init",
+    "kubeconfig",
+    "node console",
+    "node ssh",
+    "report",
+    "util man",
+];
+
+#[test]
+fn arguments_mean_the_same_in_all_commands() {
+    let mut table = String::from("COMMAND            ARGUMENTS                 --format  -o\n");
+    for (words, command) in leaves() {
+        let name = words.join(" ");
+        let places = positionals(&command);
+        let option = |name: &str| {
+            command
+                .get_arguments()
+                .find(|argument| argument.get_long() == Some(name))
+        };
+        // A cluster is never an option, but for a setting of it.
+        let is_of_settings = places.first().is_some_and(|place| place == "ENV") || name == "image pull";
+        assert_eq!(option("cluster").is_some(), is_of_settings, "{name}");
+        if let Some(at) = places.iter().position(|place| place == "CLUSTER") {
+            assert_eq!(at, 0, "{name}: {places:?}");
+        }
+        if let Some(at) = places.iter().position(|place| place == "NODE") {
+            assert_eq!(places[at - 1], "CLUSTER", "{name}: {places:?}");
+        }
+        let format = option("format").map(|argument| {
+            let values = argument.get_possible_values();
+            values
+                .iter()
+                .map(|value| value.get_name().to_owned())
+                .collect::<Vec<_>>()
+        });
+        let prints = format
+            .as_ref()
+            .is_some_and(|values| values.starts_with(&["text".to_owned()]));
+        if prints {
+            assert_eq!(format.clone().unwrap(), ["text", "json", "yaml"], "{name}");
+        }
+        assert_eq!(
+            prints,
+            !WITHOUT_FORMAT.contains(&name.as_str()) && name != "util completion",
+            "{name}"
+        );
+        let short = command
+            .get_arguments()
+            .find(|argument| argument.get_short() == Some('o'));
+        if let Some(short) = short {
+            assert_eq!(short.get_long(), Some("output"), "{name}");
+            assert_eq!(short.get_value_names().unwrap()[0].as_str(), "FILE", "{name}");
+        }
+        assert_eq!(short.is_some(), option("output").is_some(), "{name}");
+        let yes = |is| if is { "yes" } else { "" };
+        let line = format!(
+            "{name:<18} {:<25} {:<9} {}",
+            places.join(" "),
+            yes(prints),
+            yes(short.is_some())
+        );
+        writeln!(table, "{}", line.trim_end()).unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+fn lab() -> Sandbox {
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", "masters=3\nworkers=1\nimage=coreos\nhelper_image=helper");
+    sandbox
+}
+
+/// What a command also needs.
+fn required(name: &str) -> &'static [&'static str] {
+    match name {
+        "scale" => &["--workers", "1"],
+        "destroy" => &["--dry-run"],
+        "dns apply" | "dns remove" => &["--dry-run"],
+        _ => &[],
+    }
+}
+
+#[test]
+fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
+    let sandbox = lab();
+    let run = |words: &[String], names: &[&str]| {
+        let more = required(&words.join(" "));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        sandbox.run(&[&words, names, more].concat())
+    };
+    let commands: Vec<(Vec<String>, Vec<String>)> = leaves()
+        .into_iter()
+        .map(|(words, command)| (words, positionals(&command)))
+        .filter(|(_, places)| places.iter().any(|place| place == "CLUSTER"))
+        .collect();
+    assert!(commands.len() >= 20, "{commands:?}");
+    let node = |places: &[String]| places.iter().any(|place| place == "NODE");
+    for (words, places) in &commands {
+        let names: &[&str] = if node(places) {
+            &["nosuch", "worker-0"]
+        } else {
+            &["nosuch"]
+        };
+        let outcome = run(words, names);
+        assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
+        assert!(
+            outcome.message().contains("no cluster nosuch in the state directory"),
+            "{words:?}: {}",
+            outcome.stderr
+        );
+        // `status` is about all clusters, be it none.
+        if words[0] != "status" {
+            let outcome = run(words, if node(places) { &["worker-0"] } else { &[] });
+            assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
+            assert!(
+                outcome.message().contains("no cluster in the state directory"),
+                "{words:?}: {}",
+                outcome.stderr
+            );
+        }
+    }
+    sandbox.deploy("lab").succeeded();
+    for (words, places) in commands.iter().filter(|(_, places)| node(places)) {
+        let outcome = run(words, &["lab", "worker-7"]);
+        assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
+        let known = "worker-7 is not a node of the cluster: bootstrap, master-0, master-1, master-2, worker-0";
+        // The bootstrap cannot be replaced.
+        let known = known.replace(
+            "bootstrap, ",
+            if words.join(" ") == "node replace" {
+                ""
+            } else {
+                "bootstrap, "
+            },
+        );
+        assert!(
+            outcome.message().contains(&known),
+            "{words:?} {places:?}: {}",
+            outcome.stderr
+        );
+    }
+}
+
+/// The JSON Schema of these documents: what all of them have is required.
+fn schema(values: &[&Value]) -> Value {
+    let kind = |value: &Value| match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let kinds: BTreeSet<&str> = values.iter().map(|value| kind(value)).collect();
+    let mut schema = Map::new();
+    match kinds.iter().collect::<Vec<_>>().as_slice() {
+        [] => return json!({}),
+        [one] => schema.insert("type".to_owned(), json!(one)),
+        several => schema.insert("type".to_owned(), json!(several)),
+    };
+    let items: Vec<&Value> = values.iter().filter_map(|value| value.as_array()).flatten().collect();
+    if kinds.contains("array") {
+        schema.insert("items".to_owned(), self::schema(&items));
+    }
+    let objects: Vec<&Map<String, Value>> = values.iter().filter_map(|value| value.as_object()).collect();
+    let keys: BTreeSet<&String> = objects.iter().flat_map(|object| object.keys()).collect();
+    if kinds.contains("object") {
+        let property = |key: &String| {
+            let values: Vec<&Value> = objects.iter().filter_map(|object| object.get(key)).collect();
+            (key.clone(), self::schema(&values))
+        };
+        let always = |key: &&&String| objects.iter().all(|object| object.contains_key(key.as_str()));
+        let required: Vec<_> = keys.iter().filter(always).collect();
+        schema.insert("required".to_owned(), json!(required));
+        let properties: Map<String, Value> = keys.iter().map(|key| property(key)).collect();
+        schema.insert("properties".to_owned(), Value::Object(properties));
+    }
+    Value::Object(schema)
+}
+
+/// Runs every command that prints a result on a simulated platform, and compares its documents with the schemas of the
+/// reference. `UPDATE_GOLDEN=1` writes these.
+#[test]
+fn every_result_is_a_document_of_its_schema() {
+    let sandbox = lab();
+    std::fs::create_dir_all(sandbox.path().join("etc")).unwrap();
+    std::fs::write(sandbox.path().join("etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+    std::fs::write(sandbox.path().join("a.ign"), r#"{"ignition": {"version": "3.2.0"}}"#).unwrap();
+    let config = r#"{"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": "/etc/a", "mode": 420, "contents": {"source": "data:,a"}}]}}"#;
+    std::fs::write(sandbox.path().join("b.ign"), config).unwrap();
+    std::fs::write(sandbox.path().join("bad.ign"), r#"{"ignition": {"version": "9.0.0"}}"#).unwrap();
+    let root = sandbox.path().display().to_string();
+    let mut documents: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut run = |name: &str, more: &[&str], code: i32| {
+        let words: Vec<&str> = name.split(' ').chain(more.iter().copied()).collect();
+        let outcome = sandbox.run(&[&words[..], &["--format", "json"]].concat());
+        assert_eq!(outcome.code, Some(code), "{words:?}: {}", outcome.stderr);
+        let document: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{}", outcome.stdout));
+        assert_eq!(document["v"], 1, "{name}");
+        documents.entry(name.to_owned()).or_default().push(document);
+    };
+    let env = ["lab.sh", "--rehearse"];
+    run("config", &env, 0);
+    run("plan", &env, 0);
+    run("check", &env, 0);
+    run("list", &[], 0);
+    run("status", &[], 0);
+    run("harvest", &env, 0);
+    run("plan", &env, 0);
+    run("deploy", &env, 0);
+    run("deploy", &env, 0);
+    run("plan", &env, 0);
+    run("list", &[], 0);
+    run("status", &["lab"], 0);
+    run("verify", &["lab"], 0);
+    run("audit", &[], 0);
+    run("node show", &["lab", "master-0"], 0);
+    run("node replace", &["lab", "worker-0"], 0);
+    run("scale", &["lab", "--workers", "2"], 0);
+    run("scale", &["lab", "--workers", "1"], 0);
+    run("stop", &["lab"], 0);
+    run("start", &["lab"], 0);
+    run("ignition show", &["lab", "master-0"], 0);
+    run("ignition check", &["a.ign", "b.ign"], 0);
+    run("ignition check", &["bad.ign"], 3);
+    run("ignition diff", &["a.ign", "b.ign"], 1);
+    run("dns show", &["lab", "--root", &root], 0);
+    run("dns apply", &["lab", "--root", &root], 0);
+    run("dns remove", &["lab", "--root", &root], 0);
+    run("image list", &[], 0);
+    run("image prune", &["--dry-run"], 0);
+    run("destroy", &["lab", "--dry-run"], 0);
+    run("destroy", &["lab", "--yes"], 0);
+
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/schemas");
+    for (name, documents) in &documents {
+        let documents: Vec<&Value> = documents.iter().collect();
+        let mut schema = schema(&documents);
+        schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+        schema["title"] = json!(format!("ocpdeploy {name} --format json"));
+        let text = format!("{schema:#}\n");
+        let path = folder.join(format!("{}.json", name.replace(' ', "-")));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&path, &text).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(text, kept, "{name}: UPDATE_GOLDEN=1 writes {}", path.display());
+    }
+    // Requires a release or an image server.
+    let elsewhere = ["image payload", "image pull", "image push", "renew"];
+    for (words, command) in leaves() {
+        let name = words.join(" ");
+        let prints =
+            command.get_arguments().any(|argument| argument.get_id() == "format") && !name.starts_with("export ");
+        assert_eq!(
+            prints,
+            documents.contains_key(&name) || elsewhere.contains(&name.as_str()),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn yaml_says_the_same_as_json() {
+    let sandbox = lab();
+    let run = |format| {
+        sandbox
+            .run(&["plan", "lab.sh", "--rehearse", "--format", format])
+            .succeeded()
+            .stdout
+    };
+    let json: Value = serde_json::from_str(&run("json")).unwrap();
+    let yaml: Value = serde_saphyr::from_str(&run("yaml")).unwrap();
+    assert_eq!(json, yaml);
+}
+
+#[test]
+fn progress_for_programs_is_an_object_in_each_line() {
+    let sandbox = lab();
+    let outcome = sandbox
+        .run(&["deploy", "lab.sh", "--rehearse", "--progress", "json"])
+        .succeeded();
+    let lines: Vec<Value> = outcome
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(
+        lines.iter().all(|line| line["v"] == 1 && line["seconds"].is_number()),
+        "{}",
+        outcome.stderr
+    );
+    let of = |key: &str, value: &str| lines.iter().any(|line| line[key] == value);
+    assert!(
+        of("step", "pass one") && of("machine", "lab-master-0"),
+        "{}",
+        outcome.stderr
+    );
+    let failed = sandbox.run(&["status", "nosuch", "--progress", "json"]);
+    let error: Value = serde_json::from_str(failed.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(error["exit_code"], 2);
+    assert_eq!(error["error"][0], "no cluster nosuch in the state directory");
+    assert!(
+        error["hints"][0].as_str().unwrap().contains("ocpdeploy list"),
+        "{error}"
+    );
+}
+
+#[test]
+fn colors_are_where_the_user_wants_them() {
+    let sandbox = lab();
+    let run = |arguments: &[&str]| {
+        let outcome = sandbox.run(&[&["check", "lab.sh", "--rehearse"], arguments].concat());
+        outcome.succeeded().stdout
+    };
+    let (plain, colored) = (run(&[]), run(&["--color", "always"]));
+    assert!(!plain.contains('\x1b'), "not a terminal: {plain}");
+    assert!(colored.contains("\x1b[32mok\x1b[0m"), "{colored}");
+    let uncolored = colored
+        .replace("\x1b[32m", "")
+        .replace("\x1b[33m", "")
+        .replace("\x1b[0m", "");
+    assert_eq!(uncolored, plain);
+    assert!(!run(&["--color", "always", "--format", "json"]).contains('\x1b'));
+}
+
+#[test]
+fn mistakes_on_the_command_line_look_like_all_other_errors() {
+    let sandbox = lab();
+    for (words, error, hint) in [
+        (
+            "plan --fromat json",
+            "unexpected argument '--fromat' found",
+            "a similar argument exists: '--format'",
+        ),
+        (
+            "plan --workers",
+            "a value is required for '--workers <N>' but none was supplied",
+            "`ocpdeploy plan --help` shows the arguments",
+        ),
+        (
+            "deply",
+            "unrecognized subcommand 'deply'",
+            "a similar subcommand exists: 'deploy'",
+        ),
+        (
+            "node ssh",
+            "the following required arguments were not provided",
+            "`ocpdeploy node ssh --help` shows the arguments",
+        ),
+        (
+            "destroy --yes",
+            "the following required arguments were not provided",
+            "`ocpdeploy destroy --help` shows the arguments",
+        ),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let outcome = sandbox.run(&words);
+        assert_eq!(outcome.code, Some(2), "{words:?}");
+        assert!(
+            outcome.stderr.starts_with(&format!("error: {error}")),
+            "{words:?}: {}",
+            outcome.stderr
+        );
+        assert!(
+            outcome.stderr.contains(&format!("\nhint: {hint}")),
+            "{words:?}: {}",
+            outcome.stderr
+        );
+        assert!(!outcome.stderr.contains("Usage"), "{words:?}: {}", outcome.stderr);
+    }
+}
+
+/// What bash offers for the last of these words, by the program's own script.
+fn completed(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    let script = sandbox.run(&["util", "completion", "bash"]).succeeded().stdout;
+    let program = Path::new(env!("CARGO_BIN_EXE_ocpdeploy")).parent().unwrap();
+    let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let ask = format!(
+        "{script}\nCOMP_WORDS=(ocpdeploy {}); COMP_CWORD={}; COMP_TYPE=9\n\
+         function=$(complete -p ocpdeploy | sed 's/.*-F \\([^ ]*\\).*/\\1/'); $function ocpdeploy\n\
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
+        words.join(" "),
+        words.len()
+    );
+    let output = Process::new("bash")
+        .args(["--norc", "-c", &ask])
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", program.display()))
+        .env("HOME", sandbox.path())
+        .env("OCPDEPLOY_HOME", sandbox.home().root())
+        .current_dir(sandbox.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let offers = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    offers.map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_clusters_nodes_settings_profiles_and_backends() {
+    let sandbox = lab();
+    sandbox.deploy("lab").succeeded();
+    assert_eq!(completed(&sandbox, &["status", "l"]), ["lab"]);
+    assert_eq!(completed(&sandbox, &["node", "console", "lab", "wor"]), ["worker-0"]);
+    assert_eq!(
+        completed(&sandbox, &["deploy", "--set", "virt_type=k"]),
+        ["virt_type=kvm"]
+    );
+    assert_eq!(completed(&sandbox, &["deploy", "--profile", "com"]), ["compact"]);
+    assert_eq!(completed(&sandbox, &["init", "--backend", "open"]), ["openstack"]);
+    assert_eq!(completed(&sandbox, &["stat"]), ["status"]);
+    let options = completed(&sandbox, &["destroy", "--"]);
+    assert!(options.contains(&"--dry-run".to_owned()), "{options:?}");
+    assert!(!options.contains(&"--root".to_owned()), "hidden: {options:?}");
+}
