@@ -291,27 +291,15 @@ fn exit_code<S: Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_u8(kind.exit_code())
 }
 
-/// What is wrong with a command line, in the form of all other errors.
-pub fn of_command_line(error: &clap::Error) -> Failure {
-    let text = error.render().to_string();
-    let mut parts = text.split("\n\n");
-    let what = parts.next().unwrap_or_default();
-    let what = what.strip_prefix("error: ").unwrap_or(what);
-    let mut hints: Vec<String> = parts
-        .flat_map(str::lines)
-        .filter_map(|line| line.trim().strip_prefix("tip: "))
-        .map(str::to_owned)
-        .collect();
-    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
-    // Up to the first argument: `ocpdeploy node ssh`.
-    let words = usage.unwrap_or("ocpdeploy").split(' ');
-    let command: Vec<&str> = words.take_while(|word| !word.starts_with(['[', '<', '-'])).collect();
-    hints.push(format!("`{} --help` shows the arguments", command.join(" ")));
-    Failure {
-        kind: Kind::Usage,
-        chain: vec![what.to_owned()],
-        hints,
-        diagnostics: false,
+impl Failure {
+    /// A mistake on the command line.
+    pub fn of_usage(what: String, hints: Vec<String>) -> Self {
+        Self {
+            kind: Kind::Usage,
+            chain: vec![what],
+            hints,
+            diagnostics: false,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use ocpdeploy::cli::Cli;
-use ocpdeploy::commands::{self, completion, output};
+use ocpdeploy::commands::{self, completion, output, usage};
 use ocpdeploy::failure;
 use ocpdeploy::printable::printable_line;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
                 let value = ContextValue::String(printable_line(value));
                 error.insert(ContextKind::InvalidValue, value);
             }
-            output::fail(&failure::of_command_line(&error));
+            output::fail(&usage::failure(&error, std::env::args_os()));
             return ExitCode::from(failure::Kind::Usage.exit_code());
         }
         // Help and version.

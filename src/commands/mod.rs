@@ -31,6 +31,7 @@ mod scale;
 mod session;
 mod status;
 mod terminal;
+pub mod usage;
 mod util;
 mod verify;
 

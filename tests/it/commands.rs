@@ -172,7 +172,7 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
         let outcome = run(words, &["lab", "worker-7"]);
         assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
         let known = "worker-7 is not a node of the cluster: bootstrap, master-0, master-1, master-2, worker-0";
-        // The bootstrap cannot be replaced.
+        // The bootstrap cannot be recreated.
         let known = known.replace(
             "bootstrap, ",
             if words.join(" ") == "node replace" {
@@ -428,7 +428,7 @@ fn completed(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
     let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let ask = format!(
         "{script}\nCOMP_WORDS=(ocpdeploy {}); COMP_CWORD={}; COMP_TYPE=9\n\
-         function=$(complete -p ocpdeploy | sed 's/.*-F \\([^ ]*\\).*/\\1/'); $function ocpdeploy\n\
+         function=$(complete -p ocpdeploy | sed 's/.*-F \\([^ ]*\\).*/\\1/'); $function ocpdeploy \"${{COMP_WORDS[COMP_CWORD]}}\"\n\
          printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
         words.join(" "),
         words.len()

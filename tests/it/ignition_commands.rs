@@ -500,7 +500,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
     sandbox.run("harvest --rehearse").ok();
     sandbox
         .run("ignition show master-0")
-        .refused(4, &["have no Ignition config yet", "`ocpdeploy deploy`"]);
+        .refused(4, &["has no Ignition config yet", "`ocpdeploy deploy`"]);
     sandbox.run("deploy --rehearse").ok();
 
     let master = sandbox.run("ignition show master-0").ok();

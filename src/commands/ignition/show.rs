@@ -12,7 +12,7 @@ use crate::backend::Capabilities;
 use crate::cli::{Global, IgnitionShow};
 use crate::cluster::NodeName;
 use crate::commands::output::{print_file, print_result};
-use crate::commands::session::Session;
+use crate::commands::session::{Session, no_node};
 use crate::digest::sha512;
 use crate::failure::{CommandError, Kind};
 use crate::ignition::origins::{Layer, Origin, merge_layers, origins};
@@ -132,43 +132,21 @@ impl Target {
         let session = Session::new(global)?;
         let name = session.cluster_name(command.of.cluster.as_deref())?;
         let dir = session.home.cluster(&name);
-        let cluster = inventory::find(&session.home, &name)?.ok_or(InventoryError::Unknown { cluster: name })?;
+        let unknown = InventoryError::Unknown { cluster: name.clone() };
+        let cluster = inventory::find(&session.home, &name)?.ok_or(unknown)?;
         let path = dir.ignition(node);
-        if !path.exists() {
-            return Err(no_config(&dir, &cluster.known.name, node)?.into());
+        let node = NodeName::from_platform(node);
+        if let Some(table) = cluster.parameters.as_ref().filter(|table| table.node(&node).is_none()) {
+            return Err(no_node(table, node).into());
         }
-        let node = NodeOf {
-            node: NodeName::from_platform(node),
-            cluster,
-            dir,
-        };
+        if !path.exists() {
+            let text = format!("{node} of cluster {name} has no Ignition config yet");
+            let hint = "`ocpdeploy deploy` creates the configs after pass one";
+            return Err(CommandError::new(Kind::Tool, text).hint(hint).into());
+        }
+        let node = NodeOf { node, cluster, dir };
         Ok(Self { path, node: Some(node) })
     }
-}
-
-/// Why a node has no config: none has one yet, or there is no such node.
-fn no_config(dir: &ClusterDir, cluster: &str, node: &str) -> Result<CommandError> {
-    let mut nodes = Vec::new();
-    if dir.ignition_folder().is_dir() {
-        for entry in fs_err::read_dir(dir.ignition_folder())? {
-            let name = entry?.file_name();
-            nodes.extend(
-                name.to_str()
-                    .and_then(|name| name.strip_suffix(".ign"))
-                    .map(str::to_owned),
-            );
-        }
-    }
-    nodes.sort();
-    Ok(match nodes.is_empty() {
-        true => CommandError::new(
-            Kind::Tool,
-            format!("the nodes of cluster {cluster} have no Ignition config yet"),
-        )
-        .hint("`ocpdeploy deploy` creates the configs after pass one"),
-        false => CommandError::new(Kind::Usage, format!("cluster {cluster} has no node {node}"))
-            .hint(format!("its nodes: {}", nodes.join(", "))),
-    })
 }
 
 /// What is in one file of a config, whole.
