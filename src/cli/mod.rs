@@ -218,16 +218,20 @@ pub struct Deploy {
 /// Show what `deploy` would create; changes nothing
 ///
 /// Shows machines with sizes, MACs and known addresses, virtual IPs, VRRP ids, and
-/// the total resources of both passes. Does not connect to the platform.
+/// the total resources of both passes. Compares with the cluster's objects on the
+/// platform: what `deploy` creates, keeps and deletes, and what differs.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy plan                     # what ./env.sh describes
   ocpdeploy plan lab.sh --workers 5
-  ocpdeploy plan --format json")]
+  ocpdeploy plan --offline --format json")]
 pub struct Plan {
     #[command(flatten)]
     pub source: Source,
+    /// Do not connect to the platform
+    #[arg(long)]
+    pub offline: bool,
     /// Write the objects of pass two, Secrets included, as YAML to DIR [KubeVirt]
     #[arg(long = "manifests", value_name = "DIR")]
     pub write_manifests: Option<PathBuf>,

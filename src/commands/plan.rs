@@ -1,18 +1,28 @@
 //! `ocpdeploy plan`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Error, Result};
+use tokio::time::timeout;
 
 use super::output::print_result;
+use super::platform::connect_for;
 use super::session::Session;
-use crate::cli::Plan;
-use crate::plan::machines;
+use crate::backend::Capabilities;
+use crate::cli;
+use crate::cluster::{BackendConfig, ClusterConfig};
+use crate::plan::changes::{self, Change, There};
+use crate::plan::machines::{self, Plan};
 use crate::report;
-use crate::state::inventory;
+use crate::state::inventory::{self, Known};
+use crate::state::journal::{self, INSTALLED, is_done};
 use crate::state::parameters::Parameters;
 
-pub fn run(session: &Session, command: &Plan) -> Result<()> {
+/// A plan is no reason to wait for a platform.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
     let config = session.load(&command.source)?.config;
     let parameters = Parameters::read(&session.home.cluster(&config.name).parameters())?;
     if let Some(what) = parameters.as_ref().and_then(|known| machines::mismatch(&config, known)) {
@@ -35,6 +45,56 @@ pub fn run(session: &Session, command: &Plan) -> Result<()> {
         let count = super::manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
         tracing::info!("wrote {count} manifests to {}", folder.display());
     }
-    let plan = machines::plan(&config, parameters.as_ref(), &taken);
+    let mut plan = machines::plan(&config, parameters.as_ref(), &taken);
+    if !command.offline {
+        match compare(session, &config, &plan, parameters.as_ref()) {
+            Ok(changes) => plan.changes = Some(changes),
+            Err(error) => tracing::warn!("not compared with the platform: {error:#}"),
+        }
+    }
     print_result(&command.output, &plan, || report::plan::text(&plan))
+}
+
+/// Compares with the cluster's objects on its platforms.
+fn compare(
+    session: &Session,
+    config: &ClusterConfig,
+    plan: &Plan,
+    parameters: Option<&Parameters>,
+) -> Result<Vec<Change>> {
+    let dir = session.home.cluster(&config.name);
+    let known = Known::read(&dir)?;
+    let entries = journal::read(&dir.journal())?;
+    // To ask a simulated platform would create its file.
+    if matches!(&config.backend, BackendConfig::Sim(sim) if !sim.state.exists()) {
+        let nothing = There {
+            machines: &[],
+            reservations: &[],
+            reserves: true,
+            sizes: None,
+            bootstrapped: false,
+            installed: false,
+        };
+        return Ok(changes::changes(plan, &[], &nothing));
+    }
+    session.finish_or_stop(async {
+        let asked = async {
+            let backend = connect_for(config).await?;
+            let machines = backend.list_machines(&config.id()).await?;
+            let reservations = backend.list_reservations(&config.id()).await?;
+            Ok::<_, Error>((machines, reservations))
+        };
+        let limit = timeout(PATIENCE, asked).await;
+        let (machines, reservations) = limit.context("the platform does not answer within 20 s")??;
+        let there = There {
+            machines: &machines,
+            reservations: &reservations,
+            reserves: Capabilities::of(&config.backend).reserves_addresses,
+            sizes: known.as_ref().and_then(|known| known.sizes.as_ref()),
+            bootstrapped: is_done(&entries, "bootstrap-removed"),
+            installed: is_done(&entries, INSTALLED),
+        };
+        let table = parameters.map(Parameters::leases).unwrap_or_default();
+        Ok(changes::changes(plan, &table, &there))
+    })
 }

@@ -13,6 +13,7 @@ use crate::cluster::{
     NodeName, Pass, Role, Size, Vip,
 };
 use crate::plan::addresses::derive_mac;
+use crate::plan::changes::Change;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A machine of one of the passes, before its image and payload are known.
@@ -357,6 +358,9 @@ pub struct Plan {
     /// Peak usage, without the workers' own platform.
     pub memory_mib: u64,
     pub disk_gib: u64,
+    /// Compared with the platform, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Vec<Change>>,
 }
 
 /// The workers' own platform, and its peak usage.
@@ -457,6 +461,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         },
         memory_mib: needs.memory_mib,
         disk_gib: needs.disk_gib,
+        changes: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{or_nothing, row, table};
 use crate::cluster::{Harvest, Pass, Size};
+use crate::plan::changes::{self, Action, Change};
 use crate::plan::machines::{Plan, Planned};
 use crate::printable::printable_line;
 
@@ -72,7 +73,27 @@ pub fn text(plan: &Plan) -> String {
             workers.disk_gib
         );
     }
+    if let Some(changes) = &plan.changes {
+        text += &format!("\ncompared with the platform: {}\n", changes::summary(changes));
+        // What a deployment creates and keeps is in the tables above.
+        let is_other = |change: &&Change| matches!(change.action, Action::Differs | Action::Delete);
+        let rows: Vec<_> = changes.iter().filter(is_other).map(change).collect();
+        if !rows.is_empty() {
+            let head = row([&"ACTION", &"OBJECT", &"NAME", &"WHY"]);
+            text += &format!("\n{}", table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
+        }
+    }
     text
+}
+
+fn change(change: &Change) -> Vec<String> {
+    let action = match change.action {
+        Action::Create => "create",
+        Action::Keep => "keep",
+        Action::Differs => "differs",
+        Action::Delete => "delete",
+    };
+    row([&action, &change.object, &change.name, &or_nothing(change.why.as_ref())])
 }
 
 fn machine(planned: &Planned) -> Vec<String> {

@@ -311,6 +311,35 @@ fn every_result_is_a_document_of_its_schema() {
 }
 
 #[test]
+fn a_plan_is_compared_with_the_platform() {
+    let sandbox = lab();
+    let plan = |more: &[&str]| {
+        let words = [&["plan", "lab.sh", "--rehearse"], more].concat();
+        let text = sandbox.run(&words).succeeded().stdout;
+        let compared = text
+            .split_once("compared with the platform: ")
+            .map(|(_, compared)| compared.to_owned());
+        compared.unwrap_or_default()
+    };
+    assert_eq!(plan(&[]), "12 to create\n");
+    assert_eq!(plan(&["--offline"]), "");
+    sandbox.deploy("lab").succeeded();
+    assert_eq!(plan(&[]), "11 to keep\n");
+    let larger = plan(&["--set", "worker_memory=512"]);
+    assert!(larger.starts_with("10 to keep, 1 that differ\n"), "{larger}");
+    assert!(
+        larger.contains("`ocpdeploy node replace lab worker-0` changes it"),
+        "{larger}"
+    );
+    sandbox.edit(|world| {
+        let machines = world["machines"].as_object_mut().unwrap();
+        let worker = machines.remove("lab-worker-0").unwrap();
+        machines.insert("lab-bootstrap".to_owned(), worker);
+    });
+    insta::assert_snapshot!(plan(&[]));
+}
+
+#[test]
 fn yaml_says_the_same_as_json() {
     let sandbox = lab();
     let run = |format| {

@@ -11,7 +11,7 @@ use crate::support::terminal::{Terminal, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-const SIT: [&str; 5] = ["node", "console", "master-0", "--interactive", "--cluster=lab"];
+const SIT: [&str; 5] = ["node", "console", "lab", "master-0", "--interactive"];
 const MACHINE: &str = "lab-master-0";
 const LEAVE: &str = "\x1d";
 

@@ -551,7 +551,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
 
     sandbox
         .run("ignition show master-7")
-        .refused(2, &["no node master-7", "bootstrap, master-0, worker-0"]);
+        .refused(2, &["master-7 is not a node", "bootstrap, master-0, worker-0"]);
     sandbox
         .run("ignition show master-0 --file /nosuch")
         .refused(2, &["has no file /nosuch"]);

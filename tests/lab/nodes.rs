@@ -40,7 +40,10 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.check_all();
     nodes.check_certificates();
     nodes.with_busy_pods();
-    // The budget refuses evictions until the other pod is there again.
+    nodes.run(&["node", "replace", &nodes.name, "worker-0"]);
+    until("both pods are available", LONG, || nodes.available() == 2);
+    // A kubelet that does not answer; the budget refuses evictions until the other pod is there again.
+    nodes.lab.virsh(&["suspend", &nodes.domain(&nodes.node("worker-1"))]);
     nodes.run(&["scale", &nodes.name, "--workers", "1"]);
     until("both pods are on the other worker", LONG, || nodes.available() == 2);
     assert_eq!(nodes.lab.domains(&nodes.name).len(), 2);
@@ -57,14 +60,13 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.destroy();
 }
 
-/// Machines are lost and replaced, a worker that does not answer leaves, certificates end while all is off.
+/// Masters are lost and replaced, and certificates end while all is off.
 #[test]
 #[ignore = "needs the lab"]
-fn three_masters_and_two_workers_survive_losses() {
-    let nodes = Nodes::new(3, 2, "").with_native_control_plane();
+fn three_masters_survive_losses() {
+    let nodes = Nodes::new(3, 0, "").with_native_control_plane();
     nodes.deploy();
     nodes.check_all();
-    nodes.check_certificates();
     nodes.check_balancing();
 
     nodes.lose_an_api_server();
@@ -72,11 +74,6 @@ fn three_masters_and_two_workers_survive_losses() {
     nodes.remove_etcd_member(&lost);
     nodes.run(&["node", "replace", &nodes.name, lost.name.as_str()]);
     nodes.check_balancing();
-
-    nodes.run(&["node", "replace", &nodes.name, "worker-0"]);
-    nodes.lab.virsh(&["suspend", &nodes.domain(&nodes.node("worker-1"))]);
-    nodes.run(&["scale", &nodes.name, "--workers", "1"]);
-    nodes.check_all();
 
     nodes.stop_until_certificates_end();
     nodes.run(&["start", &nodes.name]);

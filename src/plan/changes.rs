@@ -1,0 +1,151 @@
+//! What a deployment would change on the platform, compared with what is there.
+
+use serde::Serialize;
+
+use crate::backend::Machine;
+use crate::cluster::{AddressAssignment, MachineName, Pass, Role, Size, Sizes};
+use crate::plan::machines::{Plan, Planned};
+
+/// The objects of the cluster on its platforms.
+#[derive(Debug)]
+pub struct There<'a> {
+    pub machines: &'a [Machine],
+    pub reservations: &'a [AddressAssignment],
+    /// The platform can reserve addresses.
+    pub reserves: bool,
+    /// Of the machines that exist; unknown for clusters of earlier versions.
+    pub sizes: Option<&'a Sizes>,
+    /// The bootstrap is no longer needed.
+    pub bootstrapped: bool,
+    /// The deployment is complete: it creates nothing more.
+    pub installed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    Create,
+    Keep,
+    /// Stays as it is: see the reason.
+    Differs,
+    Delete,
+}
+
+/// What happens to one object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    pub action: Action,
+    pub object: &'static str,
+    pub name: String,
+    pub why: Option<String>,
+}
+
+impl Change {
+    fn machine(action: Action, name: &MachineName, why: Option<String>) -> Self {
+        Self {
+            action,
+            object: "machine",
+            name: name.to_string(),
+            why,
+        }
+    }
+}
+
+/// All changes: machines of pass one, machines of pass two, addresses.
+pub fn changes(plan: &Plan, table: &[AddressAssignment], there: &There<'_>) -> Vec<Change> {
+    let exists = |name: &MachineName| there.machines.iter().any(|machine| machine.name == *name);
+    let mut changes = Vec::new();
+    for planned in &plan.pass_one {
+        let (action, why) = match exists(&planned.name) {
+            true => (Action::Keep, "until its address is known"),
+            false => (Action::Create, "temporary, to learn an address"),
+        };
+        changes.push(Change::machine(action, &planned.name, Some(why.to_owned())));
+    }
+    for planned in &plan.pass_two {
+        changes.extend(of_pass_two(plan, planned, exists(&planned.name), there));
+    }
+    let planned = || plan.pass_one.iter().chain(&plan.pass_two);
+    for machine in there.machines {
+        if planned().all(|planned| planned.name != machine.name) {
+            changes.push(match machine.pass {
+                Pass::One => Change::machine(Action::Delete, &machine.name, Some("left from pass one".to_owned())),
+                Pass::Two => {
+                    let why = format!(
+                        "not in the settings; `ocpdeploy scale {}` removes workers",
+                        plan.cluster
+                    );
+                    Change::machine(Action::Differs, &machine.name, Some(why))
+                }
+            });
+        }
+    }
+    if there.reserves {
+        let address = |action, assignment: &AddressAssignment| Change {
+            action,
+            object: "address",
+            name: format!("{} {} {}", assignment.name, assignment.mac, assignment.ip),
+            why: None,
+        };
+        changes.extend(
+            table
+                .iter()
+                .map(|assignment| match there.reservations.contains(assignment) {
+                    true => address(Action::Keep, assignment),
+                    false => address(Action::Create, assignment),
+                }),
+        );
+        let others = there
+            .reservations
+            .iter()
+            .filter(|reservation| !table.contains(reservation));
+        changes.extend(others.map(|reservation| address(Action::Delete, reservation)));
+    }
+    changes
+}
+
+fn of_pass_two(plan: &Plan, planned: &Planned, exists: bool, there: &There<'_>) -> Option<Change> {
+    let replace = || format!("`ocpdeploy node replace {} {}`", plan.cluster, planned.node);
+    let (action, why) = match (planned.role, there.installed, exists) {
+        (Role::Bootstrap, _, false) if there.bootstrapped => return None,
+        (Role::Bootstrap, _, true) if there.bootstrapped => {
+            (Action::Delete, Some("bootstrapping is complete".to_owned()))
+        }
+        (_, true, false) => (Action::Differs, Some(format!("missing; {} recreates it", replace()))),
+        (_, false, false) => (Action::Create, None),
+        (_, _, true) => match there.sizes.and_then(|sizes| other_size(sizes, planned)) {
+            Some(size) => (Action::Differs, Some(format!("has {size}; {} changes it", replace()))),
+            None => (Action::Keep, None),
+        },
+    };
+    Some(Change::machine(action, &planned.name, why))
+}
+
+/// The size of the existing machine, if it is not the planned one.
+fn other_size(sizes: &Sizes, planned: &Planned) -> Option<String> {
+    let size: &Size = match planned.role {
+        Role::Master => &sizes.master,
+        Role::Worker => &sizes.worker,
+        Role::Bootstrap | Role::Helper => &sizes.bootstrap,
+    };
+    (*size != planned.size).then(|| {
+        let disks = std::iter::once(size.disk_gib).chain(size.extra_disks_gib.iter().copied());
+        let disks: Vec<String> = disks.map(|gib| gib.to_string()).collect();
+        format!("{} CPUs, {} MiB, {} GiB", size.cpus, size.memory_mib, disks.join("+"))
+    })
+}
+
+/// `12 to create, 3 to keep`, without what there is none of.
+pub fn summary(changes: &[Change]) -> String {
+    let words = [
+        (Action::Create, "to create"),
+        (Action::Keep, "to keep"),
+        (Action::Differs, "that differ"),
+        (Action::Delete, "to delete"),
+    ];
+    let counts = words.iter().filter_map(|(action, words)| {
+        let count = changes.iter().filter(|change| change.action == *action).count();
+        (count > 0).then(|| format!("{count} {words}"))
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
