@@ -3,8 +3,14 @@
 //! `name=value`, `export`, quotes, `$x`, `${x}`, `${x:-default}`, `~/` and comments are understood; all
 //! else is an error with its place. What is accepted, bash reads the same: `tests/it/env_file.rs` compares.
 //! Limits on files, values and nesting bound memory, stack and time.
+//!
+//! All errors of a file are reported together. After one, reading goes on at the next line that looks like an
+//! assignment: what stands between belongs to the same mistake, such as a pull secret without quotes.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+
+use super::variables;
 
 /// The largest env file, in bytes; one with every setting and a pull secret in it has 30 KiB.
 pub const MOST_BYTES: usize = 256 << 10;
@@ -14,6 +20,9 @@ const MOST_OF_VALUE: usize = 64 << 10;
 
 /// Assignments in one file; there are about a hundred settings.
 const MOST_ASSIGNMENTS: usize = 1_000;
+
+/// As many errors of one file are reported.
+const MOST_ERRORS: usize = 20;
 
 /// How deep `${a:-${b:-c}}` may go.
 const DEEPEST: usize = 16;
@@ -29,7 +38,7 @@ pub struct Assignment {
     pub value_span: Range<usize>,
 }
 
-/// The first thing in an env file that is not understood.
+/// One thing in an env file that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SyntaxError {
@@ -40,16 +49,26 @@ pub struct SyntaxError {
 }
 
 /// Reads all assignments in their order; `environment` answers for variables that the file did not set.
-pub fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Assignment>, SyntaxError> {
+///
+/// The errors are in their order; at least one.
+pub fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Assignment>, Vec<SyntaxError>> {
     let mut parser = Parser {
         text,
         at: 0,
         depth: 0,
         assignments: Vec::new(),
         environment,
+        errors: Vec::new(),
+        not_understood: BTreeSet::new(),
+        name: String::new(),
+        open_quote: None,
+        swallows: None,
     };
-    parser.file()?;
-    Ok(parser.assignments)
+    parser.file();
+    match parser.errors.is_empty() {
+        true => Ok(parser.assignments),
+        false => Err(parser.errors),
+    }
 }
 
 /// Variables that a shell sets by itself, so that it would not read what we read.
@@ -77,6 +96,8 @@ const SHELLS_OWN: [&str; 21] = [
     "UID",
 ];
 
+const WINDOWS: &str = "this file has Windows line endings; convert it with `dos2unix`";
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -84,6 +105,15 @@ struct Parser<'a> {
     depth: usize,
     assignments: Vec<Assignment>,
     environment: &'a dyn Fn(&str) -> Option<String>,
+    errors: Vec<SyntaxError>,
+    /// Variables of which an error was reported: their use is no second one.
+    not_understood: BTreeSet<String>,
+    /// The name that is being assigned.
+    name: String,
+    /// Where the quote begins that is not yet closed.
+    open_quote: Option<usize>,
+    /// The first quote of this assignment that has an assignment within: if anything is wrong, its end is missing.
+    swallows: Option<usize>,
 }
 
 /// Where a word stands, which decides how it ends and what may be in it.
@@ -125,56 +155,129 @@ impl Parser<'_> {
         })
     }
 
-    fn file(&mut self) -> Result<(), SyntaxError> {
+    fn file(&mut self) {
         if self.text.len() > MOST_BYTES {
-            return self.refuse(
-                0,
-                "this file is larger than 256 KiB",
-                "an env file contains only `name=value` lines",
-            );
+            self.errors.push(SyntaxError {
+                span: 0..self.peek().map_or(0, char::len_utf8),
+                message: "this file is larger than 256 KiB".to_owned(),
+                help: "an env file contains only `name=value` lines",
+            });
+            return;
         }
-        let mut line_is_free = true;
-        loop {
-            match self.peek() {
-                None => return Ok(()),
-                Some(' ' | '\t') => self.at += 1,
-                Some('\n') => {
-                    self.at += 1;
-                    line_is_free = true;
+        let mut after_error = false;
+        while self.at < self.text.len() && self.errors.len() < MOST_ERRORS {
+            let line = self.rest_of_line().trim_start_matches([' ', '\t']);
+            let is_blank = line.is_empty() || line.starts_with('#');
+            if is_blank || after_error && !is_assignment_perhaps(line) {
+                after_error &= !is_blank;
+                self.at += self.rest_of_line().len() + 1;
+                continue;
+            }
+            (self.depth, self.open_quote, self.swallows) = (0, None, None);
+            if self.assignments.len() == MOST_ASSIGNMENTS {
+                self.errors.push(SyntaxError {
+                    span: self.at..self.at + self.rest_of_line().len(),
+                    message: "this file has more than 1000 assignments".to_owned(),
+                    help: "remove those that are not used",
+                });
+                return;
+            }
+            after_error = match self.line() {
+                Ok(()) => false,
+                Err(error) => {
+                    self.recover(error);
+                    true
                 }
-                Some('#') => self.at += self.rest().find('\n').unwrap_or(self.rest().len()),
-                Some(_) if !line_is_free => {
-                    return self.refuse(
-                        self.at,
-                        "a line can have only one assignment",
-                        "move this to its own line, or quote the value before it",
-                    );
+            };
+        }
+    }
+
+    /// Reports an error and goes to the next line that may be understood.
+    fn recover(&mut self, error: SyntaxError) {
+        let open = self.open_quote.take();
+        let missing_end = self
+            .swallows
+            .take()
+            .or(open.filter(|open| self.has_assignment_in(*open)));
+        let error = match missing_end {
+            Some(quote) => {
+                self.at = quote;
+                unclosed(quote)
+            }
+            None => {
+                if open == Some(error.span.start) {
+                    self.at = error.span.start;
                 }
-                Some(_) => {
-                    self.assignment()?;
-                    line_is_free = false;
-                }
+                error
+            }
+        };
+        self.not_understood.insert(std::mem::take(&mut self.name));
+        // All lines of a file from Windows are wrong, and one message is enough.
+        if error.help != WINDOWS || self.errors.iter().all(|known| known.help != WINDOWS) {
+            self.errors.push(error);
+        }
+        self.at += self.rest_of_line().len() + 1;
+    }
+
+    /// Whether a quote has a line that looks like an assignment after its first line, up to here.
+    fn has_assignment_in(&self, quote: usize) -> bool {
+        let quoted = &self.text[quote..self.at];
+        quoted
+            .split('\n')
+            .skip(1)
+            .any(|line| name_at_begin(line).is_some_and(|(_, rest)| rest.starts_with('=')))
+    }
+
+    /// Notes that the open quote ends here.
+    fn close_quote(&mut self) {
+        if let Some(open) = self.open_quote.take()
+            && self.swallows.is_none()
+            && self.has_assignment_in(open)
+        {
+            self.swallows = Some(open);
+        }
+    }
+
+    fn rest_of_line(&self) -> &str {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        &rest[..rest.find('\n').unwrap_or(rest.len())]
+    }
+
+    fn skip_blanks(&mut self) {
+        while matches!(self.peek(), Some(' ' | '\t')) {
+            self.at += 1;
+        }
+    }
+
+    /// One assignment, and what stands behind it up to the end of its line.
+    fn line(&mut self) -> Result<(), SyntaxError> {
+        self.skip_blanks();
+        self.assignment()?;
+        self.skip_blanks();
+        match self.peek() {
+            None => {}
+            Some('\n') => self.at += 1,
+            Some('#') => self.at += self.rest_of_line().len() + 1,
+            Some(_) => {
+                return self.refuse(
+                    self.at,
+                    "a line can have only one assignment",
+                    "move this to its own line, or quote the value before it",
+                );
             }
         }
+        Ok(())
     }
 
     fn assignment(&mut self) -> Result<(), SyntaxError> {
         let exported = self.rest().starts_with("export ") || self.rest().starts_with("export\t");
         if exported {
             self.at += "export".len();
-            while matches!(self.peek(), Some(' ' | '\t')) {
-                self.at += 1;
-            }
+            self.skip_blanks();
         }
         let from = self.at;
-        if self.assignments.len() == MOST_ASSIGNMENTS {
-            return self.refuse(
-                from,
-                "this file has more than 1000 assignments",
-                "remove those that are not used",
-            );
-        }
         let name = self.name();
+        self.name.clone_from(&name);
         let name_span = from..self.at;
         if name.is_empty() || self.peek() != Some('=') {
             return self.not_an_assignment(from, exported && !name.is_empty());
@@ -201,7 +304,7 @@ impl Parser<'_> {
         } else if rest_of_line.starts_with("+=") {
             "write the complete value with `=`"
         } else if rest_of_line.contains('\r') && word.trim_end_matches('\r').is_empty() {
-            "this file has Windows line endings; convert it with `dos2unix`"
+            WINDOWS
         } else {
             "an env file contains only `name=value` lines; commands are never run"
         };
@@ -271,8 +374,10 @@ impl Parser<'_> {
                 }
                 '\'' => {
                     self.at += 1;
+                    self.open_quote = Some(at);
                     let Some(length) = self.rest().find('\'') else {
-                        return Err(unclosed(at, "'"));
+                        self.at = self.text.len();
+                        return Err(unclosed(at));
                     };
                     let quoted = &self.text[self.at..self.at + length];
                     if let Some(offset) = quoted.find(is_control) {
@@ -281,10 +386,13 @@ impl Parser<'_> {
                     }
                     value.push_str(quoted);
                     self.at += length + 1;
+                    self.close_quote();
                 }
                 '"' => {
                     self.at += 1;
+                    self.open_quote = Some(at);
                     self.double_quoted(at, &mut value)?;
+                    self.close_quote();
                 }
                 '\\' => {
                     self.at += 1;
@@ -336,7 +444,7 @@ impl Parser<'_> {
             let at = self.at;
             self.check_length(value, open)?;
             match self.peek() {
-                None => return Err(unclosed(open, "\"")),
+                None => return Err(unclosed(open)),
                 Some('"') => {
                     self.at += 1;
                     return Ok(());
@@ -427,11 +535,7 @@ impl Parser<'_> {
 
     fn control_character<T>(&self) -> Result<T, SyntaxError> {
         if self.peek() == Some('\r') {
-            return self.refuse(
-                self.at,
-                "a value cannot contain a carriage return",
-                "this file has Windows line endings; convert it with `dos2unix`",
-            );
+            return self.refuse(self.at, "a value cannot contain a carriage return", WINDOWS);
         }
         self.refuse(self.at, "a value cannot contain a control character", "remove it")
     }
@@ -441,16 +545,22 @@ impl Parser<'_> {
         assigned
             .map(|assignment| assignment.value.clone())
             .or_else(|| (self.environment)(name))
+            .or_else(|| self.not_understood.contains(name).then(String::new))
     }
 
     /// The value of a variable that must be set; `from` is where its expansion begins.
-    fn value_of(&self, name: &str, from: usize) -> Result<String, SyntaxError> {
+    fn value_of(&mut self, name: &str, from: usize) -> Result<String, SyntaxError> {
         self.check_not_shells_own(name, from)?;
-        self.known(name).ok_or_else(|| SyntaxError {
-            span: from..self.at,
-            message: format!("`{name}` is not set"),
-            help: "set it above this line, or write `${name:-default}`",
-        })
+        Ok(self.known(name).unwrap_or_else(|| {
+            // The rest of the line is understood without it.
+            self.errors.push(SyntaxError {
+                span: from..self.at,
+                message: format!("`{name}` is not set"),
+                help: "set it above this line, or write `${name:-default}`",
+            });
+            self.not_understood.insert(name.to_owned());
+            String::new()
+        }))
     }
 
     fn check_not_shells_own(&self, name: &str, from: usize) -> Result<(), SyntaxError> {
@@ -465,12 +575,34 @@ impl Parser<'_> {
     }
 }
 
-fn unclosed(at: usize, quote: &str) -> SyntaxError {
+fn unclosed(quote: usize) -> SyntaxError {
     SyntaxError {
-        span: at..at + 1,
-        message: format!("this {quote} is not closed"),
+        span: quote..quote + 1,
+        message: "this quote is not closed".to_owned(),
         help: "close the quote",
     }
+}
+
+/// The variable's name that a line begins with, and what follows it.
+fn name_at_begin(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim_start_matches([' ', '\t']);
+    let line = line
+        .strip_prefix("export")
+        .filter(|rest| rest.starts_with([' ', '\t']))
+        .map_or(line, |rest| rest.trim_start_matches([' ', '\t']));
+    let end = line
+        .find(|c: char| c != '_' && !c.is_ascii_alphanumeric())
+        .unwrap_or(line.len());
+    let (name, rest) = line.split_at(end);
+    (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some((name, rest))
+}
+
+/// Whether somebody meant a line to assign something: `a=1`, `a = 1`, `a+=1`, `cluster: lab`.
+fn is_assignment_perhaps(line: &str) -> bool {
+    name_at_begin(line).is_some_and(|(name, rest)| {
+        let rest = rest.trim_start_matches([' ', '\t']);
+        rest.starts_with('=') || rest.starts_with("+=") || variables::find(name).is_some()
+    })
 }
 
 /// Line ends and tabs are text; bash drops some of the others and keeps others.

@@ -55,12 +55,13 @@ impl<'a> Values<'a> {
                         (a.name, a.value, Layer::EnvFile, Place::EnvFile(span), folder.clone())
                     }))
                 }
-                Err(error) => {
-                    values.problems.add(
-                        error.message,
-                        &[Place::EnvFile(error.span)],
-                        Some(error.help.to_owned()),
-                    );
+                Err(errors) => {
+                    for error in errors {
+                        let place = Place::EnvFile(error.span);
+                        values
+                            .problems
+                            .add(error.message, &[place], Some(error.help.to_owned()));
+                    }
                     return Err(values.problems.into_error());
                 }
             }

@@ -113,10 +113,12 @@ impl<'a> Values<'a> {
         };
         let text = match envfile::parse(&line, &lookup) {
             Ok(assignments) => assignments.into_iter().next()?.value,
-            Err(error) => {
-                let message = format!("the default of `{}`: {}", variable.name, error.message);
-                self.problems
-                    .add(message, &[place], Some(format!("set `{}`", variable.name)));
+            Err(errors) => {
+                for error in errors {
+                    let message = format!("the default of `{}`: {}", variable.name, error.message);
+                    let help = format!("set `{}`", variable.name);
+                    self.problems.add(message, std::slice::from_ref(&place), Some(help));
+                }
                 return None;
             }
         };

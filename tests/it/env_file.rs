@@ -334,6 +334,77 @@ fn each_faulty_env_file_has_its_exact_message() {
 }
 
 #[test]
+fn all_syntax_errors_are_told_together_and_none_that_only_follows() {
+    const NOT_CLOSED: &str = "this quote is not closed";
+    const ONE: &str = "a line can have only one assignment";
+    const NONE: &str = "this is not an assignment";
+    for (text, expected) in [
+        (
+            "cluster=$(hostname)\ndomain=example.com\ntag=a b\nnetwork = lan\nworkers=2;\n",
+            &[
+                (1, "command substitution is not supported"),
+                (3, ONE),
+                (4, NONE),
+                (5, "`;` is shell syntax"),
+            ][..],
+        ),
+        // The quote is closed by the one of the next value.
+        ("cluster=\"lab\ndomain=\"example.com\"\nworkers=3\n", &[(1, NOT_CLOSED)]),
+        (
+            "cluster=\"lab\ndomain=\"a b\"\nnetwork=\"c d\"\ntag=`x`\n",
+            &[(1, NOT_CLOSED), (4, "command substitution is not supported")],
+        ),
+        (
+            "cluster='lab\ndomain='example.com'\nexport tag='a b'\nworkers=3\n",
+            &[(1, NOT_CLOSED)],
+        ),
+        // It is never closed.
+        (
+            "cluster='lab\ndomain=example.com\nworkers=(1)\n",
+            &[(1, NOT_CLOSED), (3, "`(` is shell syntax")],
+        ),
+        ("pull_secret='{\n  \"auths\": {}\n}\ncluster=lab\n", &[(1, NOT_CLOSED)]),
+        (
+            "tag=\"a\n$(b)\nc\"\ncluster=lab\nnetwork\n",
+            &[(2, "command substitution is not supported"), (5, NONE)],
+        ),
+        // Lines without an assignment are one mistake.
+        ("pull_secret={\n  \"auths\": {}\n}\ncluster=lab\n", &[(2, NONE)]),
+        ("if true; then\n  echo x\nfi\n\nset -e\n", &[(1, NONE), (5, NONE)]),
+        (
+            "cluster: lab\ndomain: example.com\nworkers 3\n",
+            &[(1, NONE), (2, NONE), (3, NONE)],
+        ),
+        // A value that was not understood is not missing.
+        (
+            "_a=(1)\ncluster=$_a\ndomain=$_b\ntag=$_b$_c\n",
+            &[
+                (1, "`(` is shell syntax"),
+                (3, "`_b` is not set"),
+                (4, "`_c` is not set"),
+            ],
+        ),
+        (
+            "cluster=lab\r\ndomain=example.com\r\nworkers=$(x)\r\n\r\n",
+            &[
+                (1, "a value cannot contain a carriage return"),
+                (3, "command substitution is not supported"),
+            ],
+        ),
+    ] {
+        let errors = envfile::parse(text, &|_| None).unwrap_err();
+        let line = |at: usize| text[..at].matches('\n').count() + 1;
+        let found: Vec<(usize, &str)> = errors
+            .iter()
+            .map(|error| (line(error.span.start), error.message.as_str()))
+            .collect();
+        assert_eq!(found, expected, "{text}");
+    }
+    let most = envfile::parse(&"a=$(b)\n".repeat(1_000), &|_| None).unwrap_err();
+    assert_eq!(most.len(), 20, "more than anyone reads");
+}
+
+#[test]
 fn independent_problems_are_told_together_each_with_its_place() {
     let env = "cluster=Lab\ndomain=example.com\nmasters=2\nworkrs=3\napi_ip=10.0.0\n";
     let given = Given {
