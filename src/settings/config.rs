@@ -65,7 +65,10 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         let names = ["worker_image", "worker_helper_image"];
         images::images(values, names, Some(&workers.backend), harvest)
     });
-    let images = images::images(values, ["image", "helper_image"], backend.as_ref(), harvest);
+    let images = match platforms::is_known(values) {
+        true => images::images(values, ["image", "helper_image"], backend.as_ref(), harvest),
+        false => None,
+    };
     let worker_images = worker_images.unwrap_or_else(|| images.clone());
     let mcs = mcs(values);
     let installer = images::installer(values);

@@ -433,6 +433,38 @@ fn independent_problems_are_told_together_each_with_its_place() {
 }
 
 #[test]
+fn an_unknown_backend_is_the_only_problem_with_it() {
+    for (backend, meant) in [
+        ("simm", Some("sim")),
+        ("libvrit", Some("libvirt")),
+        ("openstak", Some("openstack")),
+        ("vsphere", None),
+    ] {
+        let env = format!("{REQUIRED}backend={backend}\nimage=images/absent.qcow2\nlb=platform\nnetwork=pod\n");
+        let flags = [("backend", backend)];
+        for (env, flags) in [(env.as_str(), &[][..]), (REQUIRED, &flags[..])] {
+            for rehearse in [false, true] {
+                let given = Given {
+                    env,
+                    flags,
+                    rehearse,
+                    ..Given::default()
+                };
+                let error = given.load().unwrap_err();
+                assert_eq!(error.problems.len(), 1, "{error}");
+                assert_eq!(error.problems[0].message, format!("`{backend}` is not a backend"));
+                let help = error.problems[0].help.as_deref().unwrap();
+                let suggested = meant.map(|meant| format!("did you mean `{meant}`? "));
+                assert_eq!(
+                    help.strip_suffix("supported are libvirt, kubevirt, openstack, ovirt, sim"),
+                    Some(suggested.as_deref().unwrap_or_default())
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn the_nearest_layer_wins_and_says_so() {
     let env = format!("{REQUIRED}workers=4\n");
     let environment: &[(&str, &str)] = &[("OCPDEPLOY_WORKERS", "5")];

@@ -8,11 +8,18 @@ mod ovirt;
 pub(super) use kubevirt::{is_image as is_kubevirt_image, on_pods, tenant as kubevirt_tenant};
 
 use super::choices::choices;
+use super::parse;
 use super::values::Values;
 use crate::cluster::{BackendConfig, SimConfig, WorkersOn};
 
 pub(super) fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
     read(values, "backend", false)
+}
+
+/// Whether there is such a platform. Without one, nothing can be said about what depends on it, such as images.
+pub(super) fn is_known(values: &mut Values<'_>) -> bool {
+    let backend = values.text("backend").unwrap_or_default();
+    choices::<BackendConfig>().contains(&backend.as_str())
 }
 
 /// The workers' own platform, or libvirt host; `Some(None)` when they are where the masters are.
@@ -64,7 +71,13 @@ fn read(values: &mut Values<'_>, setting: &'static str, of_workers: bool) -> Opt
             state: values.path("sim_state")?,
         })),
         other => {
-            let help = format!("supported are {}", choices::<BackendConfig>().join(", "));
+            let known = choices::<BackendConfig>();
+            let meant = parse::most_similar(known.iter().copied(), 0.8, |known| strsim::jaro_winkler(other, known));
+            let supported = format!("supported are {}", known.join(", "));
+            let help = match meant {
+                Some(meant) => format!("did you mean `{meant}`? {supported}"),
+                None => supported,
+            };
             values.problem(&[setting], format!("`{other}` is not a backend"), &help);
             None
         }
