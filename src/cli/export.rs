@@ -66,7 +66,7 @@ Examples:
   ocpdeploy export dns -o lab.zone                       # A records
   ocpdeploy export dns --reverse -o 122.168.192.zone     # PTR records
   ocpdeploy export dns --etcd                            # OpenShift 4.1 to 4.3
-  ocpdeploy export dns --format nsupdate                 # input for nsupdate -k KEY")]
+  ocpdeploy export dns --format nsupdate                 # for nsupdate -k KEY")]
 pub struct ExportDns {
     /// Zone file, or input for nsupdate
     #[arg(long, value_enum, default_value_t)]

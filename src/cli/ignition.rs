@@ -14,7 +14,7 @@ use super::args::{OneCluster, Output};
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy ignition check master.ign               # would a machine boot with it?
+  ocpdeploy ignition check master.ign               # would a machine boot?
   ocpdeploy ignition merge master.ign mine.ign -o merged.ign
   ocpdeploy ignition diff master.ign merged.ign     # what changed?
   ocpdeploy ignition show master-0                  # the node's complete config")]
@@ -41,7 +41,7 @@ pub enum IgnitionVerb {
 Examples:
   ocpdeploy ignition merge base.ign mine.ign                # to stdout
   ocpdeploy ignition merge base.ign site.ign mine.ign -o node.ign
-  ocpdeploy ignition merge --pretty base.ign -              # the second from stdin
+  ocpdeploy ignition merge --pretty base.ign -              # second from stdin
   ocpdeploy ignition merge base.ign mine.ign -o base.ign    # overwrite an input
 
 A file's `contents` are merged field by field: a child that sets only `source`

@@ -265,7 +265,7 @@ pub struct Harvest {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy config                   # of ./env.sh, or without it all defaults
-  ocpdeploy config --sample          # an env file to edit; `init` writes a short one
+  ocpdeploy config --sample          # an env file with all settings
   ocpdeploy config lab.sh --profile compact
   ocpdeploy config --format json")]
 pub struct Config {
@@ -438,7 +438,7 @@ pub struct Scale {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy renew lab
-  ocpdeploy renew lab --env lab.sh    # use the pull secret and mirrors in lab.sh")]
+  ocpdeploy renew lab --env lab.sh    # with its pull secret and mirrors")]
 pub struct Renew {
     #[command(flatten)]
     pub of: OneCluster,

@@ -25,9 +25,9 @@ pub enum UtilVerb {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy util completion bash    # for /etc/bash_completion.d/ocpdeploy
-  ocpdeploy util completion fish    # for ~/.config/fish/completions/ocpdeploy.fish
-  ocpdeploy util completion zsh     # for _ocpdeploy in a directory of $fpath")]
+  ocpdeploy util completion bash  # /etc/bash_completion.d/ocpdeploy
+  ocpdeploy util completion fish  # ~/.config/fish/completions/ocpdeploy.fish
+  ocpdeploy util completion zsh   # _ocpdeploy in a directory of $fpath")]
 pub struct UtilCompletion {
     /// Shell
     pub shell: clap_complete::Shell,

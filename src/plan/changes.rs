@@ -1,10 +1,9 @@
 //! What a deployment would change on the platform, compared with what is there.
 
-use serde::Serialize;
-
 use crate::backend::Machine;
-use crate::cluster::{AddressAssignment, MachineName, Pass, Role, Size, Sizes};
+use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role, Size, Sizes};
 use crate::plan::machines::{Plan, Planned};
+use crate::plan::{Action, Change};
 
 /// The objects of the cluster on its platforms.
 #[derive(Debug)]
@@ -21,33 +20,12 @@ pub struct There<'a> {
     pub installed: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Action {
-    Create,
-    Keep,
-    /// Stays as it is: see the reason.
-    Differs,
-    Delete,
-}
-
-/// What happens to one object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
-    pub action: Action,
-    pub object: &'static str,
-    pub name: String,
-    pub why: Option<String>,
-}
-
-impl Change {
-    fn machine(action: Action, name: &MachineName, why: Option<String>) -> Self {
-        Self {
-            action,
-            object: "machine",
-            name: name.to_string(),
-            why,
-        }
+fn of_machine(action: Action, name: &MachineName, why: Option<String>) -> Change {
+    Change {
+        action,
+        object: "machine",
+        name: name.to_string(),
+        why,
     }
 }
 
@@ -60,7 +38,7 @@ pub fn changes(plan: &Plan, table: &[AddressAssignment], there: &There<'_>) -> V
             true => (Action::Keep, "until its address is known"),
             false => (Action::Create, "temporary, to learn an address"),
         };
-        changes.push(Change::machine(action, &planned.name, Some(why.to_owned())));
+        changes.push(of_machine(action, &planned.name, Some(why.to_owned())));
     }
     for planned in &plan.pass_two {
         changes.extend(of_pass_two(plan, planned, exists(&planned.name), there));
@@ -69,13 +47,13 @@ pub fn changes(plan: &Plan, table: &[AddressAssignment], there: &There<'_>) -> V
     for machine in there.machines {
         if planned().all(|planned| planned.name != machine.name) {
             changes.push(match machine.pass {
-                Pass::One => Change::machine(Action::Delete, &machine.name, Some("left from pass one".to_owned())),
+                Pass::One => of_machine(Action::Delete, &machine.name, Some("left from pass one".to_owned())),
                 Pass::Two => {
                     let why = format!(
                         "not in the settings; `ocpdeploy scale {}` removes workers",
                         plan.cluster
                     );
-                    Change::machine(Action::Differs, &machine.name, Some(why))
+                    of_machine(Action::Differs, &machine.name, Some(why))
                 }
             });
         }
@@ -87,14 +65,14 @@ pub fn changes(plan: &Plan, table: &[AddressAssignment], there: &There<'_>) -> V
             name: format!("{} {} {}", assignment.name, assignment.mac, assignment.ip),
             why: None,
         };
-        changes.extend(
-            table
-                .iter()
-                .map(|assignment| match there.reservations.contains(assignment) {
-                    true => address(Action::Keep, assignment),
-                    false => address(Action::Create, assignment),
-                }),
-        );
+        for assignment in table {
+            match there.reservations.contains(assignment) {
+                true => changes.push(address(Action::Keep, assignment)),
+                // Its address goes with it.
+                false if there.bootstrapped && assignment.name == NodeName::bootstrap() => {}
+                false => changes.push(address(Action::Create, assignment)),
+            }
+        }
         let others = there
             .reservations
             .iter()
@@ -118,7 +96,7 @@ fn of_pass_two(plan: &Plan, planned: &Planned, exists: bool, there: &There<'_>) 
             None => (Action::Keep, None),
         },
     };
-    Some(Change::machine(action, &planned.name, why))
+    Some(of_machine(action, &planned.name, why))
 }
 
 /// The size of the existing machine, if it is not the planned one.

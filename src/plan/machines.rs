@@ -12,8 +12,8 @@ use crate::cluster::{
     AddressAssignment, BackendConfig, ClusterConfig, Harvest, ImageSource, InstallerChoice, Lb, Mac, MachineName, Mcs,
     NodeName, Pass, Role, Size, Vip,
 };
+use crate::plan::Change;
 use crate::plan::addresses::derive_mac;
-use crate::plan::changes::Change;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A machine of one of the passes, before its image and payload are known.

@@ -5,3 +5,25 @@ pub mod changes;
 pub mod egress;
 pub mod harvest;
 pub mod machines;
+
+use serde::Serialize;
+
+/// What happens to an object of the platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    Create,
+    Keep,
+    /// Stays as it is: see the reason.
+    Differs,
+    Delete,
+}
+
+/// What happens to one object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    pub action: Action,
+    pub object: &'static str,
+    pub name: String,
+    pub why: Option<String>,
+}

@@ -2,8 +2,9 @@
 
 use super::{or_nothing, row, table};
 use crate::cluster::{Harvest, Pass, Size};
-use crate::plan::changes::{self, Action, Change};
+use crate::plan::changes;
 use crate::plan::machines::{Plan, Planned};
+use crate::plan::{Action, Change};
 use crate::printable::printable_line;
 
 /// The machines of both passes and their total resources.

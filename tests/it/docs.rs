@@ -52,6 +52,10 @@ fn every_command_has_examples_and_each_is_understood() {
             .map(|line| line.split(" #").next().unwrap_or(line))
             .collect();
         assert!(examples.len() >= 2, "{name} has no examples");
+        // clap would continue a longer one in a line that looks like another command.
+        for line in text.lines().filter(|line| line.starts_with("  ocpdeploy ")) {
+            assert!(line.chars().count() <= 80, "{name}: {line}");
+        }
         for example in examples {
             let words: Vec<&str> = example.split_whitespace().collect();
             assert!(

@@ -1,4 +1,4 @@
-//! Completions and manual pages, judged by the shells and by man.
+//! Manual pages.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,36 +10,6 @@ fn ocpdeploy(arguments: &[&str], folder: &Path) -> Output {
         .current_dir(folder)
         .output()
         .unwrap()
-}
-
-#[test]
-fn bash_completes_commands_and_flags() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = ocpdeploy(&["util", "completion", "bash"], folder.path());
-    assert!(script.status.success());
-    std::fs::write(folder.path().join("completion"), script.stdout).unwrap();
-    for (words, expected) in [
-        ("ocpdeploy dep", "deploy"),
-        ("ocpdeploy image pu", "pull push"),
-        ("ocpdeploy deploy --rehe", "--rehearse"),
-        ("ocpdeploy status --output j", "json"),
-    ] {
-        let ask = format!(
-            "source ./completion; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-             _ocpdeploy ocpdeploy \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo ${{COMPREPLY[*]}}"
-        );
-        let answer = Command::new("bash")
-            .arg("-c")
-            .arg(ask)
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&answer.stdout).trim(),
-            expected,
-            "{words}: {answer:?}"
-        );
-    }
 }
 
 #[test]
