@@ -6,6 +6,8 @@
 //! hints). Escapes are shown, as kubectl shows them (kubernetes/kubernetes:
 //! staging/src/k8s.io/cli-runtime/pkg/printers/terminal.go), and not removed: an odd name remains recognizable.
 
+use std::fmt::Display;
+
 /// Longest displayed line in characters: a response of megabytes must not push everything else off the screen.
 const LONGEST: usize = 8192;
 
@@ -86,6 +88,18 @@ pub fn printable_json(json: &str) -> String {
     safe
 }
 
+/// A number of things: `1 CPU`, `4 addresses`. The noun is that of one thing.
+pub fn count<T: Display + PartialEq + From<u8>>(number: T, noun: &str) -> String {
+    if number == T::from(1) {
+        return format!("{number} {noun}");
+    }
+    match noun.strip_suffix('y') {
+        Some(stem) => format!("{number} {stem}ies"),
+        None if noun.ends_with('s') => format!("{number} {noun}es"),
+        None => format!("{number} {noun}s"),
+    }
+}
+
 /// A line without its CSI sequences (ECMA-48, 5.4: ESC, `[`, parameters, one final byte).
 fn without_formatting(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
@@ -126,6 +140,20 @@ mod tests {
         );
         let long = printable_line(&"x".repeat(LONGEST + 3));
         assert!(long.ends_with("x… (3 more characters)"), "{}", &long[LONGEST..]);
+    }
+
+    #[test]
+    fn nouns_follow_their_number() {
+        for (text, expected) in [
+            (count(0usize, "machine"), "0 machines"),
+            (count(1u32, "CPU"), "1 CPU"),
+            (count(4u32, "CPU"), "4 CPUs"),
+            (count(1u64, "address"), "1 address"),
+            (count(2u64, "free address"), "2 free addresses"),
+            (count(3usize, "entry"), "3 entries"),
+        ] {
+            assert_eq!(text, expected);
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tracing::warn;
 
+use crate::printable::count;
+
 /// Servers about which the user was warned in this run.
 static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -32,9 +34,9 @@ static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 pub(super) fn matching<T>(server: &str, request: &str, listed: Vec<T>, matches: impl Fn(&T) -> bool) -> Vec<T> {
     let (matching, others): (Vec<T>, Vec<T>) = listed.into_iter().partition(matches);
     if !others.is_empty() && is_first(server) {
-        let others = others.len();
+        let others = count(others.len(), "other object");
         warn!(
-            "this server ignores filters: {server} returned {others} other objects for {request}; \
+            "this server ignores filters: {server} returned {others} for {request}; \
              they are ignored, since every object is compared again"
         );
     }

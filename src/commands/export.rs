@@ -9,10 +9,11 @@ use super::output::print_file;
 use super::session::Session;
 use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
 use crate::cluster::{Affinity, BackendConfig, Sizes};
-use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
+use crate::export::{ansible, dhcp, haproxy, hosts, kcli, without_bootstrap, zone};
 use crate::failure::{CommandError, Kind};
 use crate::passes::refuse_simulated_table;
 use crate::state::inventory::Known;
+use crate::state::journal::{self, BOOTSTRAP_REMOVED, is_done};
 
 pub fn run(session: &Session, command: &Export) -> Result<()> {
     let target = match &command.verb {
@@ -23,8 +24,12 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
         ExportVerb::Kcli(verb) => &verb.target,
         ExportVerb::Ansible(verb) => &verb.target,
     };
-    let (known, parameters) = session.harvested(target.of.cluster.as_deref())?;
+    let (known, mut parameters) = session.harvested(target.of.cluster.as_deref())?;
     refuse_simulated_table(&known, &parameters)?;
+    let journal = journal::read(&session.home.cluster(&known.name).journal())?;
+    if is_done(&journal, BOOTSTRAP_REMOVED) {
+        parameters = without_bootstrap(parameters);
+    }
     let text = match &command.verb {
         ExportVerb::Hosts(_) => hosts::block(&parameters),
         ExportVerb::Dns(verb) => match (verb.format, verb.reverse) {

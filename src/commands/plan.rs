@@ -15,6 +15,7 @@ use crate::cluster::{BackendConfig, ClusterConfig};
 use crate::plan::Change;
 use crate::plan::changes::{self, There};
 use crate::plan::machines::{self, Plan};
+use crate::printable::count;
 use crate::report;
 use crate::state::inventory::{self, Known};
 use crate::state::journal::{self, INSTALLED, is_done};
@@ -43,8 +44,8 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
     #[cfg(feature = "kubevirt")]
     if let Some(folder) = &command.write_manifests {
         let macs = machines::macs(&config, &taken);
-        let count = super::manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
-        tracing::info!("wrote {count} manifests to {}", folder.display());
+        let written = super::manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
+        tracing::info!("wrote {} to {}", count(written, "manifest"), folder.display());
     }
     let mut plan = machines::plan(&config, parameters.as_ref(), &taken);
     if !command.offline {

@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal};
 
 use rustix::termios::tcgetwinsize;
 
+use crate::printable::count;
+
 /// Whether stdout is a terminal.
 pub fn is_there() -> bool {
     io::stdout().is_terminal()
@@ -44,7 +46,8 @@ impl Canvas {
         if lines.len() >= rows {
             let more = lines.len() - (rows - 2).min(lines.len());
             lines.truncate(rows - 2);
-            lines.push(format!("… {more} more lines").chars().take(columns).collect());
+            let more = format!("… {}", count(more, "more line"));
+            lines.push(more.chars().take(columns).collect());
         }
         // A terminal that became another one has broken the old lines in its own way.
         let mut frame = match self.drawn {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::cluster::Role;
+use crate::cluster::{NodeName, Role};
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// haproxy.cfg for a load balancer that has the VIPs as its own addresses.
@@ -13,8 +13,7 @@ pub fn balancer(parameters: &Parameters) -> String {
     let mut text = format!(
         "\
 # Load balancer of cluster {id}. It must own the addresses {api} and {ingress}.
-# You can remove the bootstrap machine when bootstrapping is complete.
-global
+{bootstrap}global
     maxconn 20000
 
 defaults
@@ -29,6 +28,10 @@ defaults
     timeout tunnel 24h
 ",
         id = parameters.id(),
+        bootstrap = match parameters.node(&NodeName::bootstrap()) {
+            Some(_) => "# You can remove the bootstrap machine when bootstrapping is complete.\n",
+            None => "",
+        },
         api = parameters.api_ip,
         ingress = parameters.ingress_ip,
     );

@@ -2,6 +2,7 @@
 
 use crate::cluster::{ClusterConfig, Role, Size};
 use crate::plan::machines;
+use crate::printable::count;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{self, Entry, INSTALLED};
 use crate::state::parameters::Parameters;
@@ -52,7 +53,7 @@ pub(super) fn refuse_changes(
 
 fn workers(config: &ClusterConfig, table: &Parameters) -> Option<String> {
     let has = table.of_role(Role::Worker).count();
-    (has != config.workers).then(|| format!("it has {has} workers, the settings say {}", config.workers))
+    (has != config.workers).then(|| format!("it has {}, the settings say {}", count(has, "worker"), config.workers))
 }
 
 /// All differences except the number of workers.
@@ -60,7 +61,11 @@ fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<
     let mut what = Vec::new();
     let has = table.of_role(Role::Master).count();
     if has != config.masters {
-        what.push(format!("it has {has} masters, the settings say {}", config.masters));
+        what.push(format!(
+            "it has {}, the settings say {}",
+            count(has, "master"),
+            config.masters
+        ));
     }
     let as_many = ClusterConfig {
         masters: has,
@@ -93,7 +98,9 @@ fn size(size: &Size) -> String {
         .map(|disk| format!(" + {disk} GiB"))
         .collect();
     format!(
-        "{} CPUs, {} MiB of memory, {} GiB of disk{more}",
-        size.cpus, size.memory_mib, size.disk_gib
+        "{}, {} MiB of memory, {} GiB of disk{more}",
+        count(size.cpus, "CPU"),
+        size.memory_mib,
+        size.disk_gib
     )
 }

@@ -9,6 +9,7 @@ use crate::backend::{Finding, Owned};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::node::budget::TooLarge;
 use crate::plan::harvest::Seen;
+use crate::printable::count;
 
 /// Why the passes stopped, unless a platform rejected a request or a tool failed.
 #[derive(Debug, thiserror::Error)]
@@ -313,14 +314,6 @@ fn is_or_are(number: usize) -> &'static str {
     match number {
         1 => "is",
         _ => "are",
-    }
-}
-
-fn count(number: usize, what: &str) -> String {
-    if number == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{number} {what}s")
     }
 }
 

@@ -31,6 +31,7 @@ use crate::plan::addresses::{free_addresses, vip_problem, virtual_router_ids, wi
 use crate::plan::egress;
 use crate::plan::harvest::Watch;
 use crate::plan::machines::{self, MacTable, Planned};
+use crate::printable::count;
 use crate::state::inventory;
 use crate::state::parameters::{NodeAddress, Parameters, VrrpPassword};
 
@@ -90,7 +91,7 @@ impl Run<'_> {
         let total = planned.len();
         let images = self.helper_images(workflow).await?;
         let create = async {
-            info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
+            info!(target: PROGRESS, step = "pass one", total, "booting {}", count(total, "throwaway machine"));
             stream::iter(&planned)
                 .map(|machine| self.create_helper(workflow, machine, &images))
                 .buffer_unordered(self.backend.common_capabilities().concurrency)
@@ -520,7 +521,7 @@ impl Run<'_> {
         }
         let holds = holds(parameters);
         let hold_all = async {
-            info!(target: PROGRESS, step = "addresses", "reserving {} addresses", holds.len());
+            info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
             let one = |hold: &AddressReservation| {
                 let (name, hold) = (hold.assignment.name.clone(), hold.clone());
                 async move { Ok((name, self.backend.reserve_address(&hold).await?)) }

@@ -25,6 +25,7 @@ use crate::openshift::wait::{
     clock::{self, Clock},
 };
 use crate::plan::harvest::{Seen, judge};
+use crate::printable::count;
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::Known;
 use crate::state::journal::{INSTALLED, Journal};
@@ -261,7 +262,7 @@ impl<'a> Installed<'a> {
     async fn shut_down(&self, role: Role, options: StopOptions<'_>) -> Result<()> {
         let mut left = self.stop_all(role, Stop::Graceful, options.limit).await?;
         if !left.is_empty() && options.power_off {
-            warn!(target: PROGRESS, step = "stop", "powering off {} machines that did not shut down", left.len());
+            warn!(target: PROGRESS, step = "stop", "powering off {} that did not shut down", count(left.len(), "machine"));
             left = self.stop_all(role, Stop::Force, AT_ONCE).await?;
         }
         match left.is_empty() {

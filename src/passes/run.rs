@@ -69,7 +69,8 @@ impl<'a> Run<'a> {
         }
         let (record, to) = (known.clone(), dir.clone());
         journal.at_first_line(move || Ok(record.write(&to)?));
-        journal.note_at_first_line(RUN, &std::process::id())?;
+        // In a container each run has the same process id.
+        journal.note_at_first_line(RUN, &(std::process::id(), jiff::Timestamp::now()))?;
         Ok(Self {
             backend,
             config,

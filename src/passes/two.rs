@@ -35,8 +35,9 @@ use crate::openshift::wait::{Cluster, WaitError, clock};
 use crate::passes::diagnose;
 use crate::plan::harvest::{Seen, Watch, judge};
 use crate::plan::machines::{self, MacTable, Planned};
+use crate::printable::count;
 use crate::state::home;
-use crate::state::journal::INSTALLED;
+use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED};
 use crate::state::parameters::Parameters;
 
 /// The step that writes the nodes' Ignition configs.
@@ -283,7 +284,7 @@ impl Run<'_> {
     ) -> Result<()> {
         let planned = self.planned_nodes(parameters, configs);
         self.judge_machines(&planned, configs, images)?;
-        info!(target: PROGRESS, step = "pass two", total = planned.len(), "{} machines", planned.len());
+        info!(target: PROGRESS, step = "pass two", total = planned.len(), "{}", count(planned.len(), "machine"));
         stream::iter(&planned)
             .map(|machine| self.create_node(machine, configs.get(&machine.node), images))
             .buffer_unordered(self.backend.common_capabilities().concurrency)
@@ -416,7 +417,7 @@ impl Run<'_> {
     ///
     /// Also if the machine is kept: whoever removes it later cannot check this.
     pub(super) async fn etcd_without_bootstrap(&self, installer: &Installer, wait: &WaitContext<'_>) -> Result<()> {
-        if self.config.installer == InstallerChoice::Rehearsal || self.journal.done_at("bootstrap-removed").is_some() {
+        if self.config.installer == InstallerChoice::Rehearsal || self.journal.done_at(BOOTSTRAP_REMOVED).is_some() {
             return Ok(());
         }
         info!(target: PROGRESS, step = "bootstrap", "waiting until the etcd operator has removed the bootstrap from etcd");
@@ -449,7 +450,7 @@ impl Run<'_> {
     pub(super) async fn remove_bootstrap(&self, parameters: &Parameters) -> Result<()> {
         let node = NodeName::bootstrap();
         let name = MachineName::of_node(&self.config.name, &node);
-        if self.config.keep_bootstrap && self.journal.done_at("bootstrap-removed").is_none() {
+        if self.config.keep_bootstrap && self.journal.done_at(BOOTSTRAP_REMOVED).is_none() {
             info!(target: PROGRESS, machine = %name, state = "kept", done = true);
             return Ok(());
         }
@@ -464,7 +465,7 @@ impl Run<'_> {
             info!(target: PROGRESS, machine = %name, state = "removed", done = true);
             Ok(())
         };
-        self.journal.step("bootstrap-removed", &(), remove).await
+        self.journal.step(BOOTSTRAP_REMOVED, &(), remove).await
     }
 
     pub(super) async fn install_complete(

@@ -25,7 +25,7 @@ use crate::openshift::releases::{ClusterRelease, Releases};
 use crate::plan::harvest::{Seen, judge};
 use crate::state::home::Home;
 use crate::state::inventory::Known;
-use crate::state::journal::{INSTALLED, Journal};
+use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED, Journal};
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Where something differs from the table.
@@ -86,7 +86,7 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
     let is_held = held.values().any(|held| *held == ReservationState::ByPlatform);
     let mut seen = Look {
         table: &table,
-        bootstrap_is_gone: journal.done_at("bootstrap-removed").is_some(),
+        bootstrap_is_gone: journal.done_at(BOOTSTRAP_REMOVED).is_some(),
         machines: backend.list_machines(&known.id()).await?,
         held: match is_held {
             true => Some(backend.list_reservations(&known.id()).await?),

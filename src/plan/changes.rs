@@ -4,6 +4,7 @@ use crate::backend::Machine;
 use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role, Size, Sizes};
 use crate::plan::machines::{Plan, Planned};
 use crate::plan::{Action, Change};
+use crate::printable::count;
 
 /// The objects of the cluster on its platforms.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ fn other_size(sizes: &Sizes, planned: &Planned) -> Option<String> {
     (*size != planned.size).then(|| {
         let disks = std::iter::once(size.disk_gib).chain(size.extra_disks_gib.iter().copied());
         let disks: Vec<String> = disks.map(|gib| gib.to_string()).collect();
-        format!("{} CPUs, {} MiB, {} GiB", size.cpus, size.memory_mib, disks.join("+"))
+        format!("{}, {} MiB, {} GiB", count(size.cpus, "CPU"), size.memory_mib, disks.join("+"))
     })
 }
 
@@ -122,8 +123,8 @@ pub fn summary(changes: &[Change]) -> String {
         (Action::Delete, "to delete"),
     ];
     let counts = words.iter().filter_map(|(action, words)| {
-        let count = changes.iter().filter(|change| change.action == *action).count();
-        (count > 0).then(|| format!("{count} {words}"))
+        let found = changes.iter().filter(|change| change.action == *action).count();
+        (found > 0).then(|| format!("{found} {words}"))
     });
     counts.collect::<Vec<_>>().join(", ")
 }

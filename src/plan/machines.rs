@@ -420,16 +420,12 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         .into_iter()
         .filter_map(|vip| {
             let name = NodeName::vip(vip);
-            let id = |parameters: &Parameters| match vip {
-                Vip::Api => parameters.virtual_router_id,
-                Vip::Ingress => parameters.ingress_virtual_router_id,
-            };
             Some(PlannedVip {
                 ip: parameters.map(|p| p.vip(vip).ip).or_else(|| given_vip(config, vip)),
                 mac: parameters
                     .map(|p| p.vip(vip).mac)
                     .or_else(|| macs.get(&name).copied())?,
-                virtual_router_id: parameters.map(id),
+                virtual_router_id: parameters.map(|parameters| parameters.router_id(vip)),
                 kept: kept_by(config, vip),
                 name,
             })

@@ -6,9 +6,9 @@ use super::status::{Status, Verdict};
 use super::{row, table};
 use crate::backend::{Machine, Owned};
 use crate::cluster::{ClusterId, MachineName, Role};
-use crate::printable::printable_line;
+use crate::printable::{count, printable_line};
 use crate::state::inventory::Cluster;
-use crate::state::journal::{Entry, INSTALLED, is_done};
+use crate::state::journal::{BOOTSTRAP_REMOVED, Entry, INSTALLED, is_done};
 
 /// All searched platforms.
 #[derive(Clone, Debug, Serialize)]
@@ -81,7 +81,7 @@ impl Found {
         if cluster.parameters.is_some() {
             should_be_gone.clone_from(&status.pass_one);
         }
-        if is_done(journal, "bootstrap-removed") {
+        if is_done(journal, BOOTSTRAP_REMOVED) {
             let left = machines.iter().filter(|machine| machine.role == Role::Bootstrap);
             should_be_gone.extend(left.map(|machine| machine.name.clone()));
         }
@@ -139,7 +139,7 @@ impl Found {
     fn text(&self) -> String {
         let mut text = format!("\n{}: {}", printable_line(self.cluster.as_str()), self.state.words());
         if self.is_as_it_should() {
-            return text + &format!(", {} objects\n", self.objects.len());
+            return text + &format!(", {}\n", count(self.objects.len(), "object"));
         }
         text += "\n";
         if !self.objects.is_empty() {

@@ -9,7 +9,7 @@ use crate::artifacts::download::Pruned;
 use crate::backend::Owned;
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Role};
 use crate::passes;
-use crate::printable::printable_line;
+use crate::printable::{count, printable_line};
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// The address table of pass one.
@@ -75,8 +75,7 @@ impl Scaled {
         if !self.removed.is_empty() {
             text += &format!("removed: {}\n", names(&self.removed));
         }
-        let workers = if self.workers == 1 { "worker" } else { "workers" };
-        text += &format!("cluster {} has {} {workers}\n", self.cluster, self.workers);
+        text += &format!("cluster {} has {}\n", self.cluster, count(self.workers, "worker"));
         if self.rehearsal {
             text += "rehearsal: no node was drained, no certificate was approved, and no MachineConfig was updated\n";
         }

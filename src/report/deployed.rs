@@ -129,10 +129,11 @@ impl Installed {
             text += "pass one was skipped: the addresses were already known\n";
         }
         let unreserved = self.nodes.iter().filter(|node| node.reserved_by.is_none()).count();
-        if unreserved > 0 {
-            text +=
-                &format!("{unreserved} addresses are not reserved; the DHCP server will probably assign them again\n");
-        }
+        text += &match unreserved {
+            0 => String::new(),
+            1 => "1 address is not reserved; the DHCP server will probably assign it again\n".to_owned(),
+            _ => format!("{unreserved} addresses are not reserved; the DHCP server will probably assign them again\n"),
+        };
         text + &self
             .access
             .as_ref()

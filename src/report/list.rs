@@ -10,7 +10,7 @@ use super::state::Progress;
 use super::status::made_at;
 use super::{fitted, row};
 use crate::backend::Machine;
-use crate::cluster::Role;
+use crate::cluster::{Role, Vip};
 use crate::openshift::wait::clock::Clock;
 use crate::printable::printable_line;
 use crate::state::inventory::Cluster;
@@ -108,8 +108,8 @@ impl Entry {
                     network_identity: parameters.network_identity.clone(),
                     api_ip: parameters.api_ip,
                     ingress_ip: parameters.ingress_ip,
-                    virtual_router_id: parameters.virtual_router_id,
-                    ingress_virtual_router_id: parameters.ingress_virtual_router_id,
+                    virtual_router_id: parameters.router_id(Vip::Api),
+                    ingress_virtual_router_id: parameters.router_id(Vip::Ingress),
                     masters: count(Role::Master),
                     workers: count(Role::Worker),
                 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::backend::{Description, Form, Machine, Power, Properties, SeenNic};
 use crate::cluster::{MachineName, NodeName, Pass, Role, Size, Sizes};
-use crate::printable::{printable_block, printable_line};
+use crate::printable::{count, printable_block, printable_line};
 
 /// The output of `node show`, the same on every platform.
 #[derive(Debug, Serialize)]
@@ -96,7 +96,10 @@ impl Shown {
         }
         if let Some(size) = &self.configuration.size {
             let (cpus, memory, disk) = (size.cpus, size.memory_mib, size.disk_gib);
-            line("size", &format!("{cpus} CPUs, {memory} MiB, disk of {disk} GiB"));
+            line(
+                "size",
+                &format!("{}, {memory} MiB, disk of {disk} GiB", count(cpus, "CPU")),
+            );
         }
         for (name, value) in self.scheduling.iter().chain(&self.dynamic.platform) {
             line(&name.replace('_', " "), &shown(value));

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::backend::Owned;
 use crate::cluster::ClusterId;
 use crate::passes::Verified;
-use crate::printable::{printable_json, printable_line, printable_text};
+use crate::printable::{count, printable_json, printable_line, printable_text};
 
 /// Version of every JSON form.
 const VERSION: u32 = 1;
@@ -162,7 +162,10 @@ pub fn verified(verified: &Verified) -> String {
         text += &format!("removed: {}, no longer needed\n", printable_line(machine.as_str()));
     }
     if verified.differences.is_empty() {
-        text += &format!("no differences in {} entries of the parameter file\n", verified.lines);
+        text += &format!(
+            "no differences in {} of the parameter file\n",
+            count(verified.lines, "entry")
+        );
     } else {
         let head = row([&"NAME", &"WHERE", &"DIFFERENCE"]);
         let rows = verified.differences.iter();

@@ -5,7 +5,7 @@ use crate::cluster::{Harvest, Pass, Size};
 use crate::plan::changes;
 use crate::plan::machines::{Plan, Planned};
 use crate::plan::{Action, Change};
-use crate::printable::printable_line;
+use crate::printable::{count, printable_line};
 
 /// The machines of both passes and their total resources.
 pub fn text(plan: &Plan) -> String {
@@ -29,8 +29,8 @@ pub fn text(plan: &Plan) -> String {
     text += &match (plan.harvested, plan.harvest) {
         (true, _) => "pass one is skipped: the addresses are already known\n".to_owned(),
         (false, Harvest::Boot) => format!(
-            "pass one boots {} temporary machines to learn the addresses\n",
-            plan.pass_one.len()
+            "pass one boots {} to learn the addresses\n",
+            count(plan.pass_one.len(), "temporary machine")
         ),
         (false, Harvest::Reserve) => "pass one reserves the addresses and boots no machines\n".to_owned(),
         (false, Harvest::Static) => "pass one is skipped: the addresses are set in the env file\n".to_owned(),

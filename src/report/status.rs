@@ -15,7 +15,7 @@ use crate::openshift::wait::clock::Clock;
 use crate::plan::harvest::{Seen, judge};
 use crate::printable::printable_line;
 use crate::state::inventory::Cluster;
-use crate::state::journal::{Entry, Event, Holder, is_done};
+use crate::state::journal::{BOOTSTRAP_REMOVED, Entry, Event, Holder, is_done};
 
 /// The current state of several clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -132,7 +132,7 @@ impl Status {
             ))
         });
         let mut nodes: Vec<NodeStatus> = planned.chain(unplanned).collect();
-        let removed = is_done(journal, "bootstrap-removed");
+        let removed = is_done(journal, BOOTSTRAP_REMOVED);
         for node in nodes.iter_mut().filter(|node| node.power.is_none()) {
             (node.verdict, node.text) = if removed && node.role == Role::Bootstrap {
                 (Verdict::Removed, "removed".to_owned())
@@ -143,14 +143,13 @@ impl Status {
             };
         }
         let vips = parameters.iter().flat_map(|parameters| {
-            let ids = [parameters.virtual_router_id, parameters.ingress_virtual_router_id];
-            Vip::ALL.into_iter().zip(ids).map(|(vip, virtual_router_id)| {
+            Vip::ALL.into_iter().map(|vip| {
                 let lease = parameters.vip(vip);
                 VipStatus {
                     name: lease.name,
                     ip: lease.ip,
                     mac: lease.mac,
-                    virtual_router_id,
+                    virtual_router_id: parameters.router_id(vip),
                 }
             })
         });

@@ -11,6 +11,7 @@ use crate::cluster::{
     BackendConfig, ClusterId, ClusterNetworks, Dhcp, Downloads, GivenAddresses, Harvest, Lb, Mac, MachineName,
     NodeName, Role, unsupported_release,
 };
+use crate::printable::count;
 
 const MOST_MACHINES: u64 = 1000;
 
@@ -196,10 +197,11 @@ pub(super) fn room_for_nodes(
         values.problem(
             &["cluster_network", "cluster_host_prefix", "workers", "masters"],
             format!(
-                "{} has {subnets} subnets of /{}, too few for {} nodes",
+                "{} has {} of /{}, too few for {}",
                 networks.cluster_network,
+                count(subnets, "subnet"),
                 networks.host_prefix,
-                masters + workers
+                count(masters + workers, "node")
             ),
             "use a larger network or a longer prefix",
         );
@@ -346,9 +348,10 @@ pub(super) fn counts(
         ("worker_macs", given.worker_macs.len(), "workers", workers),
         ("worker_ips", given.worker_ips.len(), "workers", workers),
     ];
-    for (list, length, machines, count) in lists {
-        if let Some(count) = count.filter(|count| length != 0 && length != *count) {
-            let message = format!("`{list}` has {length} entries for {count} {machines}");
+    for (list, length, machines, wanted) in lists {
+        if let Some(wanted) = wanted.filter(|wanted| length != 0 && length != *wanted) {
+            let machine = machines.trim_end_matches('s');
+            let message = format!("`{list}` has {} for {}", count(length, "entry"), count(wanted, machine));
             values.problem(&[list, machines], message, "list one for each, or none");
         }
     }

@@ -33,6 +33,9 @@ const VERSION: u32 = 1;
 /// The note at the beginning of each run: steps that were open before are no longer running.
 pub const RUN: &str = "run";
 
+/// The step that deletes the bootstrap.
+pub const BOOTSTRAP_REMOVED: &str = "bootstrap-removed";
+
 /// When this step is done, the cluster is installed.
 pub const INSTALLED: &str = "install-complete";
 

@@ -132,6 +132,14 @@ pub enum ParametersError {
 }
 
 impl Parameters {
+    /// The VRRP id that announces a VIP; if both VIPs are one address, it is the api's.
+    pub fn router_id(&self, vip: Vip) -> u8 {
+        match vip {
+            Vip::Ingress if self.ingress_ip != self.api_ip => self.ingress_virtual_router_id,
+            Vip::Api | Vip::Ingress => self.virtual_router_id,
+        }
+    }
+
     /// The table of a completed harvest; `leases` contains every node and both VIPs.
     #[expect(
         clippy::too_many_arguments,

@@ -28,9 +28,13 @@ fn lab_on(world: Value) -> Sandbox {
 
 /// An installed cluster whose pretend addresses are this computer's own: nobody else has them.
 fn lab_on_the_loopback() -> Sandbox {
+    lab_on(on_the_loopback())
+}
+
+fn on_the_loopback() -> Value {
     let network =
         json!({"cidr": "127.94.0.0/24", "gateway": "127.94.0.1", "dhcp_from": "127.94.0.2", "dhcp_to": "127.94.0.254"});
-    lab_on(json!({"networks": {"default": network}}))
+    json!({"networks": {"default": network}})
 }
 
 fn table(sandbox: &Sandbox) -> Parameters {
@@ -574,6 +578,29 @@ fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
     sandbox.run(&["verify", "lab"]).succeeded();
     let own = lab_on_the_loopback();
     own.run(&["export", "hosts", "lab"]).succeeded();
+}
+
+#[test]
+fn a_removed_bootstrap_is_not_exported() {
+    let sandbox = Sandbox::new(on_the_loopback());
+    sandbox.env("lab", LAB);
+    let exported = || {
+        let bootstrap = table(&sandbox).of_role(Role::Bootstrap).next().unwrap().clone();
+        let ends = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | ':');
+        let is_it = |word: &str| {
+            let word = word.trim_end_matches(':').trim_end_matches(":6443");
+            word == bootstrap.ip.to_string() || word == bootstrap.mac.to_string()
+        };
+        ["hosts", "dns", "haproxy", "dhcp", "kcli", "ansible --format inventory"].map(|what| {
+            let arguments: Vec<&str> = ["export"].into_iter().chain(what.split(' ')).collect();
+            let text = sandbox.run(&arguments).succeeded().stdout;
+            text.split(ends).any(is_it)
+        })
+    };
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    assert_eq!(exported(), [true; 6]);
+    sandbox.deploy("lab").succeeded();
+    assert_eq!(exported(), [false; 6]);
 }
 
 #[test]

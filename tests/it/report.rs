@@ -301,8 +301,8 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
         );
     }
     assert!(
-        page.contains("3 of 3"),
-        "bootstrap, master and worker have what was planned"
+        page.contains("2 of 2"),
+        "master and worker have what was planned, and the bootstrap is removed"
     );
     assert!(page.contains("address stable after"), "the machines' times are known");
     assert!(
@@ -389,6 +389,36 @@ fn looked_at(name: &str, page: &str) -> Option<Value> {
         String::from_utf8_lossy(&output.stderr)
     );
     Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn a_removed_bootstrap_is_not_shown_as_one_that_runs() {
+    let cluster = cluster(3, 2, "default");
+    let mut journal = journal(&cluster);
+    let with_bootstrap = made(&cluster, &journal, &[]);
+    journal.extend([
+        entry(60 * 60 * 9 + 200, "begun", "bootstrap-removed", Value::Null),
+        entry(60 * 60 * 9 + 201, "done", "bootstrap-removed", Value::Null),
+    ]);
+    let without = made(&cluster, &journal, &[]);
+    for (page, looks, verdict, same) in [
+        (&with_bootstrap, "same", "same", "5 of 6"),
+        (&without, "removed", "removed", "4 of 5"),
+    ] {
+        assert!(
+            page.contains(&format!("<g class=\"node {looks}\"><title>bootstrap,")),
+            "{looks}"
+        );
+        let row = page
+            .lines()
+            .find(|line| line.contains("scope=\"row\">bootstrap<"))
+            .unwrap();
+        assert!(
+            row.contains(&format!("<span class=\"{looks}-text\">{verdict}</span>")),
+            "{row}"
+        );
+        assert!(page.contains(&format!("<dd>{same}</dd>")), "{same}");
+    }
 }
 
 #[test]

@@ -520,6 +520,31 @@ fn both_virtual_ips_may_be_one_address() {
         .collect();
     assert_eq!(held.len(), 1);
     assert_eq!(names(&held[0].1), 4, "api, api-int, console and oauth: {}", held[0].1);
+    // One router announces it, with one id.
+    for arguments in [["plan", "lab.sh", "--rehearse"].as_slice(), &["status", "lab"]] {
+        let shown = sandbox.run(arguments).succeeded().stdout;
+        let ids: Vec<&str> = shown
+            .lines()
+            .filter(|line| line.contains(" 192.168.122.9 "))
+            .filter_map(|line| line.split_whitespace().last())
+            .collect();
+        let id = table.virtual_router_id.to_string();
+        assert_eq!(ids, [id.as_str(), id.as_str()], "{shown}");
+    }
+}
+
+#[test]
+fn each_run_is_recorded_whatever_its_process_id() {
+    let sandbox = lab(json!({}));
+    sandbox.deploy("lab").succeeded();
+    let journal = ocpdeploy::state::journal::read(&sandbox.home().cluster("lab").journal()).unwrap();
+    let run = journal
+        .iter()
+        .find(|entry| entry.is_note() && entry.step == "run")
+        .unwrap();
+    // In a container all have the same, and a note is written again only when it changes.
+    let (_, begun): (u32, jiff::Timestamp) = serde_json::from_value(run.output.clone()).unwrap();
+    assert!(begun <= run.time);
 }
 
 #[test]

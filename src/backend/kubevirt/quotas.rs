@@ -12,6 +12,7 @@ use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
 use crate::backend::{Requirements, Verdict};
 use crate::cluster::{Pass, Size};
+use crate::printable::count;
 
 /// Quantities are counted in thousandths.
 const MIB: u128 = 1000 << 20;
@@ -151,9 +152,9 @@ pub(super) async fn check(session: &Session, needs: &Requirements, findings: &mu
         let most = quantity(&limit["max"]["cpu"]).filter(|most| *most < u128::from(needs.cpus_per_machine) * 1000);
         if let Some(most) = most {
             let text = format!(
-                "a pod in namespace {} can have {} CPUs, a machine requires {}",
+                "a pod in namespace {} can have {}, a machine requires {}",
                 session.namespace,
-                most / 1000,
+                count(most / 1000, "CPU"),
                 needs.cpus_per_machine
             );
             let hint = "KubeVirt requests a tenth of them unless they are dedicated";

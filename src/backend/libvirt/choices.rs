@@ -10,6 +10,7 @@ use super::session::{document, if_supported};
 use crate::backend::failure::Failure;
 use crate::backend::{Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 use crate::cluster::{LibvirtConfig, VirtType};
+use crate::printable::count;
 use crate::xml::{self, Element};
 
 const GIB: u64 = 1 << 30;
@@ -38,8 +39,8 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failu
         Finding::new(
             Verdict::Ok,
             format!(
-                "the host has {} CPUs and {} MiB of memory{available}",
-                node.cpus,
+                "the host has {} and {} MiB of memory{available}",
+                count(node.cpus, "CPU"),
                 node.memory / 1024
             ),
         ),

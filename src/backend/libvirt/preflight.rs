@@ -15,6 +15,7 @@ use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
 use crate::backend::{Finding, Requirements, Verdict};
 use crate::cluster::{LibvirtConfig, Mac, VirtType};
+use crate::printable::count;
 
 const GIB: u64 = 1 << 30;
 /// The first libvirt that supports fw_cfg files, as libvirt encodes versions.
@@ -187,8 +188,9 @@ fn memory(connect: &Connect, requirements: &Requirements, findings: &mut Finding
     }
     if requirements.cpus_per_machine > host.cpus {
         let text = format!(
-            "the host has {} CPUs, the largest machine requires {}",
-            host.cpus, requirements.cpus_per_machine
+            "the host has {}, the largest machine requires {}",
+            count(host.cpus, "CPU"),
+            requirements.cpus_per_machine
         );
         findings.add(Verdict::Warn, text, None);
     }

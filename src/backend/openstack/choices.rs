@@ -10,6 +10,7 @@ use super::cloud::OpenStack;
 use super::wire::text;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
+use crate::printable::count;
 
 /// The clouds of clouds.yaml; optional if `OS_AUTH_URL` is set.
 pub fn clouds() -> Result<SettingChoices, BackendError> {
@@ -52,7 +53,10 @@ impl OpenStack {
         let images: Vec<_> = images.iter().map(|image| image_choice(image, &images)).collect();
         let flavors = self.flavors().await?.iter().map(|flavor| {
             let (cpus, memory, disk) = (flavor.cpus, flavor.memory_mib, flavor.disk_gib);
-            Choice::new(&flavor.name, format!("{cpus} CPUs, {memory} MiB, {disk} GiB"))
+            Choice::new(
+                &flavor.name,
+                format!("{}, {memory} MiB, {disk} GiB", count(cpus, "CPU")),
+            )
         });
         let flavors: Vec<_> = flavors.collect();
         Ok(PlatformChoices {

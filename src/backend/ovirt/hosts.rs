@@ -4,6 +4,7 @@ use super::engine::{Ovirt, Site};
 use super::wire::{self, MIB};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec};
+use crate::printable::count;
 use crate::xml::Element;
 
 /// A host of the oVirt cluster that the settings permit.
@@ -36,7 +37,7 @@ impl Host {
         let name = &self.name;
         match () {
             () if self.status != "up" => Some(format!("{name} is in status {}", self.status)),
-            () if self.cpus < cpus => Some(format!("{name} has {} CPUs", self.cpus)),
+            () if self.cpus < cpus => Some(format!("{name} has {}", count(self.cpus, "CPU"))),
             () if self.memory_mib < memory_mib => Some(format!("{name} has {} MiB free", self.memory_mib)),
             () => None,
         }
@@ -57,7 +58,8 @@ pub(super) fn able(hosts: &[Host], cpus: u32, memory_mib: u64) -> Result<Vec<&Ho
         reasons.push("the cluster has no hosts".to_owned());
     }
     Err(format!(
-        "no host can run a machine of {cpus} CPUs and {memory_mib} MiB: {}",
+        "no host can run a machine of {} and {memory_mib} MiB: {}",
+        count(cpus, "CPU"),
         reasons.join(", ")
     ))
 }

@@ -14,6 +14,7 @@ use crate::backend::filters::matching;
 use crate::backend::{AddressReservation, BackendErrorKind, Capabilities, Finding, MachineSpec, Payload, Requirements};
 use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName};
 use crate::digest::hex;
+use crate::printable::count;
 
 /// Why the platform rejects a request.
 pub(super) struct Rejection {
@@ -272,11 +273,17 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
         let (wanted, free) = (macs.difference(&known).count(), network.free_count());
         findings.push(match wanted <= free {
             true => Finding::ok(format!(
-                "network {name} is {}, DHCP from {} to {}, {free} addresses free",
-                network.cidr, network.dhcp_from, network.dhcp_to
+                "network {name} is {}, DHCP from {} to {}, {} free",
+                network.cidr,
+                network.dhcp_from,
+                network.dhcp_to,
+                count(free, "address")
             )),
             false => fail(
-                format!("network {name} has {free} free DHCP addresses, {wanted} are required"),
+                format!(
+                    "network {name} has {}, {wanted} required",
+                    count(free, "free DHCP address")
+                ),
                 "widen the DHCP range or deploy fewer machines",
             ),
         });

@@ -327,7 +327,7 @@ async fn preflight_counts_addresses_and_memory() {
     assert_eq!(
         fails(&needs(3, 2049)).await,
         [
-            "network default has 2 free DHCP addresses, 3 are required",
+            "network default has 2 free DHCP addresses, 3 required",
             "2049 MiB of memory required, 2048 MiB free"
         ]
     );

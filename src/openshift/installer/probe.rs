@@ -15,6 +15,7 @@ use super::expected::{self, OnDisk};
 use crate::PROGRESS;
 use crate::cluster::MachineName;
 use crate::http_limits::{self, innermost};
+use crate::printable::count;
 
 /// Limit for one attempt to reach a guest.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -90,7 +91,7 @@ async fn ask(
                     return Err(InstallerError::Differs { node, differences });
                 }
                 info!(target: PROGRESS, machine = %machine, state = "checked", done = true,
-                    "{} bytes of Ignition, {} files", report.config_bytes, report.disk.files.len());
+                    "{} bytes of Ignition, {}", report.config_bytes, count(report.disk.files.len(), "file"));
                 return Ok(None);
             }
             Err(problem) => problem,

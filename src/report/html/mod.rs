@@ -20,7 +20,7 @@ use crate::backend::{Machine, ReservationState};
 use crate::cluster::{Dhcp, Dns, Lb, NodeName, Pass, Role, Vip};
 use crate::openshift::installer::NodeReport;
 use crate::passes::{CarrierLimit, EffectiveSettings};
-use crate::printable::printable_text;
+use crate::printable::{count, printable_text};
 use crate::state::inventory::Cluster;
 use crate::state::journal::{self, Entry, Event, Holder};
 use crate::templates::{TemplateError, render_html};
@@ -172,7 +172,7 @@ impl<'a> Page<'a> {
             names.extend(Vip::ALL.map(|vip| (NodeName::vip(vip), Role::Helper)));
         }
         let running = input.holder.is_some().then_some(input.now);
-        let count = |role| nodes.iter().filter(|node| node.role == role).count();
+        let of_role = |role| nodes.iter().filter(|node| node.role == role).count();
         let network = parameters.map(|parameters| Network {
             name: parameters.network.clone(),
             range: parameters.machine_network.to_string(),
@@ -200,11 +200,14 @@ impl<'a> Page<'a> {
             duties: duties(chosen.as_ref(), &held),
             counts: format!(
                 "{} + {}",
-                plural(count(Role::Master), "master"),
-                plural(count(Role::Worker), "worker")
+                count(of_role(Role::Master), "master"),
+                count(of_role(Role::Worker), "worker")
             ),
             same: nodes.iter().filter(|node| node.look == Look::Same).count(),
-            compared: nodes.iter().filter(|node| node.look != Look::Unknown).count(),
+            compared: nodes
+                .iter()
+                .filter(|node| matches!(node.look, Look::Same | Look::Other))
+                .count(),
             picture_text: picture_text(&vips, &circles, &further),
             pictures,
             further,
@@ -248,6 +251,7 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
                 .collect();
         }
         let look = match node.planned_ip {
+            _ if node.verdict == Verdict::Removed => Look::Removed,
             Some(planned) if seen.contains(&planned) && report.is_none_or(|report| report.mac == node.mac) => {
                 Look::Same
             }
@@ -266,6 +270,7 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
                 Look::Same => "same",
                 Look::Other => "moved",
                 Look::Unknown => "not seen",
+                Look::Removed => "removed",
             },
             state: match &input.machines {
                 Ok(_) => node.text.clone(),
@@ -307,9 +312,10 @@ fn vips(
     };
     let lb = chosen.map(|chosen| chosen.lb);
     let view = |vip: Vip| {
-        let (id, ports) = match vip {
-            Vip::Api => (parameters.virtual_router_id, "6443, 22623"),
-            Vip::Ingress => (parameters.ingress_virtual_router_id, "80, 443"),
+        let id = parameters.router_id(vip);
+        let ports = match vip {
+            Vip::Api => "6443, 22623",
+            Vip::Ingress => "80, 443",
         };
         let lease = parameters.vip(vip);
         let by = match lb {
@@ -533,10 +539,6 @@ fn word(value: &impl Serialize) -> String {
 
 fn list<T: ToString>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// `998 B`, `12.4 KB`, `1.2 MB`, in powers of 1000.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::cluster::{NodeName, Role};
-use crate::state::journal::{Entry, Event, RUN};
+use crate::state::journal::{BOOTSTRAP_REMOVED, Entry, Event, RUN};
 
 /// A pause: at least this time without activity between two runs.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);
@@ -268,7 +268,7 @@ fn kind(step: &str, end: End) -> &'static str {
             _ if step.ends_with("/addresses") => "boot-two",
             "pass-one" | "scale" => "one",
             "pass-two" | "join" => "two",
-            "bootstrap-complete" | "bootstrap-member-removed" | "bootstrap-removed" | "install-complete" => "wait",
+            "bootstrap-complete" | "bootstrap-member-removed" | BOOTSTRAP_REMOVED | "install-complete" => "wait",
             _ => "prepare",
         },
     }

@@ -70,6 +70,7 @@ impl Circle<'_> {
                     Look::Same => "node same",
                     Look::Other => "node other",
                     Look::Unknown => "node unknown",
+                    Look::Removed => "node removed",
                 },
                 x: x + GAP + index % columns * (wide + GAP),
                 y: y + HEAD + index / columns * (CELL + GAP),

@@ -39,4 +39,6 @@ pub enum Look {
     Same,
     Other,
     Unknown,
+    /// The bootstrap, when it is no longer needed.
+    Removed,
 }

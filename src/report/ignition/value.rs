@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::digest::sha256;
 use crate::ignition::contents::{self, Contents};
-use crate::printable::printable_line;
+use crate::printable::{count, printable_line};
 
 /// Fields that contain credentials: a password's hash, a token in a header.
 const SECRET: &[&str] = &["passwordHash", "value"];
@@ -23,7 +23,7 @@ pub fn words(name: &str, value: &Value) -> String {
         Value::String(text) => short(text),
         Value::Number(_) if name == "mode" => value.as_u64().map_or_else(|| value.to_string(), mode),
         Value::Array(entries) if entries.len() == 1 => words(name, &entries[0]),
-        Value::Array(entries) => format!("{} entries", entries.len()),
+        Value::Array(entries) => count(entries.len(), "entry"),
         Value::Object(fields) if fields.contains_key("source") => resource(value),
         Value::Object(fields) => {
             let parts: Vec<String> = fields

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::common::text;
 use crate::cluster::OsBoot;
+use crate::printable::count;
 
 /// A flavor of Nova.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +115,7 @@ impl FlavorRequirements {
                 ))
             });
             let Self { cpus, memory_mib, .. } = self;
-            let mut message = format!("no flavor has {cpus} CPUs, {memory_mib} MiB");
+            let mut message = format!("no flavor has {}, {memory_mib} MiB", count(*cpus, "CPU"));
             if self.disk_gib > 0 {
                 let _ = write!(message, ", {} GiB of disk", self.disk_gib);
             }
