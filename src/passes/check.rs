@@ -65,6 +65,9 @@ pub(super) async fn look_around(
     };
     seen.table = table;
 
+    if known.is_none() {
+        report.add("state", in_work_tree(config, home));
+    }
     let macs = machines::macs(config, &Default::default());
     let one = if config.harvest == Harvest::Boot {
         machines::pass_one(config, &macs)
@@ -155,6 +158,17 @@ fn own_configs(backend: &dyn Backend, config: &ClusterConfig) -> Result<(Vec<Fra
     let warnings = node::config::check_fragments(&own)?;
     fragments::refuse_too_large(config, &own, |role| backend.capabilities(role).carrier)?;
     Ok((own, warnings))
+}
+
+/// Secrets that a commit would publish. Said before the cluster has any; only git knows what it ignores.
+fn in_work_tree(config: &ClusterConfig, home: &Home) -> Option<Finding> {
+    let tree = home.work_tree().filter(|_| !config.is_rehearsal())?;
+    Some(Finding::warn(format!(
+        "the state directory {} is in the git work tree {}: `git add --force` would publish its passwords and the \
+         pull secret, `git clean -x` would delete them; choose a directory outside of it with OCPDEPLOY_HOME or --home",
+        home.root().display(),
+        tree.display()
+    )))
 }
 
 /// A real cluster on the simulated platform: nothing answers at its addresses, or an unrelated machine does.

@@ -60,6 +60,13 @@ impl Home {
         judge().err()
     }
 
+    /// The git work tree that contains the state: a folder with `.git`, at or above it.
+    pub fn work_tree(&self) -> Option<PathBuf> {
+        let root = fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
+        let is_work_tree = |folder: &&Path| folder.join(".git").exists();
+        root.ancestors().find(is_work_tree).map(Path::to_owned)
+    }
+
     pub fn clusters(&self) -> PathBuf {
         self.root.join(CLUSTERS)
     }
@@ -409,6 +416,30 @@ mod tests {
             .collect();
         left.sort();
         assert_eq!(left, [".gitignore", "cluster.json", "parameters.yaml"]);
+    }
+
+    #[test]
+    fn a_work_tree_is_found_at_or_above_the_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        std::fs::create_dir_all(root.join("site/.git")).unwrap();
+        std::fs::create_dir_all(root.join("site/state")).unwrap();
+        std::fs::create_dir_all(root.join("elsewhere")).unwrap();
+        // In a linked work tree `.git` is a file (git: Documentation/gitrepository-layout.adoc).
+        std::fs::create_dir_all(root.join("linked")).unwrap();
+        std::fs::write(root.join("linked/.git"), "gitdir: /repo/.git/worktrees/linked").unwrap();
+        std::os::unix::fs::symlink(root.join("site/state"), root.join("link")).unwrap();
+        for (home, found) in [
+            ("site", Some("site")),
+            ("site/state", Some("site")),
+            ("site/not/yet/there", Some("site")),
+            ("linked/state", Some("linked")),
+            ("link", Some("site")),
+            ("elsewhere", None),
+        ] {
+            let found = found.map(|found| root.join(found));
+            assert_eq!(Home::new(root.join(home)).work_tree(), found, "{home}");
+        }
     }
 
     #[test]

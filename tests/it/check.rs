@@ -527,3 +527,30 @@ fn the_platform_is_looked_at_before_the_mirror_is_asked() {
     let asking = format!("looking up 4.19.7 at {}/ocp/4.19.7/sha256sum.txt", mirror.url(""));
     assert!(stderr.contains(&asking), "{stderr}");
 }
+
+#[test]
+fn a_state_directory_in_a_git_work_tree_is_warned_about() {
+    let sandbox = sandbox::Sandbox::new(json!({}));
+    let pull_secret = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#;
+    std::fs::write(sandbox.path().join("pull.json"), pull_secret).unwrap();
+    std::fs::write(sandbox.path().join("key.pub"), KEY).unwrap();
+    sandbox.env("lab", "pub_key=key.pub\npull_secret=pull.json");
+    let checked = |more: &[&str]| sandbox.run(&[&["check", "lab.sh"], more].concat()).stdout;
+    let told = "is in the git work tree";
+    assert!(!checked(&[]).contains(told));
+    std::fs::create_dir(sandbox.path().join(".git")).unwrap();
+    let warned = checked(&[]);
+    let words = warned.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (home, tree) = (
+        sandbox.home().root().display().to_string(),
+        sandbox.path().display().to_string(),
+    );
+    for told in [
+        &format!("warn state the state directory {home} {told} {tree}: "),
+        "OCPDEPLOY_HOME",
+    ] {
+        assert!(words.contains(told), "no `{told}` in {words}");
+    }
+    // A rehearsal has no secrets.
+    assert!(!checked(&["--rehearse"]).contains(told));
+}
