@@ -14,11 +14,12 @@ use crate::cli;
 use crate::cluster::{BackendConfig, ClusterConfig};
 use crate::plan::Change;
 use crate::plan::changes::{self, There};
-use crate::plan::machines::{self, Plan};
+use crate::plan::machines::{self, ExpectedTime, Plan};
 use crate::printable::count;
 use crate::report;
+use crate::state::durations::{self, Estimate};
 use crate::state::inventory::{self, Known};
-use crate::state::journal::{self, INSTALLED, is_done};
+use crate::state::journal::{self, BOOTSTRAP_REMOVED, INSTALLED, is_done};
 use crate::state::parameters::Parameters;
 
 /// A plan is no reason to wait for a platform.
@@ -48,6 +49,7 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
         tracing::info!("wrote {} to {}", count(written, "manifest"), folder.display());
     }
     let mut plan = machines::plan(&config, parameters.as_ref(), &taken);
+    plan.expected = expected(session, &config, &plan)?;
     if !command.offline {
         match compare(session, &config, &plan, parameters.as_ref()) {
             Ok(changes) => plan.changes = Some(changes),
@@ -93,10 +95,27 @@ fn compare(
             reservations: &reservations,
             reserves: Capabilities::of(&config.backend).reserves_addresses,
             sizes: known.as_ref().and_then(|known| known.sizes.as_ref()),
-            bootstrapped: is_done(&entries, "bootstrap-removed"),
+            bootstrapped: is_done(&entries, BOOTSTRAP_REMOVED),
             installed: is_done(&entries, INSTALLED),
         };
         let table = parameters.map(Parameters::leases).unwrap_or_default();
         Ok(changes::changes(plan, &table, &there))
     })
+}
+
+/// How long the deployment takes, unless the cluster is installed.
+fn expected(session: &Session, config: &ClusterConfig, plan: &machines::Plan) -> Result<Option<ExpectedTime>> {
+    if is_done(
+        &journal::read(&session.home.cluster(&config.name).journal())?,
+        INSTALLED,
+    ) {
+        return Ok(None);
+    }
+    let estimate = Estimate::of(&durations::read(&session.home), plan.backend, config.is_rehearsal());
+    let total = estimate.total(!plan.pass_one.is_empty());
+    Ok(total.map(|total| ExpectedTime {
+        // What takes less than a second does not take none.
+        seconds: (total + Duration::from_millis(500)).as_secs().max(1),
+        deployments: estimate.deployments,
+    }))
 }

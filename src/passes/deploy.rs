@@ -157,6 +157,7 @@ impl Run<'_> {
             .sweep()
             .context("remove unfinished files from the cluster's folder")?;
         self.record()?;
+        self.record_durations();
         Ok(Deployed {
             rows: rows(&parameters, &held, &configs, reports),
             parameters,

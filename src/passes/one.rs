@@ -32,6 +32,7 @@ use crate::plan::egress;
 use crate::plan::harvest::Watch;
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::printable::count;
+use crate::state::durations::Phase;
 use crate::state::inventory;
 use crate::state::parameters::{NodeAddress, Parameters, VrrpPassword};
 
@@ -90,8 +91,13 @@ impl Run<'_> {
         let planned = machines::pass_one(self.config, macs);
         let total = planned.len();
         let images = self.helper_images(workflow).await?;
+        // The machines of other workflows are fewer.
+        let about = match workflow {
+            "pass-one" => self.estimate.behind(Phase::PassOne),
+            _ => String::new(),
+        };
         let create = async {
-            info!(target: PROGRESS, step = "pass one", total, "booting {}", count(total, "throwaway machine"));
+            info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
             stream::iter(&planned)
                 .map(|machine| self.create_helper(workflow, machine, &images))
                 .buffer_unordered(self.backend.common_capabilities().concurrency)

@@ -13,6 +13,7 @@ use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, MachineName, Nod
 use crate::plan::harvest::{Seen, Watch};
 use crate::plan::machines::{self, Planned};
 use crate::printable::printable_console;
+use crate::state::durations::{self, Deployment, Estimate};
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::Known;
 use crate::state::journal::{self, INSTALLED, Journal, RUN};
@@ -26,6 +27,8 @@ pub(super) struct Run<'a> {
     pub(super) facts: &'a NetworkFacts,
     pub(super) dir: ClusterDir,
     pub(super) journal: Journal,
+    /// How long the phases of earlier deployments took.
+    pub(super) estimate: Estimate,
     /// The content of `cluster.json` from the journal's first line on.
     pub(super) known: Known,
 }
@@ -78,6 +81,7 @@ impl<'a> Run<'a> {
             facts,
             dir,
             journal,
+            estimate: Estimate::of(&durations::read(home), config.backend.name(), config.is_rehearsal()),
             known,
         })
     }
@@ -97,6 +101,26 @@ impl<'a> Run<'a> {
             known.sizes = Some(sizes);
         }
         Ok(known.write(&self.dir)?)
+    }
+
+    /// Records how long this deployment took. It is complete, whether this succeeds or not.
+    pub(super) fn record_durations(&self) {
+        let record = || {
+            let Some(installed) = self.journal.done_at(INSTALLED) else {
+                return Ok(());
+            };
+            let deployment = Deployment {
+                cluster: self.config.id().to_string(),
+                installed,
+                backend: self.config.backend.name().to_owned(),
+                rehearsal: self.config.is_rehearsal(),
+                phases: durations::phases(&journal::read(&self.dir.journal())?),
+            };
+            durations::record(self.home, deployment)
+        };
+        if let Err(error) = record() {
+            tracing::debug!("the durations of this deployment were not recorded: {error:#}");
+        }
     }
 
     /// Records the size of the machines of a role: one of them is about to be created.

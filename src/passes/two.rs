@@ -36,6 +36,7 @@ use crate::passes::diagnose;
 use crate::plan::harvest::{Seen, Watch, judge};
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::printable::count;
+use crate::state::durations::Phase;
 use crate::state::home;
 use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED};
 use crate::state::parameters::Parameters;
@@ -284,7 +285,12 @@ impl Run<'_> {
     ) -> Result<()> {
         let planned = self.planned_nodes(parameters, configs);
         self.judge_machines(&planned, configs, images)?;
-        info!(target: PROGRESS, step = "pass two", total = planned.len(), "{}", count(planned.len(), "machine"));
+        // Others are created later, while the cluster is already waited for.
+        let about = match planned.iter().any(|machine| machine.role == Role::Bootstrap) {
+            true => self.estimate.behind(Phase::PassTwo),
+            false => String::new(),
+        };
+        info!(target: PROGRESS, step = "pass two", total = planned.len(), "{}{about}", count(planned.len(), "machine"));
         stream::iter(&planned)
             .map(|machine| self.create_node(machine, configs.get(&machine.node), images))
             .buffer_unordered(self.backend.common_capabilities().concurrency)
@@ -403,7 +409,7 @@ impl Run<'_> {
         installer: &Installer,
         wait: &WaitContext<'_>,
     ) -> Result<Vec<NodeReport>> {
-        info!(target: PROGRESS, step = "bootstrap", "waiting for bootstrap-complete");
+        info!(target: PROGRESS, step = "bootstrap", "waiting for bootstrap-complete{}", self.estimate.behind(Phase::Bootstrap));
         let waited = self
             .journal
             .step("bootstrap-complete", &(), installer.wait_for_bootstrap(wait));
@@ -473,7 +479,7 @@ impl Run<'_> {
         installer: &Installer,
         wait: &WaitContext<'_>,
     ) -> Result<Vec<NodeReport>> {
-        info!(target: PROGRESS, step = "install", "waiting for install-complete");
+        info!(target: PROGRESS, step = "install", "waiting for install-complete{}", self.estimate.behind(Phase::Install));
         let work = async {
             let reports = installer.wait_for_install(wait).await?;
             if !self.config.is_rehearsal() {

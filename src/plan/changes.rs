@@ -110,7 +110,12 @@ fn other_size(sizes: &Sizes, planned: &Planned) -> Option<String> {
     (*size != planned.size).then(|| {
         let disks = std::iter::once(size.disk_gib).chain(size.extra_disks_gib.iter().copied());
         let disks: Vec<String> = disks.map(|gib| gib.to_string()).collect();
-        format!("{}, {} MiB, {} GiB", count(size.cpus, "CPU"), size.memory_mib, disks.join("+"))
+        format!(
+            "{}, {} MiB, {} GiB",
+            count(size.cpus, "CPU"),
+            size.memory_mib,
+            disks.join("+")
+        )
     })
 }
 

@@ -353,6 +353,9 @@ pub struct Plan {
     pub vips: Vec<PlannedVip>,
     pub pass_one: Vec<Planned>,
     pub pass_two: Vec<Planned>,
+    /// How long earlier deployments took; `None` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<ExpectedTime>,
     /// What this network does not support.
     pub limits: Vec<&'static str>,
     /// Peak usage, without the workers' own platform.
@@ -361,6 +364,14 @@ pub struct Plan {
     /// Compared with the platform, if it was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<Change>>,
+}
+
+/// How long a deployment probably takes.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExpectedTime {
+    pub seconds: u64,
+    /// As long as that many earlier deployments on this platform.
+    pub deployments: usize,
 }
 
 /// The workers' own platform, and its peak usage.
@@ -451,6 +462,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         vips,
         pass_one: one,
         pass_two: two,
+        expected: None,
         limits: match &config.backend {
             BackendConfig::Kubevirt(site) if site.pods.is_some() => ON_PODS.to_vec(),
             _ => Vec::new(),

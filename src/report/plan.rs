@@ -1,11 +1,14 @@
 //! The plan as text; its JSON form is the plan itself.
 
+use std::time::Duration;
+
 use super::{or_nothing, row, table};
 use crate::cluster::{Harvest, Pass, Size};
 use crate::plan::changes;
 use crate::plan::machines::{Plan, Planned};
 use crate::plan::{Action, Change};
 use crate::printable::{count, printable_line};
+use crate::state::durations::about;
 
 /// The machines of both passes and their total resources.
 pub fn text(plan: &Plan) -> String {
@@ -72,6 +75,14 @@ pub fn text(plan: &Plan) -> String {
             workers.backend,
             memory(workers.memory_mib),
             workers.disk_gib
+        );
+    }
+    if let Some(expected) = &plan.expected {
+        text += &format!(
+            "takes {}, like {} on {}\n",
+            about(Duration::from_secs(expected.seconds)),
+            count(expected.deployments, "earlier deployment"),
+            plan.backend
         );
     }
     if let Some(changes) = &plan.changes {

@@ -1,6 +1,7 @@
 //! The state on this computer: a folder for each cluster with its journal and its address table.
 
 pub mod dir;
+pub mod durations;
 pub mod home;
 pub mod inventory;
 pub mod journal;

@@ -548,6 +548,43 @@ fn each_run_is_recorded_whatever_its_process_id() {
 }
 
 #[test]
+fn earlier_deployments_tell_how_long_the_next_one_takes() {
+    const WAIT: &str = "waiting for bootstrap-complete (about ";
+    let sandbox = lab(json!({}));
+    let plan = |arguments: &[&str]| {
+        let arguments = [&["plan", "lab.sh", "--rehearse"], arguments].concat();
+        sandbox.run(&arguments).succeeded().stdout
+    };
+    assert!(!plan(&[]).contains("takes about"));
+    let first = sandbox.deploy("lab").succeeded();
+    assert!(!first.stderr.contains("(about "), "{}", first.stderr);
+    // What is installed takes no time, and repeating it is no deployment.
+    assert!(!plan(&[]).contains("takes about"));
+    sandbox.deploy("lab").succeeded();
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    let takes = plan(&[]);
+    let like = ", like 1 earlier deployment on sim\n";
+    assert!(takes.contains("\ntakes about ") && takes.contains(like), "{takes}");
+    let json: Value = serde_json::from_str(&plan(&["--output", "json"])).unwrap();
+    assert_eq!(json["expected"]["deployments"], 1, "{json}");
+    assert!(json["expected"]["seconds"].as_u64() > Some(0), "{json}");
+    let second = sandbox.deploy("lab").succeeded();
+    for told in [
+        WAIT,
+        "throwaway machines (about ",
+        "6 machines (about ",
+        "waiting for install-complete (about ",
+    ] {
+        assert!(second.stderr.contains(told), "no `{told}` in {}", second.stderr);
+    }
+    // Nothing depends on the file.
+    std::fs::write(sandbox.home().root().join("durations.json"), "{").unwrap();
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert!(!plan(&[]).contains("takes about"));
+    sandbox.deploy("lab").succeeded();
+}
+
+#[test]
 fn a_vrrp_id_of_another_cluster_is_refused_before_anything_is_made() {
     let sandbox = lab(json!({}));
     sandbox.deploy("lab").succeeded();
