@@ -170,6 +170,7 @@ pub fn read(home: &Home) -> Vec<Deployment> {
 pub fn record(home: &Home, deployment: Deployment) -> Result<()> {
     create_private_dir(home.root())?;
     let _lock = inventory::allocate(home)?;
+    home.sweep()?;
     let Some(deployments) = added(read(home), deployment) else {
         return Ok(());
     };

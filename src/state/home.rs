@@ -71,6 +71,11 @@ impl Home {
         self.root.join(CLUSTERS)
     }
 
+    /// Removes the temporary files of interrupted writes beside the clusters. Requires the inventory's lock.
+    pub fn sweep(&self) -> io::Result<()> {
+        sweep(&self.root).map(drop)
+    }
+
     pub fn cluster(&self, name: &str) -> ClusterDir {
         ClusterDir {
             path: self.clusters().join(name),
@@ -239,14 +244,7 @@ impl ClusterDir {
     pub fn sweep(&self) -> io::Result<()> {
         let mut folders = vec![self.path.clone()];
         while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder)? {
-                let entry = entry?;
-                if entry.file_type()?.is_dir() {
-                    folders.push(entry.path());
-                } else if entry.file_name().to_string_lossy().starts_with(NEW) {
-                    fs::remove_file(entry.path())?;
-                }
-            }
+            folders.extend(sweep(&folder)?);
         }
         Ok(())
     }
@@ -311,6 +309,20 @@ pub fn remove_folder(path: &Path) -> io::Result<()> {
 
 /// Name prefix of files that are not complete.
 const NEW: &str = ".new-";
+
+/// Removes the temporary files of interrupted writes from a folder; returns the folders in it.
+fn sweep(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            folders.push(entry.path());
+        } else if entry.file_name().to_string_lossy().starts_with(NEW) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(folders)
+}
 
 /// Creates a folder and its parents with mode 0700; an existing folder keeps its mode.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
