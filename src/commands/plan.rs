@@ -15,7 +15,6 @@ use crate::cluster::{BackendConfig, ClusterConfig};
 use crate::plan::Change;
 use crate::plan::changes::{self, There};
 use crate::plan::machines::{self, ExpectedTime, Plan};
-use crate::printable::count;
 use crate::report;
 use crate::state::durations::{self, Estimate};
 use crate::state::inventory::{self, Known};
@@ -46,7 +45,11 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
     if let Some(folder) = &command.write_manifests {
         let macs = machines::macs(&config, &taken);
         let written = super::manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
-        tracing::info!("wrote {} to {}", count(written, "manifest"), folder.display());
+        tracing::info!(
+            "wrote {} to {}",
+            crate::printable::count(written, "manifest"),
+            folder.display()
+        );
     }
     let mut plan = machines::plan(&config, parameters.as_ref(), &taken);
     plan.expected = expected(session, &config, &plan)?;

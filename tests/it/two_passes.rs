@@ -565,7 +565,7 @@ fn earlier_deployments_tell_how_long_the_next_one_takes() {
     let takes = plan(&[]);
     let like = ", like 1 earlier deployment on sim\n";
     assert!(takes.contains("\ntakes about ") && takes.contains(like), "{takes}");
-    let json: Value = serde_json::from_str(&plan(&["--output", "json"])).unwrap();
+    let json: Value = serde_json::from_str(&plan(&["--format", "json"])).unwrap();
     assert_eq!(json["expected"]["deployments"], 1, "{json}");
     assert!(json["expected"]["seconds"].as_u64() > Some(0), "{json}");
     let second = sandbox.deploy("lab").succeeded();
