@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -267,19 +269,26 @@ async fn a_machine_that_changes_its_state_is_in_every_look() {
     let spec = spec(&cluster, 0, &handle);
     backend.create_machine(&spec).await.unwrap();
 
-    // By somebody else, as fast as it goes.
-    let name = spec.name.as_str();
-    let changes = (0..100).map(|_| format!("suspend {name}; resume {name}"));
-    let script = changes.collect::<Vec<_>>().join("; ");
-    let restless = std::thread::spawn(move || virsh(&[&script]));
-    let (mut looks, mut absent) = (0, 0);
-    while !restless.is_finished() {
-        looks += 1;
+    // By somebody else, as fast as it goes, until the last look.
+    let looking = Arc::new(AtomicBool::new(true));
+    let script = format!("suspend {0}; resume {0}", spec.name.as_str());
+    let still = Arc::clone(&looking);
+    let restless = std::thread::spawn(move || {
+        let mut changes = 0;
+        while still.load(Ordering::Relaxed) {
+            virsh(&[&[script.as_str(); 10].join("; ")]);
+            changes += 20;
+        }
+        changes
+    });
+    let (looks, mut absent) = (100, 0);
+    for _ in 0..looks {
         absent += usize::from(backend.list_machines(&cluster).await.unwrap().is_empty());
     }
-    restless.join().unwrap();
-    assert_eq!(absent, 0, "of {looks} looks");
-    assert!(looks > 50, "{looks} looks");
+    looking.store(false, Ordering::Relaxed);
+    let changes = restless.join().unwrap();
+    assert_eq!(absent, 0, "of {looks} looks during {changes} changes");
+    assert!(changes > looks, "{changes} changes during {looks} looks");
     destroy(&backend, &cluster).await;
 }
 
