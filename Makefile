@@ -72,7 +72,7 @@ test-lab: nextest ## run the tests on a real libvirt (root; LAB_TESTS=all includ
 test-nodes: install nextest node-image ## deploy a cluster of real nodes with a real Kubernetes (root, 9 minutes when the image is built)
 	tests/lab/with.sh tests/lab/nodes/test.sh $(FEATURES)
 
-node-lab: ## the same, and the longer tests of it: before a release (root, about an hour)
+node-lab: ## the same, and the longer tests of it: before a release (root, several hours)
 	LAB_TESTS=all $(MAKE) test-nodes
 
 test-openstack: install nextest ## start a real OpenStack and run the tests on it (root, 4.5 GB of memory)

@@ -9,6 +9,7 @@ use clap::{Command, CommandFactory};
 use ocpdeploy::cli::Cli;
 use serde_json::{Map, Value, json};
 
+use crate::support::fake_kubevirt::schema::type_name;
 use crate::support::sandbox::Sandbox;
 
 /// The commands without subcommands, by their words.
@@ -191,16 +192,7 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
 
 /// The JSON Schema of these documents: what all of them have is required.
 fn schema(values: &[&Value]) -> Value {
-    let kind = |value: &Value| match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    let kinds: BTreeSet<&str> = values.iter().map(|value| kind(value)).collect();
+    let kinds: BTreeSet<&str> = values.iter().map(|value| type_name(value)).collect();
     let mut schema = Map::new();
     match kinds.iter().collect::<Vec<_>>().as_slice() {
         [] => return json!({}),

@@ -54,10 +54,7 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.run(&["stop", &nodes.name]);
     let running = nodes.lab.virsh(&["list", "--name"]);
     assert!(!running.contains(&nodes.name), "{running}");
-    nodes.run(&["start", &nodes.name]);
-    nodes.check_all();
-    nodes.run(&["verify", &nodes.name]);
-    nodes.destroy();
+    nodes.start_and_destroy();
 }
 
 /// Masters are lost and replaced, and certificates end while all is off.
@@ -76,10 +73,7 @@ fn three_masters_survive_losses() {
     nodes.check_balancing();
 
     nodes.stop_until_certificates_end();
-    nodes.run(&["start", &nodes.name]);
-    nodes.check_all();
-    nodes.run(&["verify", &nodes.name]);
-    nodes.destroy();
+    nodes.start_and_destroy();
 }
 
 /// A deployment is killed at random moments, with each way to carry the pointers; the same command ends well.

@@ -171,6 +171,14 @@ impl Nodes {
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
+    /// Starts a stopped cluster, which is complete again, and destroys it.
+    pub(super) fn start_and_destroy(&self) {
+        self.run(&["start", &self.name]);
+        self.check_all();
+        self.run(&["verify", &self.name]);
+        self.destroy();
+    }
+
     /// All kubelets' certificates end while the cluster is off.
     pub(super) fn stop_until_certificates_end(&self) {
         self.native.sign_for("5m");

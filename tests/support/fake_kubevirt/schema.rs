@@ -136,15 +136,7 @@ fn walk(path: &str, schema: &Value, value: &mut Value, findings: &mut Findings) 
     }
     // kubernetes/apiextensions-apiserver: pkg/apiserver/validation/validation.go.
     let wrong = |value: &Value, wanted: &str| {
-        let is = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "boolean",
-            Value::Number(number) if number.is_f64() => "number",
-            Value::Number(_) => "integer",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
+        let is = type_name(value);
         format!("{path}: Invalid value: \"{is}\": {path} in body must be of type {wanted}: \"{is}\"")
     };
     if flag("x-kubernetes-int-or-string") {
@@ -183,5 +175,18 @@ fn walk(path: &str, schema: &Value, value: &mut Value, findings: &mut Findings) 
         ("integer", Value::Number(number)) if number.is_i64() || number.is_u64() => {}
         ("number", Value::Number(_)) => {}
         (wanted, value) => findings.invalid.push(wrong(value, wanted)),
+    }
+}
+
+/// JSON Schema's name of the value's type.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
