@@ -3,11 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::{ContextKind, ContextValue};
 use ocpdeploy::cli::Cli;
 use ocpdeploy::commands::{self, completion, output, usage};
 use ocpdeploy::failure;
-use ocpdeploy::printable::printable_line;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
@@ -15,13 +13,8 @@ fn main() -> ExitCode {
     completion::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // An argument may contain any text, including line breaks.
-        Err(mut error) if error.use_stderr() => {
-            if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
-                let value = ContextValue::String(printable_line(value));
-                error.insert(ContextKind::InvalidValue, value);
-            }
-            output::fail(&usage::failure(&error, std::env::args_os()));
+        Err(error) if error.use_stderr() => {
+            output::fail(&usage::failure(error, std::env::args_os()));
             return ExitCode::from(failure::Kind::Usage.exit_code());
         }
         // Help and version.

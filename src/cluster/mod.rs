@@ -14,6 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::sha256;
+use crate::printable::count;
 
 pub mod capabilities;
 mod names;
@@ -33,6 +34,16 @@ pub struct Size {
     pub extra_disks_gib: Vec<u64>,
 }
 
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cpus, memory, disk) = (count(self.cpus, "CPU"), self.memory_mib, self.disk_gib);
+        write!(f, "{cpus}, {memory} MiB of memory, {disk} GiB of disk")?;
+        self.extra_disks_gib
+            .iter()
+            .try_for_each(|disk| write!(f, " + {disk} GiB"))
+    }
+}
+
 /// The sizes of each role's machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
@@ -43,12 +54,23 @@ pub struct Sizes {
 
 impl Sizes {
     /// The size of a role's machines; `None` for throwaway ones.
-    pub fn of(&mut self, role: Role) -> Option<&mut Size> {
+    pub fn of(&self, role: Role) -> Option<&Size> {
         match role {
-            Role::Bootstrap => Some(&mut self.bootstrap),
-            Role::Master => Some(&mut self.master),
-            Role::Worker => Some(&mut self.worker),
+            Role::Bootstrap => Some(&self.bootstrap),
+            Role::Master => Some(&self.master),
+            Role::Worker => Some(&self.worker),
             Role::Helper => None,
+        }
+    }
+
+    /// Takes the size of a role's machines from the settings.
+    pub fn update(&mut self, role: Role, config: &ClusterConfig) {
+        let size = config.size_of(role).clone();
+        match role {
+            Role::Bootstrap => self.bootstrap = size,
+            Role::Master => self.master = size,
+            Role::Worker => self.worker = size,
+            Role::Helper => {}
         }
     }
 }

@@ -18,7 +18,6 @@ pub fn run(session: &Session, command: &Harvest) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::harvest(&*backend, &config, &session.home, options).await
     })?;
-    let file = dir.parameters();
-    let harvested = Harvested::new(&parameters, &file);
+    let harvested = Harvested::new(&parameters, dir.parameters());
     print_result(&command.output, &harvested, || harvested.text())
 }

@@ -18,7 +18,7 @@ use crate::plan::machines::{self, ExpectedTime, Plan};
 use crate::report;
 use crate::state::durations::{self, Estimate};
 use crate::state::inventory::{self, Known};
-use crate::state::journal::{self, BOOTSTRAP_REMOVED, INSTALLED, is_done};
+use crate::state::journal::{self, BOOTSTRAP_REMOVED, Entry, INSTALLED, is_done};
 use crate::state::parameters::Parameters;
 
 /// A plan is no reason to wait for a platform.
@@ -52,9 +52,10 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
         );
     }
     let mut plan = machines::plan(&config, parameters.as_ref(), &taken);
-    plan.expected = expected(session, &config, &plan)?;
+    let journal = journal::read(&session.home.cluster(&config.name).journal())?;
+    plan.expected = expected(session, &config, &journal, &plan);
     if !command.offline {
-        match compare(session, &config, &plan, parameters.as_ref()) {
+        match compare(session, &config, &journal, &plan, parameters.as_ref()) {
             Ok(changes) => plan.changes = Some(changes),
             Err(error) => tracing::warn!("not compared with the platform: {error:#}"),
         }
@@ -66,24 +67,15 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
 fn compare(
     session: &Session,
     config: &ClusterConfig,
+    journal: &[Entry],
     plan: &Plan,
     parameters: Option<&Parameters>,
 ) -> Result<Vec<Change>> {
-    let dir = session.home.cluster(&config.name);
-    let known = Known::read(&dir)?;
-    let entries = journal::read(&dir.journal())?;
     // To ask a simulated platform would create its file.
     if matches!(&config.backend, BackendConfig::Sim(sim) if !sim.state.exists()) {
-        let nothing = There {
-            machines: &[],
-            reservations: &[],
-            reserves: true,
-            sizes: None,
-            bootstrapped: false,
-            installed: false,
-        };
-        return Ok(changes::changes(plan, &[], &nothing));
+        return Ok(changes::changes(plan, &[], &There::default()));
     }
+    let known = Known::read(&session.home.cluster(&config.name))?;
     session.finish_or_stop(async {
         let asked = async {
             let backend = connect_for(config).await?;
@@ -98,8 +90,8 @@ fn compare(
             reservations: &reservations,
             reserves: Capabilities::of(&config.backend).reserves_addresses,
             sizes: known.as_ref().and_then(|known| known.sizes.as_ref()),
-            bootstrapped: is_done(&entries, BOOTSTRAP_REMOVED),
-            installed: is_done(&entries, INSTALLED),
+            bootstrapped: is_done(journal, BOOTSTRAP_REMOVED),
+            installed: is_done(journal, INSTALLED),
         };
         let table = parameters.map(Parameters::leases).unwrap_or_default();
         Ok(changes::changes(plan, &table, &there))
@@ -107,18 +99,15 @@ fn compare(
 }
 
 /// How long the deployment takes, unless the cluster is installed.
-fn expected(session: &Session, config: &ClusterConfig, plan: &machines::Plan) -> Result<Option<ExpectedTime>> {
-    if is_done(
-        &journal::read(&session.home.cluster(&config.name).journal())?,
-        INSTALLED,
-    ) {
-        return Ok(None);
+fn expected(session: &Session, config: &ClusterConfig, journal: &[Entry], plan: &Plan) -> Option<ExpectedTime> {
+    if is_done(journal, INSTALLED) {
+        return None;
     }
     let estimate = Estimate::of(&durations::read(&session.home), plan.backend, config.is_rehearsal());
     let total = estimate.total(!plan.pass_one.is_empty());
-    Ok(total.map(|total| ExpectedTime {
+    total.map(|total| ExpectedTime {
         // What takes less than a second does not take none.
         seconds: (total + Duration::from_millis(500)).as_secs().max(1),
         deployments: estimate.deployments,
-    }))
+    })
 }

@@ -11,7 +11,7 @@ use crate::report::changes::Switched;
 use crate::state::inventory::Known;
 
 pub fn stop(session: &Session, command: &Stop) -> Result<()> {
-    let known = session.known(&session.cluster_name(command.of.cluster.as_deref())?)?;
+    let known = session.cluster(&command.of)?;
     let options = StopOptions {
         limit: command.timeout,
         force: command.force,
@@ -27,7 +27,7 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
 }
 
 pub fn start(session: &Session, command: &Start) -> Result<()> {
-    let known = session.known(&session.cluster_name(command.of.cluster.as_deref())?)?;
+    let known = session.cluster(&command.of)?;
     session.progress.log_to(&session.home.cluster(&known.name));
     let was_off = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;

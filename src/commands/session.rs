@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::output;
 use super::progress::{Progress, Verbosity};
-use crate::cli::{Global, OneNode, Source};
+use crate::cli::{Global, OneCluster, OneNode, Source};
 use crate::cluster::NodeName;
 use crate::failure::{CommandError, Kind};
 use crate::openshift::installer;
@@ -150,12 +150,17 @@ impl Session {
 
     /// A cluster and one of its nodes. Before pass one, any name may become that of a machine.
     pub fn node(&self, node: &OneNode) -> Result<(Known, NodeName)> {
-        let known = self.known(&self.cluster_name(node.of.cluster.as_deref())?)?;
+        let known = self.cluster(&node.of)?;
         let name = NodeName::from_platform(&node.node);
         match Parameters::read(&self.home.cluster(&known.name).parameters())? {
             Some(table) if table.node(&name).is_none() => Err(no_node(&table, name).into()),
             _ => Ok((known, name)),
         }
+    }
+
+    /// The named cluster, or the one that `cluster_name` finds.
+    pub fn cluster(&self, of: &OneCluster) -> Result<Known> {
+        self.known(&self.cluster_name(of.cluster.as_deref())?)
     }
 
     /// A cluster of the state directory.

@@ -2,13 +2,20 @@
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Error};
 
 use crate::cli::Cli;
 use crate::failure::Failure;
+use crate::printable::printable_line;
 
 /// clap's message and tips, and the command whose help to read.
-pub fn failure(error: &Error, arguments: impl Iterator<Item = OsString>) -> Failure {
+pub fn failure(mut error: Error, arguments: impl Iterator<Item = OsString>) -> Failure {
+    // An argument may contain any text, including line breaks.
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let value = ContextValue::String(printable_line(value));
+        error.insert(ContextKind::InvalidValue, value);
+    }
     let text = error.render().to_string();
     let mut parts = text.split("\n\n");
     let what = parts.next().unwrap_or_default();

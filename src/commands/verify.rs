@@ -12,7 +12,7 @@ use crate::failure::DIFFERENT;
 use crate::{passes, report};
 
 pub fn run(session: &Session, command: &Verify) -> Result<ExitCode> {
-    let known = session.known(&session.cluster_name(command.of.cluster.as_deref())?)?;
+    let known = session.cluster(&command.of)?;
     let verified = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
         passes::verify(&*backend, &known, &session.home, command.repair).await

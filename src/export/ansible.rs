@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{Affinity, MachineName, Role, Sizes};
+use crate::cluster::{Affinity, MachineName, Role, Size, Sizes};
 use crate::state::parameters::Parameters;
 use crate::templates::yaml;
 
@@ -17,12 +17,7 @@ pub fn playbook() -> &'static str {
 ///
 /// Masters and workers are highly available; `affinity` determines whether masters run on different hosts.
 pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinity: Affinity) -> String {
-    let group = |role: Role| {
-        let size = match role {
-            Role::Master => &sizes.master,
-            Role::Worker => &sizes.worker,
-            _ => &sizes.bootstrap,
-        };
+    let group = |role: Role, size: &Size| {
         let hosts: Map<String, Value> = parameters
             .nodes
             .iter()
@@ -56,9 +51,9 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
                 "masters_apart_always": affinity == Affinity::Hard,
             },
             "children": {
-                "bootstrap": group(Role::Bootstrap),
-                "masters": group(Role::Master),
-                "workers": group(Role::Worker),
+                "bootstrap": group(Role::Bootstrap, &sizes.bootstrap),
+                "masters": group(Role::Master, &sizes.master),
+                "workers": group(Role::Worker, &sizes.worker),
             },
         },
     });

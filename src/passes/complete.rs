@@ -1,6 +1,6 @@
 //! An installed cluster: `deploy` verifies it and changes nothing.
 
-use crate::cluster::{ClusterConfig, Role, Size};
+use crate::cluster::{ClusterConfig, Role};
 use crate::plan::machines;
 use crate::printable::count;
 use crate::state::inventory::Cluster;
@@ -81,26 +81,8 @@ fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<
         ]
     }) {
         if has != wanted {
-            what.push(format!(
-                "its {nodes} have {}, the settings say {}",
-                size(has),
-                size(wanted)
-            ));
+            what.push(format!("its {nodes} have {has}, the settings say {wanted}"));
         }
     }
     what
-}
-
-fn size(size: &Size) -> String {
-    let more: String = size
-        .extra_disks_gib
-        .iter()
-        .map(|disk| format!(" + {disk} GiB"))
-        .collect();
-    format!(
-        "{}, {} MiB of memory, {} GiB of disk{more}",
-        count(size.cpus, "CPU"),
-        size.memory_mib,
-        size.disk_gib
-    )
 }

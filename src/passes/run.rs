@@ -127,9 +127,7 @@ impl<'a> Run<'a> {
     pub(super) fn record_size(&self, role: Role) -> Result<()> {
         let mut known = Known::read(&self.dir)?.unwrap_or_else(|| self.known.clone());
         let mut sizes = known.sizes.take().unwrap_or_else(|| self.config.sizes());
-        if let Some(size) = sizes.of(role) {
-            size.clone_from(self.config.size_of(role));
-        }
+        sizes.update(role, self.config);
         known.sizes = Some(sizes);
         Ok(known.write(&self.dir)?)
     }
@@ -232,8 +230,8 @@ fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Op
         let had = ["pass-two/create", "join"]
             .iter()
             .any(|steps| journal.was_begun(&format!("{steps}/{role}")));
-        if let (false, Some(size)) = (had, sizes.of(role)) {
-            size.clone_from(config.size_of(role));
+        if !had {
+            sizes.update(role, config);
         }
     }
     Some(sizes)

@@ -4,10 +4,9 @@ use crate::backend::Machine;
 use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role, Size, Sizes};
 use crate::plan::machines::{Plan, Planned};
 use crate::plan::{Action, Change};
-use crate::printable::count;
 
 /// The objects of the cluster on its platforms.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct There<'a> {
     pub machines: &'a [Machine],
     pub reservations: &'a [AddressAssignment],
@@ -101,22 +100,8 @@ fn of_pass_two(plan: &Plan, planned: &Planned, exists: bool, there: &There<'_>) 
 }
 
 /// The size of the existing machine, if it is not the planned one.
-fn other_size(sizes: &Sizes, planned: &Planned) -> Option<String> {
-    let size: &Size = match planned.role {
-        Role::Master => &sizes.master,
-        Role::Worker => &sizes.worker,
-        Role::Bootstrap | Role::Helper => &sizes.bootstrap,
-    };
-    (*size != planned.size).then(|| {
-        let disks = std::iter::once(size.disk_gib).chain(size.extra_disks_gib.iter().copied());
-        let disks: Vec<String> = disks.map(|gib| gib.to_string()).collect();
-        format!(
-            "{}, {} MiB, {} GiB",
-            count(size.cpus, "CPU"),
-            size.memory_mib,
-            disks.join("+")
-        )
-    })
+fn other_size<'a>(sizes: &'a Sizes, planned: &Planned) -> Option<&'a Size> {
+    sizes.of(planned.role).filter(|size| **size != planned.size)
 }
 
 /// `12 to create, 3 to keep`, without what there is none of.

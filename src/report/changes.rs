@@ -14,15 +14,15 @@ use crate::state::parameters::{NodeAddress, Parameters};
 
 /// The address table of pass one.
 #[derive(Debug, Serialize)]
-pub struct Harvested<'a> {
+pub struct Harvested {
     cluster: ClusterId,
     /// Virtual IPs and nodes.
     addresses: Vec<AddressAssignment>,
-    parameter_file: &'a PathBuf,
+    parameter_file: PathBuf,
 }
 
-impl<'a> Harvested<'a> {
-    pub fn new(parameters: &Parameters, file: &'a PathBuf) -> Self {
+impl Harvested {
+    pub fn new(parameters: &Parameters, file: PathBuf) -> Self {
         Self {
             cluster: parameters.id(),
             addresses: parameters.leases(),

@@ -46,11 +46,7 @@ struct Configuration {
 
 impl Shown {
     pub fn new(platform: &'static str, machine: &Machine, sizes: Option<&Sizes>, described: Description) -> Self {
-        let size = sizes.map(|sizes| match machine.role {
-            Role::Master => sizes.master.clone(),
-            Role::Worker => sizes.worker.clone(),
-            Role::Bootstrap | Role::Helper => sizes.bootstrap.clone(),
-        });
+        let size = sizes.and_then(|sizes| sizes.of(machine.role)).cloned();
         Self {
             machine: machine.name.clone(),
             node: machine.node.clone(),
