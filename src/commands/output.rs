@@ -103,6 +103,11 @@ pub(super) fn prompt(text: &str) {
     aside(|| write_err(&printable_text(text)));
 }
 
+/// Takes the line above the cursor off the terminal: a question that will be asked again.
+pub(super) fn erase_line() {
+    aside(|| write_err("\x1b[1A\r\x1b[K"));
+}
+
 /// Takes moving lines off the terminal for somebody who draws there by other means.
 pub(super) fn make_way() {
     aside(|| ());

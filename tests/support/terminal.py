@@ -6,35 +6,38 @@ import re
 import select
 import sys
 
-DOWN, ENTER, ERASE = "\x1b[B", "\r", "\x7f"
+UP, DOWN, LEFT, ENTER, ESCAPE = "\x1b[A", "\x1b[B", "\x1b[D", "\r", "\x1b"
+BEGIN, END, CUT, CUT_WORD, CUT_BEFORE = "\x01", "\x05", "\x0b", "\x17", "\x15"  # Ctrl-A, E, K, W, U
 WHERE = b"\x1b[6n"
 # What is waited for, and what is typed then.
 SCRIPT = [
-    ("backend:", DOWN * 4 + ENTER),  # the list begins at libvirt and ends with sim
-    ("sim_state:", ENTER),
-    ("network:", ENTER),
-    ("cluster:", "Lab"),
-    ("`Lab` is not a DNS label", ERASE * 3 + "lab" + ENTER),  # shown before Enter
-    ("domain:", "example.com" + ENTER),
-    ("profile:", "standard"),  # narrows the list, which `bridge` has before it, whose words name it, too
+    ("? backend", ESCAPE),  # asked again
+    ("? backend", DOWN * 4 + ENTER),  # the list begins at libvirt and ends with sim
+    ("? sim_state", ENTER),
+    ("? network", ENTER),
+    ("? cluster", "Lab"),
+    ("`Lab` is not a DNS label", CUT_BEFORE + "lab" + ENTER),  # shown before Enter
+    ("? domain", "com" + BEGIN + "example." + END + " and more" + CUT_WORD * 2 + ENTER),
+    ("? profile", BEGIN + END + CUT_BEFORE + DOWN),  # this list takes no letters
+    ("> (other)", UP),
     ("> standard", ENTER),
-    ("masters:", ENTER),
-    ("workers:", ENTER),
-    ("api_ip:", ENTER),
-    ("ingress_ip:", ENTER),
-    ("numcpus:", ENTER),
-    ("master_memory:", ENTER),
-    ("worker_memory:", ENTER),
-    ("disk_size:", ENTER),
-    ("version:", ENTER),
-    ("pub_key:", ENTER),
-    ("pull_secret:", "pull.json" + ENTER),
-    ("optional settings:", DOWN * 2 + ENTER),  # it begins at none; after harvest come the networks
-    ("extra_networks:", " " + DOWN + " " + ENTER),
-    ("optional settings:", "disks"),
+    ("? masters", ENTER),
+    ("? workers", ENTER),
+    ("? api_ip", ENTER),
+    ("? ingress_ip", ENTER),
+    ("? numcpus", ENTER),
+    ("? master_memory", ENTER),
+    ("? worker_memory", ENTER),
+    ("? disk_size", ENTER),
+    ("? version", ENTER),
+    ("? pub_key", ENTER),
+    ("? pull_secret", "pull.json" + ENTER),
+    ("? optional settings", DOWN * 2 + ENTER),  # it begins at none; after harvest come the networks
+    ("? extra_networks", " " + DOWN + " " + ENTER),
+    ("? optional settings", "disks"),
     ("empty disks", ENTER),
-    ("extra_disks:", "100" + ENTER),
-    ("optional settings:", ENTER),
+    ("? extra_disks", "100200" + LEFT * 3 + CUT + ENTER),
+    ("? optional settings", ENTER),
     ("written to env.sh", ""),
 ]
 

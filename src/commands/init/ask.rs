@@ -4,15 +4,15 @@ use std::fmt;
 use std::io::{self, BufRead, IsTerminal};
 use std::rc::Rc;
 
-use inquire::autocompletion::{Autocomplete, Replacement};
-use inquire::validator::Validation;
-use inquire::{Confirm, CustomUserError, InquireError, MultiSelect, Password, PasswordDisplayMode, Select, Text};
+use inquire::ui::RenderConfig;
+use inquire::{Confirm, InquireError, MultiSelect, Select};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::backend::{Choice, Finding, Verdict};
+use crate::commands::init::line::Line;
 use crate::commands::init::survey::Question;
-use crate::commands::output::{make_way, prompt, tell};
+use crate::commands::output::{erase_line, make_way, prompt, tell};
 use crate::commands::terminal;
 use crate::failure::{CommandError, Kind};
 use crate::printable::{printable_block, printable_line};
@@ -42,9 +42,12 @@ const OTHER: &str = "other";
 impl Ask {
     pub fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        match io::stdin().is_terminal() && terminal::is_for_errors() && !dumb {
+        match io::stdin().is_terminal() && terminal::is_there() && terminal::is_for_errors() && !dumb {
             true => {
                 std::thread::spawn(leave_with_the_terminal);
+                // Typed lines stay as they are, so lists do too.
+                let look = RenderConfig::default();
+                inquire::set_global_render_config(look.with_answered_prompt_prefix(look.prompt_prefix));
                 Ask::Terminal
             }
             false => Ask::Lines,
@@ -123,24 +126,15 @@ impl fmt::Display for Row {
     }
 }
 
+/// Longer lists narrow to what is typed. Shorter ones take no letters, and no control key can be taken for one.
+const PAGE: usize = 7;
+
 fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
-    let help = printable_line(&question.text);
-    let message = format!("{}:", question.setting);
-    if question.secret {
-        return patiently(|| {
-            let check = Rc::clone(check);
-            Password::new(&message)
-                .with_help_message(&help)
-                .with_display_mode(PasswordDisplayMode::Masked)
-                .without_confirmation()
-                .with_validator(move |text: &str| Ok::<_, CustomUserError>(validation(&check, text, false)))
-                .prompt()
-        })
-        .map(Some);
-    }
-    if question.choices.is_empty() {
+    if question.secret || question.choices.is_empty() {
         return typed(question, check);
     }
+    let help = in_brackets(&question.text);
+    let message = format!("{}:", question.setting);
     if question.many {
         return several(question, check);
     }
@@ -153,11 +147,14 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
         }
         let at = rows.iter().position(|row| row.value == question.default).unwrap_or(0);
         let chosen = patiently(|| {
-            Select::new(&message, rows.clone())
+            let mut select = Select::new(&message, rows.clone())
                 .with_help_message(&help)
                 .with_starting_cursor(at)
-                .with_scorer(&rank)
-                .prompt()
+                .with_scorer(&rank);
+            if rows.len() <= PAGE {
+                select = select.without_filtering();
+            }
+            select.prompt()
         })?;
         let Some(value) = chosen.value else {
             return typed(question, check);
@@ -174,7 +171,11 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
 
 /// The choices, and last that which lets other be typed.
 fn rows(question: &Question) -> Vec<Row> {
-    let texts = lines_of(&question.choices).into_iter();
+    // Behind the cursor and the box of a list; a line that breaks would be a second row.
+    let width = terminal::width().map_or(usize::MAX, |columns| columns.saturating_sub(7));
+    let texts = lines_of(&question.choices)
+        .into_iter()
+        .map(|line| line.chars().take(width).collect());
     let row = |(text, choice): (String, &Choice)| Row {
         value: Some(choice.value.clone()),
         text,
@@ -199,20 +200,24 @@ fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
 fn several(question: &Question, check: &Check) -> Option<Option<String>> {
     const HELP: &str = "↑↓ to move, space to select, enter to confirm";
     let (message, rows) = (format!("{}:", question.setting), rows(question));
+    let help = in_brackets(&format!("{}; {HELP}", question.text));
     let known = question.default.as_deref().unwrap_or_default();
     let is_chosen = |row: &Row| parse::list(known).any(|item| row.value.as_deref() == Some(item));
     let before: Vec<usize> = (0..rows.len()).filter(|at| is_chosen(&rows[*at])).collect();
     loop {
         let chosen = patiently(|| {
-            MultiSelect::new(&message, rows.clone())
-                .with_help_message(&format!("{} [{HELP}]", printable_line(&question.text)))
+            let mut select = MultiSelect::new(&message, rows.clone())
+                .with_help_message(&help)
                 .with_default(&before)
                 .with_scorer(&rank)
                 .with_formatter(&|rows| {
                     let values = rows.iter().filter_map(|row| row.value.value.as_deref());
                     printable_line(&values.collect::<Vec<_>>().join(","))
-                })
-                .prompt()
+                });
+            if rows.len() <= PAGE {
+                select = select.without_filtering();
+            }
+            select.prompt()
         })?;
         let values: Option<Vec<String>> = chosen.into_iter().map(|row| row.value).collect();
         let Some(values) = values else {
@@ -227,55 +232,35 @@ fn several(question: &Question, check: &Check) -> Option<Option<String>> {
 }
 
 fn typed(question: &Question, check: &Check) -> Option<Option<String>> {
-    let help = printable_line(&question.text);
-    let message = format!("{}:", question.setting);
-    let optional = question.optional;
-    let answer = patiently(|| {
-        let mut text = Text::new(&message)
-            .with_help_message(&help)
-            .with_autocomplete(AsOneTypes(Rc::clone(check)));
-        let judge = Rc::clone(check);
-        let has_default = question.default.is_some();
-        text = text.with_validator(move |text: &str| {
-            Ok::<_, CustomUserError>(validation(&judge, text, optional || has_default))
-        });
-        // It is shown as it is.
-        if let Some(default) = question.default.as_ref().filter(|text| printable_line(text) == **text) {
-            text = text.with_default(default);
-        }
-        text.prompt()
-    })?;
-    Some(Some(answer).filter(|answer| !answer.is_empty()))
+    let default = question.default.as_deref();
+    let line = Line {
+        help: printable_line(&question.text),
+        check: Rc::clone(check),
+        may_be_empty: question.optional || default.is_some(),
+        secret: question.secret,
+    };
+    let shown = default.map(|default| format!(" [{}]", printable_line(default)));
+    let typed = line.read(&format!("? {}{}: ", question.setting, shown.unwrap_or_default()))?;
+    Some(match typed.is_empty() {
+        true => question.default.clone(),
+        false => Some(typed),
+    })
 }
 
-fn validation(check: &Check, text: &str, may_be_empty: bool) -> Validation {
-    match check(text) {
-        _ if text.is_empty() && may_be_empty => Validation::Valid,
-        _ if text.is_empty() => Validation::Invalid("a value is required".into()),
-        Some(problem) => Validation::Invalid(one_line(&problem).into()),
-        None => Validation::Valid,
-    }
+/// Text whose lines break between words, for a terminal with so many columns.
+pub(super) fn wrapped(text: &str, columns: Option<usize>) -> String {
+    let options = textwrap::Options::new(columns.unwrap_or(80).saturating_sub(1))
+        .initial_indent("  ")
+        .subsequent_indent("  ");
+    let lines: Vec<_> = text.lines().flat_map(|line| textwrap::wrap(line, &options)).collect();
+    lines.join("\n")
 }
 
-fn one_line(text: &str) -> String {
-    printable_line(&text.replace('\n', "; "))
-}
-
-/// Shows beneath the line, at each key, why what stands there will not do.
-#[derive(Clone)]
-struct AsOneTypes(Check);
-
-impl Autocomplete for AsOneTypes {
-    fn get_suggestions(&mut self, input: &str) -> Result<Vec<String>, CustomUserError> {
-        let problem = Some(input)
-            .filter(|input| !input.is_empty())
-            .and_then(|input| (self.0)(input));
-        Ok(problem.map(|problem| one_line(&problem)).into_iter().collect())
-    }
-
-    fn get_completion(&mut self, _: &str, _: Option<String>) -> Result<Replacement, CustomUserError> {
-        Ok(None)
-    }
+/// Help beneath a list, which brackets surround.
+fn in_brackets(text: &str) -> String {
+    wrapped(&printable_line(text), terminal::width())
+        .trim_start()
+        .to_owned()
 }
 
 /// Escape asks again, Ctrl-C and the end of input are the end.
@@ -283,7 +268,7 @@ fn patiently<T>(ask: impl Fn() -> Result<T, InquireError>) -> Option<T> {
     loop {
         match ask() {
             Ok(answer) => return Some(answer),
-            Err(InquireError::OperationCanceled) => {}
+            Err(InquireError::OperationCanceled) => erase_line(),
             Err(_) => return None,
         }
     }

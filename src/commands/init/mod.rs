@@ -3,6 +3,7 @@
 mod ask;
 mod connection;
 mod interview;
+mod line;
 mod optional;
 #[cfg(feature = "ovirt")]
 mod ovirt_ca;

@@ -1,0 +1,102 @@
+//! One line typed on a terminal, edited with the keys of readline.
+
+use std::borrow::Cow;
+
+use rustyline::completion::Completer;
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::{Hint, Hinter};
+use rustyline::history::MemHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{ColorMode, Config, Context, Editor, Helper, Result};
+
+use super::ask::{Check, wrapped};
+use crate::commands::terminal;
+
+/// How a line is judged and shown while it is typed.
+pub(super) struct Line {
+    /// Shown beneath while nothing speaks against what was typed.
+    pub help: String,
+    pub check: Check,
+    pub may_be_empty: bool,
+    pub secret: bool,
+}
+
+impl Line {
+    /// The line without blanks around it; `None` after Ctrl-C, Ctrl-D, or when the terminal went away.
+    pub fn read(self, prompt: &str) -> Option<String> {
+        let color = match self.secret {
+            // What replaces the characters is drawn as a color would be.
+            true => ColorMode::Forced,
+            false => ColorMode::Disabled,
+        };
+        let config = Config::builder().color_mode(color).build();
+        let mut editor = Editor::with_history(config, MemHistory::new()).ok()?;
+        editor.set_helper(Some(self));
+        Some(editor.readline(prompt).ok()?.trim().to_owned())
+    }
+
+    fn problem(&self, line: &str) -> Option<String> {
+        match line.trim() {
+            "" if self.may_be_empty => None,
+            "" => Some("a value is required".to_owned()),
+            line => (self.check)(line),
+        }
+    }
+
+    fn beneath(text: &str) -> String {
+        format!("\n{}", wrapped(text, terminal::width()))
+    }
+}
+
+/// Text beneath the line, which no key takes over.
+pub(super) struct Beneath(String);
+
+impl Hint for Beneath {
+    fn display(&self) -> &str {
+        &self.0
+    }
+
+    fn completion(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Hinter for Line {
+    type Hint = Beneath;
+
+    fn hint(&self, line: &str, _: usize, _: &Context<'_>) -> Option<Beneath> {
+        let problem = match line.is_empty() || self.secret {
+            true => None,
+            false => self.problem(line),
+        };
+        Some(Beneath(Self::beneath(problem.as_deref().unwrap_or(&self.help))))
+    }
+}
+
+impl Validator for Line {
+    fn validate(&self, context: &mut ValidationContext) -> Result<ValidationResult> {
+        Ok(match self.problem(context.input()) {
+            None => ValidationResult::Valid(None),
+            Some(problem) => ValidationResult::Invalid(Some(Self::beneath(&problem))),
+        })
+    }
+}
+
+impl Highlighter for Line {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        match self.secret {
+            true => Cow::Owned("*".repeat(textwrap::core::display_width(line))),
+            false => Cow::Borrowed(line),
+        }
+    }
+
+    fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {
+        self.secret && kind != CmdKind::MoveCursor
+    }
+}
+
+impl Completer for Line {
+    type Candidate = String;
+}
+
+impl Helper for Line {}
