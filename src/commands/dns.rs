@@ -27,6 +27,7 @@ pub fn run(session: &Session, command: &Dns) -> Result<()> {
 
 fn apply(session: &Session, command: &DnsApply) -> Result<()> {
     let (known, parameters) = session.harvested(command.target.cluster.as_deref())?;
+    let parameters = session.without_removed(parameters)?;
     let computer = Computer::new(&command.target.root);
     let how = match command.how {
         DnsHow::Hosts => How::Hosts,
@@ -105,6 +106,7 @@ fn remove(session: &Session, command: &DnsRemove) -> Result<()> {
 
 fn show(session: &Session, target: &DnsTarget) -> Result<()> {
     let (known, parameters) = session.harvested(target.cluster.as_deref())?;
+    let parameters = session.without_removed(parameters)?;
     let computer = Computer::new(&target.root);
     let how = client_dns::applied(&session.home.cluster(&known.name))?;
     let change = computer.plan(&parameters, how.unwrap_or(How::Hosts))?;

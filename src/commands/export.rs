@@ -9,11 +9,10 @@ use super::output::print_file;
 use super::session::Session;
 use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
 use crate::cluster::{Affinity, BackendConfig, Sizes};
-use crate::export::{ansible, dhcp, haproxy, hosts, kcli, without_bootstrap, zone};
+use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
 use crate::failure::{CommandError, Kind};
 use crate::passes::refuse_simulated_table;
 use crate::state::inventory::Known;
-use crate::state::journal::{self, BOOTSTRAP_REMOVED, is_done};
 
 pub fn run(session: &Session, command: &Export) -> Result<()> {
     let target = match &command.verb {
@@ -24,19 +23,16 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
         ExportVerb::Kcli(verb) => &verb.target,
         ExportVerb::Ansible(verb) => &verb.target,
     };
-    let (known, mut parameters) = session.harvested(target.of.cluster.as_deref())?;
-    refuse_simulated_table(&known, &parameters)?;
-    let journal = journal::read(&session.home.cluster(&known.name).journal())?;
-    if is_done(&journal, BOOTSTRAP_REMOVED) {
-        parameters = without_bootstrap(parameters);
-    }
+    let (known, all) = session.harvested(target.of.cluster.as_deref())?;
+    refuse_simulated_table(&known, &all)?;
+    let parameters = session.without_removed(all.clone())?;
     let text = match &command.verb {
         ExportVerb::Hosts(_) => hosts::block(&parameters),
         ExportVerb::Dns(verb) => match (verb.format, verb.reverse) {
             (DnsFormat::Bind, false) => zone::forward(&parameters, verb.etcd, serial()),
             (DnsFormat::Bind, true) => zone::reverse(&parameters, serial()),
-            (DnsFormat::Nsupdate, false) => zone::nsupdate(&parameters, verb.etcd),
-            (DnsFormat::Nsupdate, true) => zone::nsupdate_reverse(&parameters),
+            (DnsFormat::Nsupdate, false) => zone::nsupdate(&all, &parameters, verb.etcd),
+            (DnsFormat::Nsupdate, true) => zone::nsupdate_reverse(&all, &parameters),
         },
         ExportVerb::Haproxy(_) => haproxy::balancer(&parameters),
         ExportVerb::Dhcp(verb) => match verb.format {

@@ -14,13 +14,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output;
 use super::progress::{Progress, Verbosity};
 use crate::cli::{Global, OneCluster, OneNode, Source};
-use crate::cluster::NodeName;
+use crate::cluster::{NodeName, Role};
 use crate::failure::{CommandError, Kind};
 use crate::openshift::installer;
 use crate::passes::PassError;
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts, envfile};
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
+use crate::state::journal::{self, BOOTSTRAP_REMOVED, is_done};
 use crate::state::parameters::Parameters;
 
 /// The env file of commands that are given none.
@@ -146,6 +147,15 @@ impl Session {
             .hint("run `ocpdeploy harvest` or `ocpdeploy deploy`")
         })?;
         Ok((found.known, parameters))
+    }
+
+    /// The table without the bootstrap, if the deployment has removed it.
+    pub fn without_removed(&self, mut parameters: Parameters) -> Result<Parameters> {
+        let journal = journal::read(&self.home.cluster(&parameters.cluster).journal())?;
+        if is_done(&journal, BOOTSTRAP_REMOVED) {
+            parameters.nodes.retain(|node| node.role != Role::Bootstrap);
+        }
+        Ok(parameters)
     }
 
     /// A cluster and one of its nodes. Before pass one, any name may become that of a machine.

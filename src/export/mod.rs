@@ -10,12 +10,3 @@ pub mod kcli;
 pub mod kubeconfig;
 pub mod resolver;
 pub mod zone;
-
-use crate::cluster::Role;
-use crate::state::parameters::Parameters;
-
-/// The table of a cluster whose deployment has removed the bootstrap.
-pub fn without_bootstrap(mut parameters: Parameters) -> Parameters {
-    parameters.nodes.retain(|node| node.role != Role::Bootstrap);
-    parameters
-}

@@ -1,5 +1,6 @@
 //! The cluster's names as DNS zones, and as updates for a server.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
@@ -41,34 +42,33 @@ pub fn reverse(parameters: &Parameters, serial: u32) -> String {
     text
 }
 
-/// Input of `nsupdate`: deletes the names' existing records and adds them again.
-pub fn nsupdate(parameters: &Parameters, etcd: bool) -> String {
-    let id = parameters.id();
-    let records = records(parameters, etcd);
+/// Input of `nsupdate`: deletes the existing records of all names, and adds those of the nodes that are left.
+pub fn nsupdate(all: &Parameters, left: &Parameters, etcd: bool) -> String {
+    let id = all.id();
     let mut text = String::new();
-    let mut cleared = Vec::new();
-    for (name, kind, _) in &records {
-        if !cleared.contains(&(name, kind)) {
-            let _ = writeln!(text, "update delete {}. {kind}", id.fqdn(name));
-            cleared.push((name, kind));
+    let mut cleared = BTreeSet::new();
+    for (name, kind, _) in records(all, etcd) {
+        if cleared.insert((name.clone(), kind)) {
+            let _ = writeln!(text, "update delete {}. {kind}", id.fqdn(&name));
         }
     }
-    for (name, kind, value) in &records {
-        let _ = writeln!(text, "update add {}. {TTL} {kind} {value}", id.fqdn(name));
+    for (name, kind, value) in records(left, etcd) {
+        let _ = writeln!(text, "update add {}. {TTL} {kind} {value}", id.fqdn(&name));
     }
     text + "send\n"
 }
 
-/// Input of `nsupdate` for the addresses' names, which are in another zone.
-pub fn nsupdate_reverse(parameters: &Parameters) -> String {
+/// As [`nsupdate`], for the addresses' names, which are in another zone.
+pub fn nsupdate_reverse(all: &Parameters, left: &Parameters) -> String {
+    let left = reverse_names(left);
     let mut text = String::new();
-    for (ip, name) in reverse_names(parameters) {
+    for (ip, name) in reverse_names(all) {
         let [a, b, c, d] = ip.octets();
         let address = format!("{d}.{c}.{b}.{a}.in-addr.arpa.");
-        let _ = writeln!(
-            text,
-            "update delete {address} PTR\nupdate add {address} {TTL} PTR {name}."
-        );
+        let _ = writeln!(text, "update delete {address} PTR");
+        if left.iter().any(|(other, _)| *other == ip) {
+            let _ = writeln!(text, "update add {address} {TTL} PTR {name}.");
+        }
     }
     text + "send\n"
 }

@@ -173,7 +173,10 @@ fn every_shape_s_files_are_taken_by_their_programs() {
             .trim_end_matches('.');
         judge(&["named-checkzone", "-q", origin, ""], &text);
         // `show` in place of `send`: all is read, and nobody is asked.
-        for text in [zone::nsupdate(parameters, true), zone::nsupdate_reverse(parameters)] {
+        for text in [
+            zone::nsupdate(parameters, parameters, true),
+            zone::nsupdate_reverse(parameters, parameters),
+        ] {
             assert!(text.ends_with("send\n"));
             let said = judge(&["nsupdate", ""], &text.replace("send\n", "show\n"));
             assert_eq!(
@@ -271,9 +274,12 @@ fn the_texts_of_a_standard_cluster() {
     insta::assert_snapshot!("hosts", hosts::block(parameters));
     insta::assert_snapshot!("zone", zone::forward(parameters, true, 1));
     insta::assert_snapshot!("zone_reverse", zone::reverse(parameters, 1));
+    // The names of what was removed are deleted.
+    let mut left = parameters.clone();
+    left.nodes.retain(|node| node.role != Role::Bootstrap);
     insta::assert_snapshot!(
         "nsupdate",
-        zone::nsupdate(parameters, false) + &zone::nsupdate_reverse(parameters)
+        zone::nsupdate(parameters, &left, false) + &zone::nsupdate_reverse(parameters, &left)
     );
     insta::assert_snapshot!("haproxy", haproxy::balancer(parameters));
     insta::assert_snapshot!("dhcp_isc", dhcp::isc(parameters));
