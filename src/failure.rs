@@ -242,7 +242,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::OtherKind { .. }
         | PassError::Mismatch { .. }
         | PassError::NoRange { .. } => Kind::Settings,
-        PassError::Running { .. } | PassError::Complete { .. } => Kind::Usage,
+        PassError::Running { .. } | PassError::Complete { .. } | PassError::Locked { .. } => Kind::Usage,
         PassError::Addresses { .. } => Kind::Waited,
         PassError::Moved { .. }
         | PassError::Hopeless { .. }

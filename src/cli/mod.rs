@@ -266,6 +266,7 @@ pub struct Harvest {
 Examples:
   ocpdeploy config                   # of ./env.sh, or without it all defaults
   ocpdeploy config --sample          # an env file with all settings
+  ocpdeploy config --lock >ocpdeploy.lock.yaml   # the same versions next time
   ocpdeploy config lab.sh --profile compact
   ocpdeploy config --format json")]
 pub struct Config {
@@ -274,6 +275,11 @@ pub struct Config {
     /// Print an env file with all settings, their defaults and explanations
     #[arg(long, exclusive = true)]
     pub sample: bool,
+    /// Print the versions that the last deployment used, as YAML
+    ///
+    /// In ocpdeploy.lock.yaml beside the env file, they are those of the next deployment.
+    #[arg(long, conflicts_with_all = ["format", "sample"])]
+    pub lock: bool,
     #[command(flatten)]
     pub output: Output,
 }

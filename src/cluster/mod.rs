@@ -19,10 +19,12 @@ use crate::printable::count;
 pub mod capabilities;
 mod names;
 mod platform;
+mod version_lock;
 
 pub use self::capabilities::Capabilities;
 pub use self::names::*;
 pub use self::platform::*;
+pub use self::version_lock::*;
 
 /// The size of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -547,6 +549,8 @@ pub struct ClusterConfig {
     pub mcs: Mcs,
     pub installer: InstallerChoice,
     pub downloads: Downloads,
+    /// What the lock file beside the env file requires.
+    pub lock: Option<VersionLock>,
     /// OpenSSH public keys, one line each.
     pub ssh_keys: Vec<String>,
     /// One JSON object without surrounding white space.
@@ -722,6 +726,7 @@ impl ClusterConfig {
                 mirror_timeout: Duration::from_secs(20),
                 image_mirror: None,
             },
+            lock: None,
             ssh_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJZ lab".to_owned()],
             pull_secret: SecretString::from(r#"{"auths":{}}"#),
             ca: None,

@@ -14,6 +14,7 @@ use super::one;
 use super::options::DeployOptions;
 use super::run::{Run, leased_vips};
 use super::two::NodeConfig;
+use super::version_lock;
 use crate::PROGRESS;
 use crate::backend::{Backend, ReservationState};
 use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, WorkersWhen};
@@ -56,13 +57,17 @@ pub async fn deploy(
     let choice = check::check_installer(backend, config, home, &facts, &seen).await?;
     let version = choice.version().to_owned();
     let installer = choice.obtain(&config.downloads).await?;
+    let release_image = installer.release_image().await;
+    if let (Some(lock), Some(image)) = (&config.lock, &release_image) {
+        version_lock::keep_release(lock, image)?;
+    }
     let config = &check::with_mcs(backend, config, &facts)?;
     let run = Run::begin(backend, config, home, &facts).await?;
     let (pinned, of, dir) = (installer.clone(), config.clone(), run.dir.clone());
     run.journal.at_first_line(move || Ok(pinned.pin(&of, &dir)?));
     run.journal.note_at_first_line(
         EffectiveSettings::STEP,
-        &EffectiveSettings::of(backend, config, &version),
+        &EffectiveSettings::of(backend, config, &version, release_image),
     )?;
     let deployed = run.through(&installer, options).await;
     run.with_leftovers("deploy", deployed).await

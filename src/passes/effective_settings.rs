@@ -13,6 +13,9 @@ pub struct EffectiveSettings {
     /// Version of this program.
     pub program: String,
     pub installer: String,
+    /// `None` if the installer does not report it; missing in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_image: Option<String>,
     pub lb: Lb,
     pub dns: Dns,
     pub dhcp: Dhcp,
@@ -44,7 +47,12 @@ impl EffectiveSettings {
     /// The note's name in the journal.
     pub const STEP: &str = "chosen";
 
-    pub(super) fn of(backend: &dyn Backend, config: &ClusterConfig, installer: &str) -> Self {
+    pub(super) fn of(
+        backend: &dyn Backend,
+        config: &ClusterConfig,
+        installer: &str,
+        release_image: Option<String>,
+    ) -> Self {
         let room = |role| {
             let carrier = backend.capabilities(role).carrier;
             let room = CarrierLimit {
@@ -57,6 +65,7 @@ impl EffectiveSettings {
         Self {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             installer: installer.to_owned(),
+            release_image,
             lb: config.lb,
             dns: config.dns,
             dhcp: config.dhcp,

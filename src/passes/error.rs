@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::backend::{Finding, Owned};
-use crate::cluster::{MachineName, NodeName, Pass, Role};
+use crate::cluster::{LOCK_FILE, MachineName, NodeName, Pass, Role};
 use crate::node::budget::TooLarge;
 use crate::plan::harvest::Seen;
 use crate::printable::count;
@@ -31,6 +31,8 @@ pub enum PassError {
     },
     #[error("the parameter file of {cluster} does not fit the settings: {what}")]
     Mismatch { cluster: String, what: String },
+    #[error("{what} is {is}, and {LOCK_FILE} requires {locked}")]
+    Locked { what: String, is: String, locked: String },
     #[error("cluster {cluster} has machines of pass two; it cannot be harvested again under them")]
     Running { cluster: String },
     #[error("cluster {cluster} is installed, and the settings differ from it: {what}")]
@@ -158,6 +160,10 @@ impl PassError {
                 format!("use another name for the rehearsal: `ocpdeploy deploy --rehearse --cluster {cluster}-rehearsal`")
             }
             Self::SwitchedOff { cluster, .. } => format!("start the cluster with `ocpdeploy start {cluster}`"),
+            Self::Locked { .. } => format!(
+                "remove {LOCK_FILE} from the env file's folder to deploy with what is available now; \
+                 `ocpdeploy config --lock > {LOCK_FILE}` writes it again"
+            ),
             Self::Preflight { .. } => "fix these problems and run the same command again".to_owned(),
             Self::Complete {
                 cluster,
@@ -421,6 +427,11 @@ mod tests {
         let network = || "lan".to_owned();
         let what = || "another".to_owned();
         all.extend([
+            PassError::Locked {
+                what: "worker_image".to_owned(),
+                is: "sha256:0123".to_owned(),
+                locked: "sha256:4567".to_owned(),
+            },
             PassError::OtherCluster {
                 cluster: cluster(),
                 what: what(),
@@ -565,6 +576,7 @@ mod tests {
             PassError::SwitchedOff { .. } => "SwitchedOff",
             PassError::Mismatch { .. } => "Mismatch",
             PassError::Running { .. } => "Running",
+            PassError::Locked { .. } => "Locked",
             PassError::Complete { .. } => "Complete",
             PassError::Addresses { of, .. } if of.installed => "Addresses, installed",
             PassError::Addresses { .. } => "Addresses",

@@ -5,6 +5,7 @@ use serde::Serialize;
 use tracing::info;
 
 use super::run::Run;
+use super::version_lock;
 use crate::PROGRESS;
 use crate::backend::{ImageHandle, ImageRequest};
 use crate::cluster::{ImageSource, Role};
@@ -125,13 +126,21 @@ impl Run<'_> {
             .request(step, role, source, installer)
             .await
             .with_context(|| format!("get image {source}"))?;
+        if let Some(lock) = &self.config.lock {
+            version_lock::keep_image(lock, step, &request)?;
+        }
         let ensure = async {
             // Not a step of its own: it runs concurrently with pass one.
             info!(target: PROGRESS, "image {source}");
             let id = self.config.id();
             Ok(self.backend.ensure_image(role, &id, &request).await?)
         };
-        self.journal.step(step, &request, ensure).await
+        let handle = self.journal.step(step, &request, ensure).await?;
+        if installer.is_some() {
+            self.journal
+                .note(&version_lock::content_note(step), &version_lock::content(&request))?;
+        }
+        Ok(handle)
     }
 
     /// The request to the platform; a downloaded image stays the same when the command is repeated.

@@ -34,6 +34,7 @@ mod services;
 mod simulated;
 mod two;
 mod verify;
+mod version_lock;
 
 pub use self::deploy::{Deployed, NodeRow, deploy, harvest};
 pub use self::destroy::destroy;
@@ -49,3 +50,4 @@ pub use self::report::CheckResult;
 pub use self::scale::{ScaleOptions, Scaled, scale};
 pub use self::simulated::{refuse_simulated, refuse_simulated_table};
 pub use self::verify::{Difference, Verified, verify};
+pub use self::version_lock::version_lock;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::values::Values;
-use super::{access, checks, images, parse, platforms};
+use super::{access, checks, images, parse, platforms, version_lock};
 use crate::cluster::{
     BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, FragmentSource, GivenAddresses, Launch, Lb, Mcs, Size,
     Timeouts,
@@ -71,6 +71,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     };
     let worker_images = worker_images.unwrap_or_else(|| images.clone());
     let mcs = mcs(values);
+    let lock = version_lock::read(values);
     let installer = images::installer(values);
     let downloads = images::downloads(values, &installer);
     checks::release(values, downloads.as_ref(), masters, backend.as_ref(), networks.as_ref());
@@ -144,6 +145,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         mcs: mcs?,
         installer,
         downloads: downloads?,
+        lock,
         ssh_keys: ssh_keys?,
         pull_secret: pull_secret?,
         ca: ca?,

@@ -19,6 +19,7 @@ mod sources;
 mod table;
 mod values;
 pub mod variables;
+mod version_lock;
 
 use std::time::Duration;
 

@@ -217,7 +217,7 @@ fn find(name: &str, folder: &Path, place: &Place, sources: &Sources<'_>, problem
 }
 
 /// The parser's first line without the place, which is shown by us.
-fn yaml_message(error: &serde_saphyr::Error) -> String {
+pub(super) fn yaml_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let line = text.lines().next().unwrap_or_default();
     line.rsplit_once(" at line ")

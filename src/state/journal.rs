@@ -400,6 +400,15 @@ pub fn is_done(journal: &[Entry], step: &str) -> bool {
     last.is_some_and(|entry| entry.event == Event::Done)
 }
 
+/// The output of a step or note, unless it was forgotten or has another form.
+pub fn output<T: DeserializeOwned>(journal: &[Entry], step: &str) -> Option<T> {
+    let last = journal
+        .iter()
+        .rfind(|entry| entry.event == Event::Done && entry.step == step)?;
+    let last = Some(last).filter(|_| is_done(journal, step))?;
+    serde_json::from_value(last.output.clone()).ok()
+}
+
 /// The cluster of a journal: the name of its folder.
 fn cluster_of(journal: &Path) -> &str {
     let folder = journal.parent().and_then(Path::file_name);

@@ -88,6 +88,7 @@ mod sequences;
 mod support;
 mod two_passes;
 mod util;
+mod version_lock;
 mod vips;
 mod wait;
 mod whole_life;

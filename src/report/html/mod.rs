@@ -142,8 +142,8 @@ impl<'a> Page<'a> {
         if input.machines.is_err() {
             status.progress = Progress::of(input.cluster, journal, input.holder.as_ref(), None);
         }
-        let chosen: Option<EffectiveSettings> = output(journal, EffectiveSettings::STEP);
-        let held: BTreeMap<NodeName, ReservationState> = output(journal, "pass-one/hold").unwrap_or_default();
+        let chosen: Option<EffectiveSettings> = journal::output(journal, EffectiveSettings::STEP);
+        let held: BTreeMap<NodeName, ReservationState> = journal::output(journal, "pass-one/hold").unwrap_or_default();
         let nodes = nodes(input, &status, &held);
         let vips = vips(input, chosen.as_ref(), &held);
         let workers_on = known.workers_on.as_ref().map(|on| on.name_beside(&known.backend));
@@ -224,22 +224,16 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The output of a step or note, unless it was forgotten.
-fn output<T: for<'de> Deserialize<'de>>(journal: &[Entry], step: &str) -> Option<T> {
-    let last = journal
-        .iter()
-        .rfind(|entry| entry.event == Event::Done && entry.step == step)?;
-    let last = Some(last).filter(|_| journal::is_done(journal, step))?;
-    serde_json::from_value(last.output.clone()).ok()
-}
-
 fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, ReservationState>) -> Vec<NodeView> {
-    let reports = ["bootstrap-complete", "install-complete"].map(|step| output::<Vec<NodeReport>>(input.journal, step));
+    let reports =
+        ["bootstrap-complete", "install-complete"].map(|step| journal::output::<Vec<NodeReport>>(input.journal, step));
     let reports: Vec<NodeReport> = reports.into_iter().flatten().flatten().collect();
     let view = |node: &super::status::NodeStatus| {
         let report = reports.iter().find(|report| report.node == node.node);
         let noted = ["pass-two/create", "join"].map(|workflow| format!("{workflow}/{}/address", node.node));
-        let noted = noted.iter().find_map(|step| output::<Ipv4Addr>(input.journal, step));
+        let noted = noted
+            .iter()
+            .find_map(|step| journal::output::<Ipv4Addr>(input.journal, step));
         // What the node itself reported, otherwise the platform's report when it was compared, otherwise the current
         // one.
         let at_deployment = report.map(|report| report.ip).or(noted);
