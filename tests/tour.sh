@@ -49,52 +49,52 @@ block() { printf '\n```text\n%s\n```\n' "$1"; }
 
 window init 60
 type init 'ocpdeploy init'
-await init '? backend:'
+await init '? backend'
 keys init Down Down Down Down # from libvirt to sim
 await init '> sim'
 backend=$(asks init)
 keys init Enter
-for answer in 'sim_state:|' 'network:|'; do
+for answer in 'sim_state|' 'network|'; do
     await init "? ${answer%%|*}"
     type init "${answer#*|}"
 done
-await init '? cluster:'
+await init '? cluster'
 keys init -l 'Lab'
 await init 'is not a DNS label'
 wrong_name=$(asks init)
-keys init BSpace BSpace BSpace
+keys init C-u
 type init 'lab'
-await init '? domain:'
+await init '? domain'
 type init 'example.com'
-await init '? profile:'
-keys init -l 'comp' # narrows the list
-await init '? profile: comp'
-sleep 0.3
+await init '? profile'
+await init '> standard'
 profile=$(asks init)
-keys init BSpace BSpace BSpace BSpace
-await init 'laptop'
-keys init -l 'standard'
-await init '? profile: standard'
-type init ''
-for answer in 'masters:|' 'workers:|' 'api_ip:|' 'ingress_ip:|' 'numcpus:|' 'master_memory:|' 'worker_memory:|' 'disk_size:|' \
-    'version:|' 'pub_key:|' 'pull_secret:|pull.json'; do
+keys init Enter
+for answer in 'masters|' 'workers|' 'api_ip|' 'ingress_ip|' 'numcpus|' 'master_memory|' 'worker_memory|' 'disk_size|' \
+    'version|' 'pub_key|' 'pull_secret|pull.json'; do
     await init "? ${answer%%|*}"
     type init "${answer#*|}"
 done
-await init '? optional settings:'
-keys init Down Down
+await init '? optional settings'
+keys init -l 'netw' # narrows the list
+await init '? optional settings: netw'
 await init '> extra_networks'
 optional=$(asks init)
 keys init Enter
-await init '? extra_networks:'
+await init '? extra_networks'
 keys init Space
 await init '[x] storage'
 networks=$(asks init)
 keys init Enter
-await init '? optional settings:'
+await init '? optional settings'
 keys init Enter
 await init 'written to env.sh'
 init=$(see init)
+
+window check 50
+type check 'ocpdeploy check --rehearse; echo "exit code $?"'
+await check 'exit code 0'
+check=$(see check)
 
 window plan 44
 type plan 'ocpdeploy plan'
@@ -114,15 +114,35 @@ await watch 'running  ok'
 watching=$(see watch)
 await watch 'exit code 0'
 ended=$(see watch)
-await run 'exit code'
+await run 'exit code 0'
 done=$(see run)
 
-window wrong 24
-type wrong "sed -i 's/^network=.*/network=defualt/; s/^cluster=.*/cluster=other/' env.sh; clear"
+window scale 24
+type scale 'ocpdeploy scale lab --workers 3; ocpdeploy report lab -o report.html; echo "exit code $?"'
+await scale 'exit code 0'
+scale=$(see scale)
+
+window wrong 100
+type wrong "sed 's/^network=.*/network=defualt/; s/^cluster=.*/cluster=other/' env.sh > other.sh; printf 'cluster=\$(lab)\nmasters 3\nworkers=\"2\n' > broken.sh; clear"
 sleep 0.5
-type wrong 'ocpdeploy deploy --rehearse; echo "exit code $?"'
-await wrong 'exit code 4'
-wrong=$(see wrong)
+mistakes=0
+# mistake COMMAND: one wrong use, until its message is there.
+mistake() {
+    type wrong "$1; echo \"exit code \$?\"; echo"
+    mistakes=$((mistakes + 1))
+    for _ in $(seq 600); do
+        [ "$(see wrong | grep -c '^exit code [0-9]')" -lt "$mistakes" ] || return 0
+        sleep 0.1
+    done
+    see wrong >&2
+    exit 1
+}
+mistake 'ocpdeploy deploy other.sh --rehearse'
+for arguments in 'plan --backend simm' 'status lba' 'node show lab worker-9' 'scale lab --worker 3' 'list --format xml' \
+    'destroy --yes' 'plan broken.sh'; do
+    mistake "ocpdeploy $arguments"
+done
+wrong=$(see wrong | sed -e 's/^\$ \(ocpdeploy [^;]*\);.*/$ \1/' -e '$d')
 
 window list 24
 type list 'ocpdeploy list'
@@ -134,6 +154,8 @@ window destroy 50
 type destroy 'ocpdeploy destroy lab --dry-run'
 await destroy 'KIND'
 sleep 0.5
+type destroy 'ocpdeploy destroy lab --yes; echo "exit code $?"'
+await destroy 'exit code 0'
 destroy=$(see destroy)
 
 {
@@ -154,29 +176,32 @@ EOF
 $backend"
     printf '\nAn invalid value is reported while you type.\n'
     block "$wrong_name"
-    printf '\nType to filter a list.\n'
+    printf '\nEach profile is a set of defaults.\n'
     block "$profile"
-    printf '\nThe last question is for settings that few clusters need. Here each node gets a second NIC.\n'
+    printf '\nThe last question is for settings that few clusters need. Type to filter a long list. Here each node\ngets a second NIC.\n'
     block "$optional"
     block "$networks"
     printf '\nThe complete dialog. The resulting file has comments, and you can edit it.\n'
     block "$init"
-    printf '\n## 2. `plan` shows what would be created\n\nThe MACs are known in advance. Pass one learns the addresses.\n'
+    printf '\n## 2. `check` checks everything that a deployment needs\n'
+    block "$check"
+    printf '\n## 3. `plan` shows what would be created\n\nThe MACs are known in advance. Pass one learns the addresses.\n'
     block "$plan"
-    printf '\n## 3. `deploy --rehearse`, in the middle of pass one\n\nWithout `--rehearse` the same two passes install OpenShift.\n'
+    printf '\n## 4. `deploy --rehearse`, in the middle of pass one\n\nWithout `--rehearse` the same two passes install OpenShift.\n'
     block "$deploy"
-    printf '\n## 4. `status --watch` on another terminal, in pass two\n\nThe table is updated in place. The phase names the process that works on the cluster.\n'
+    printf '\n## 5. `status --watch` on another terminal, in pass two\n\nThe table is updated in place. The phase names the process that works on the cluster.\n'
     block "$watching"
     printf '\nIt ends when no process works on the cluster any more.\n'
     block "$ended"
-    printf '\n## 5. The result of the deployment\n\nEach node has the same address in both passes.\n'
+    printf '\n## 6. The result of the deployment\n\nEach node has the same address in both passes.\n'
     block "$done"
-    printf '\n`ocpdeploy report` writes all of this to one HTML page, with topology and timeline.\n'
-    printf '\n## 6. An error has a hint\n\nThe network of another cluster is misspelled.\n'
+    printf '\n## 7. `scale` and `report`\n\nThe report is one HTML page, with topology and timeline.\n'
+    block "$scale"
+    printf '\n## 8. An error has a hint\n\nThe network of `other.sh` is misspelled; `broken.sh` has three errors.\n'
     block "$wrong"
-    printf '\n## 7. `list` shows all clusters by network\n'
+    printf '\n## 9. `list` shows all clusters by network\n'
     block "$list"
-    printf '\n## 8. `destroy --dry-run` shows what carries the cluster'\''s tag\n\nWithout `--dry-run` these objects are removed after a confirmation, and nothing else.\n'
+    printf '\n## 10. `destroy` removes what carries the cluster'\''s tag\n\n`--dry-run` lists these objects. Without `--yes`, `destroy` asks for a confirmation.\n'
     block "$destroy"
 } > "$page"
 echo "written to docs/tutorials/tour.md"

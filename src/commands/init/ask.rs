@@ -198,9 +198,9 @@ fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
 
 /// Any number of the choices; none of them leaves it open.
 fn several(question: &Question, check: &Check) -> Option<Option<String>> {
-    const HELP: &str = "↑↓ to move, space to select, enter to confirm";
+    const HELP: &str = "Space selects, Enter confirms.";
     let (message, rows) = (format!("{}:", question.setting), rows(question));
-    let help = in_brackets(&format!("{}; {HELP}", question.text));
+    let help = in_brackets(&format!("{} {HELP}", question.text));
     let known = question.default.as_deref().unwrap_or_default();
     let is_chosen = |row: &Row| parse::list(known).any(|item| row.value.as_deref() == Some(item));
     let before: Vec<usize> = (0..rows.len()).filter(|at| is_chosen(&rows[*at])).collect();
