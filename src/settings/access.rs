@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use super::parse;
 use super::sources::io_reason;
 use super::values::{Layer, Values, is_path_of_secret};
-use crate::cluster::{Password, Proxy, RegistryMirror, Wanted};
+use crate::cluster::{Password, Proxy, Wanted};
 
 /// Harmless, and of the shape that installers take.
 const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
@@ -251,33 +251,6 @@ pub(super) fn proxy(values: &mut Values<'_>) -> Option<Proxy> {
         values.warn("no_proxy", "no_proxy has no effect without http_proxy or https_proxy");
     }
     Some(proxy)
-}
-
-/// `SOURCE=MIRROR` each; those of one source are gathered.
-pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<Vec<RegistryMirror>> {
-    let pairs = values.list("registry_mirrors", |text| {
-        let repository = |text: &str| {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '/');
-            !text.is_empty() && text.chars().all(is_plain) && !text.contains("//")
-        };
-        match text.split_once('=') {
-            Some((source, mirror)) if repository(source) && repository(mirror) => {
-                Ok((source.to_owned(), mirror.to_owned()))
-            }
-            _ => Err(format!("`{text}` is not SOURCE=MIRROR, both without https://")),
-        }
-    })?;
-    let mut all: Vec<RegistryMirror> = Vec::new();
-    for (source, mirror) in pairs {
-        match all.iter_mut().find(|known| known.source == source) {
-            Some(known) => known.mirrors.push(mirror),
-            None => all.push(RegistryMirror {
-                source,
-                mirrors: vec![mirror],
-            }),
-        }
-    }
-    Some(all)
 }
 
 fn check_pem(text: &str) -> Result<(), &'static str> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::values::Values;
-use super::{access, checks, images, parse, platforms, version_lock};
+use super::{access, checks, images, parse, platforms, registry_mirrors, version_lock};
 use crate::cluster::{
     BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, FragmentSource, GivenAddresses, Launch, Lb, Mcs, Size,
     Timeouts,
@@ -79,7 +79,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let pull_secret = access::pull_secret(values);
     let ca = access::ca(values);
     let proxy = access::proxy(values);
-    let registry_mirrors = access::registry_mirrors(values);
+    let registry_mirrors = registry_mirrors::registry_mirrors(values);
     let egress_check = values.switch("egress_check");
     let fips = values.switch("fips");
     if let (Some(true), Some(keys)) = (fips, &ssh_keys) {

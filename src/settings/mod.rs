@@ -15,6 +15,7 @@ pub mod parse;
 mod platforms;
 mod problem;
 pub mod profile;
+mod registry_mirrors;
 mod sources;
 mod table;
 mod values;

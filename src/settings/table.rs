@@ -385,7 +385,8 @@ settings! {
         https_proxy: Text;
         /// Hosts, .domains and networks to access without a proxy, in addition to those of the cluster.
         no_proxy: List<Text>;
-        /// Registry mirrors, each as SOURCE=MIRROR. A source can have several mirrors.
+        /// Registry mirrors, each as SOURCE=MIRROR, or as a file that oc-mirror wrote (idms-oc-mirror.yaml).
+        /// A source can have several mirrors.
         registry_mirrors: List<Text>;
         /// Stop after pass one if its machines cannot reach the registry, its mirrors or the proxy.
         egress_check: Switch = true;

@@ -68,6 +68,16 @@ fn files() -> BTreeMap<&'static str, String> {
             "about: a\nvariables:\n  workrs: 3\n  pull_secret: x\n  template: y\n".to_owned(),
         ),
         ("own.ign", String::new()),
+        ("idms-oc-mirror.yaml", idms()),
+        (
+            "icsp.yaml",
+            "kind: ImageContentSourcePolicy\nspec:\n  repositoryDigestMirrors:\n  - {source: a.example.com/b, mirrors: [m.example.com/b]}\n"
+                .to_owned(),
+        ),
+        ("itms.yaml", "kind: ImageTagMirrorSet\nspec: {imageTagMirrors: []}\n".to_owned()),
+        ("catalog.yaml", "kind: CatalogSource\nspec: {}\n".to_owned()),
+        ("odd-idms.yaml", idms().replace("ocp/release-images", "ocp/https://release")),
+        ("broken-idms.yaml", "kind: ImageDigestMirrorSet\nspec: {imageDigestMirrors: [\n".to_owned()),
         ("mine/w:2.ign", String::new()),
         ("odd/profile.yaml", "about: a\nvariable:\n  workers: 3\n".to_owned()),
         (
@@ -75,6 +85,25 @@ fn files() -> BTreeMap<&'static str, String> {
             "about: a\nvariables:\n  workers: 1.5\n".to_owned(),
         ),
     ])
+}
+
+/// As oc-mirror writes it (openshift/oc-mirror: `v2/internal/pkg/clusterresources/clusterresources_test.go`).
+fn idms() -> String {
+    let set = |name: &str, source: &str, mirror: &str| {
+        format!(
+            "---\napiVersion: config.openshift.io/v1\nkind: ImageDigestMirrorSet\nmetadata:\n  name: {name}\nspec:\n  \
+             imageDigestMirrors:\n  - mirrors:\n    - {mirror}\n    source: {source}\nstatus: {{}}\n"
+        )
+    };
+    set(
+        "idms-operator-0",
+        "registry.example.com/rhel9",
+        "mirror.example.com:8443/rhel9",
+    ) + &set(
+        "idms-release-0",
+        "quay.example.com/ocp/release",
+        "mirror.example.com:8443/ocp/release-images",
+    )
 }
 
 /// Settings to be loaded, with nothing around them.
@@ -617,6 +646,34 @@ fn every_shipped_profile_loads_and_is_what_it_says() {
 }
 
 // What becomes of the values.
+
+#[test]
+fn registry_mirrors_are_pairs_or_files_of_oc_mirror() {
+    let mirrors = |value: &str| {
+        let loaded = load(&format!("registry_mirrors={value}\n"));
+        assert_eq!(loaded.warnings, [""; 0]);
+        let mirrors = loaded.config.registry_mirrors.into_iter();
+        mirrors
+            .map(|mirror| format!("{} {}", mirror.source, mirror.mirrors.join(" ")))
+            .collect::<Vec<_>>()
+    };
+    let (rhel, release) = (
+        "registry.example.com/rhel9 mirror.example.com:8443/rhel9",
+        "quay.example.com/ocp/release mirror.example.com:8443/ocp/release-images",
+    );
+    assert_eq!(mirrors("idms-oc-mirror.yaml"), [rhel, release]);
+    assert_eq!(mirrors("idms-oc-mirror.yaml,./idms-oc-mirror.yaml"), [rhel, release]);
+    assert_eq!(
+        mirrors(
+            "a.example.com/b=n.example.com/b,icsp.yaml,quay.example.com/ocp/release=n.example.com/r,idms-oc-mirror.yaml"
+        ),
+        [
+            "a.example.com/b n.example.com/b m.example.com/b",
+            "quay.example.com/ocp/release n.example.com/r mirror.example.com:8443/ocp/release-images",
+            rhel,
+        ]
+    );
+}
 
 #[test]
 fn a_real_env_file_becomes_a_configuration() {

@@ -110,6 +110,7 @@ const YAML: &[&str] = &[
     "report",
     "settings::platforms::kubevirt",
     "settings::profile",
+    "settings::registry_mirrors",
     "settings::version_lock",
     "state::parameters",
 ];
