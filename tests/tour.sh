@@ -197,6 +197,8 @@ $backend"
     block "$done"
     printf '\n## 7. `scale` and `report`\n\nThe report is one HTML page, with topology and timeline.\n'
     block "$scale"
+    # Taken with tests/support/browser.py.
+    printf '\n![Top of the report: the virtual IPs and their nodes, and the timeline of both passes](report.png)\n'
     printf '\n## 8. An error has a hint\n\nThe network of `other.sh` is misspelled; `broken.sh` has three errors.\n'
     block "$wrong"
     printf '\n## 9. `list` shows all clusters by network\n'
