@@ -659,7 +659,7 @@ mod tests {
     #[test]
     fn a_hint_is_a_command_with_the_clusters_own_name() {
         // These take no cluster, or use ./env.sh.
-        let without = ["deploy", "harvest", "list"];
+        let without = ["config", "deploy", "harvest", "list"];
         for (variant, error) in all() {
             let hints = explain(&error).hints;
             assert!(!hints.is_empty(), "{variant} has no hint");

@@ -10,16 +10,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::backend::{Choice, Finding, Verdict};
-use crate::commands::init::line::Line;
+use crate::commands::init::line::{Check, Line, wrapped};
 use crate::commands::init::survey::Question;
 use crate::commands::output::{erase_line, make_way, prompt, tell};
 use crate::commands::terminal;
 use crate::failure::{CommandError, Kind};
 use crate::printable::{printable_block, printable_line};
 use crate::settings::parse;
-
-/// Why a value will not do, if it will not.
-pub type Check = Rc<dyn Fn(&str) -> Option<String>>;
 
 /// Nobody answers any more.
 fn ended(at: &str) -> CommandError {
@@ -245,15 +242,6 @@ fn typed(question: &Question, check: &Check) -> Option<Option<String>> {
         true => question.default.clone(),
         false => Some(typed),
     })
-}
-
-/// Text whose lines break between words, for a terminal with so many columns.
-pub(super) fn wrapped(text: &str, columns: Option<usize>) -> String {
-    let options = textwrap::Options::new(columns.unwrap_or(80).saturating_sub(1))
-        .initial_indent("  ")
-        .subsequent_indent("  ");
-    let lines: Vec<_> = text.lines().flat_map(|line| textwrap::wrap(line, &options)).collect();
-    lines.join("\n")
 }
 
 /// Help beneath a list, which brackets surround.

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::ask::Check;
 use super::interview::{Interview, may_write};
+use super::line::Check;
 use super::survey::Question;
 use crate::backend::Choice;
 use crate::backend::connect::local_choices;

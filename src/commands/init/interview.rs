@@ -7,7 +7,8 @@ use std::rc::Rc;
 use anyhow::Result;
 use ipnetwork::Ipv4Network;
 
-use super::ask::{Ask, Check};
+use super::ask::Ask;
+use super::line::Check;
 use super::survey::{Question, Survey};
 use crate::backend::connect::connect;
 use crate::backend::retry::DEFAULT_LIMIT;

@@ -1,6 +1,7 @@
 //! One line typed on a terminal, edited with the keys of readline.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
 use rustyline::completion::Completer;
 use rustyline::highlight::{CmdKind, Highlighter};
@@ -9,8 +10,10 @@ use rustyline::history::MemHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{ColorMode, Config, Context, Editor, Helper, Result};
 
-use super::ask::{Check, wrapped};
 use crate::commands::terminal;
+
+/// Why a value is invalid; `None` if it is valid.
+pub type Check = Rc<dyn Fn(&str) -> Option<String>>;
 
 /// How a line is judged and shown while it is typed.
 pub(super) struct Line {
@@ -100,3 +103,12 @@ impl Completer for Line {
 }
 
 impl Helper for Line {}
+
+/// Text whose lines break between words, for a terminal with so many columns.
+pub(super) fn wrapped(text: &str, columns: Option<usize>) -> String {
+    let options = textwrap::Options::new(columns.unwrap_or(80).saturating_sub(1))
+        .initial_indent("  ")
+        .subsequent_indent("  ");
+    let lines: Vec<_> = text.lines().flat_map(|line| textwrap::wrap(line, &options)).collect();
+    lines.join("\n")
+}

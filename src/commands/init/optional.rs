@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::ask::Check;
 use super::interview::{Interview, look};
+use super::line::Check;
 use super::survey::{self, Question};
 use crate::backend::Choice;
 use crate::backend::connect::require;

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::ask::Check;
 use super::interview::{Interview, may_write};
+use super::line::Check;
 use super::survey::Question;
 use crate::backend::{Choice, ovirt};
 use crate::cluster::BackendConfig;
