@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::output::print_result;
 use super::platform::connect_known;
-use super::session::{Session, runtime};
+use super::session::{Session, end, runtime};
 use super::terminal;
 use crate::backend::Machine;
 use crate::cli::List;
@@ -26,8 +26,7 @@ pub fn run(session: &Session, command: &List) -> Result<()> {
     let runtime = runtime()?;
     let looks = known.iter().map(|cluster| machines(&cluster.known));
     let machines = runtime.block_on(join_all(looks));
-    // A platform that was given up may still hold one of its threads.
-    runtime.shutdown_background();
+    end(runtime);
     let mut clusters = Vec::new();
     for (cluster, machines) in known.iter().zip(machines) {
         let dir = session.home.cluster(&cluster.known.name);

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
@@ -200,11 +201,16 @@ impl Session {
             });
         }
         let result = runtime.block_on(work);
-        // A blocking call that was abandoned must not delay the exit.
-        runtime.shutdown_background();
+        end(runtime);
         self.progress.finish();
         result
     }
+}
+
+/// Waits for abandoned blocking calls, but no longer than a second. At exit, the libraries below libvirt free what such
+/// a call may use in its thread.
+pub(super) fn end(runtime: Runtime) {
+    runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
 /// A name that no node of the table has.

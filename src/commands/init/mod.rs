@@ -18,7 +18,7 @@ use self::ask::Ask;
 use self::interview::{Interview, may_write};
 use self::survey::{Question, Survey};
 use super::output::{print, tell};
-use super::session::{Session, runtime};
+use super::session::{Session, end, runtime};
 use crate::backend::connect::require;
 use crate::backend::{Choice, SettingChoices};
 use crate::cli::Init;
@@ -40,8 +40,7 @@ pub fn run(session: &Session, command: &Init) -> Result<()> {
     };
     let runtime = runtime()?;
     let asked = runtime.block_on(interview.conduct(session, command.backend.as_deref()));
-    // A blocking call that was abandoned must not delay the exit.
-    runtime.shutdown_background();
+    end(runtime);
     asked?;
     interview.write(&command.output)
 }
