@@ -82,6 +82,7 @@ impl From<Error> for Failure {
                             "the token of the kubeconfig is wrong or has expired: log in again, then run the same command",
                         ),
                     ),
+                    (_, 403) if has_not_read_roles(&status.message) => (Unreachable, None),
                     (_, 403) => (
                         Denied,
                         Some("`ocpdeploy deploy` lists the rights it needs before it makes anything"),
@@ -116,6 +117,13 @@ impl From<Error> for Failure {
 /// Source: kubernetes/apimachinery: `pkg/api/validation/objectmeta.go`, `ValidateObjectMetaAccessorUpdate`.
 fn is_other_uid(message: &str) -> bool {
     message.contains("metadata.uid: Invalid value") && message.contains("field is immutable")
+}
+
+/// Whether an API server that has just started denied a request because it has not read the roles yet: it misses even
+/// those that every cluster has, and appends that to its denial.
+/// Source: kubernetes/kubernetes: `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`.
+fn has_not_read_roles(message: &str) -> bool {
+    message.contains("RBAC: ") && message.contains("clusterrole.rbac.authorization.k8s.io \"system:")
 }
 
 fn auth(error: &AuthError) -> Failure {
@@ -413,6 +421,17 @@ mod tests {
         use BackendErrorKind::{Conflict, Denied, Quota, Rejected, Timeout, Unreachable};
         for (code, message, kind) in [
             (403, "virtualmachines.kubevirt.io is forbidden: no", Denied),
+            (
+                403,
+                "pods is forbidden: RBAC: clusterrole.rbac.authorization.k8s.io \"ours\" not found",
+                Denied,
+            ),
+            (
+                403,
+                "pods is forbidden: RBAC: [clusterrole.rbac.authorization.k8s.io \"system:basic-user\" not found, \
+                 clusterrole.rbac.authorization.k8s.io \"ours\" not found]",
+                Unreachable,
+            ),
             (403, "pods \"a\" is forbidden: exceeded quota: small", Quota),
             (409, "the object has been modified", Conflict),
             (422, "spec.domain: Required value", Rejected),
