@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes mutants docs tour reliability build test test-fast test-without-nodes lint deny test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
+.PHONY: bench-nodes mutants docs tour reliability build test test-fast test-labs test-guests lint deny test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openstack,ovirt
@@ -21,18 +21,24 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 
 test: export NEXTEST_PROFILE = ci
 test: install ## run all checks and tests, including the rehearsal and all labs (root, about an hour)
-	@# Kubernetes and the node image are built beside tests that leave a processor idle, the more so those with guests.
+	@# Kubernetes and the node image are built beside tests; who needs them waits for them.
 	mkdir -p target; nice -n 19 $(MAKE) node-image >target/node-image.log 2>&1 & image=$$!; \
-	$(MAKE) test-without-nodes || { kill $$image; exit 1; }; \
-	wait $$image || { cat target/node-image.log; exit 1; }
-	$(MAKE) test-kubernetes test-nodes
+	trap 'kill $$image 2>/dev/null && wait $$image || true' EXIT; \
+	OVIRT_SDK=required CSR_JUDGE=required $(MAKE) test-fast; \
+	$(MAKE) test-labs; \
+	wait $$image || true; \
+	$(MAKE) test-nodes
 
-test-without-nodes:
-	OVIRT_SDK=required CSR_JUDGE=required $(MAKE) test-fast deny
-	tests/lab/with.sh $(MAKE) test-lab
+test-labs: # those that wait for guests beside those that wait for servers: either leaves a processor idle
+	mkdir -p target; $(MAKE) deny test-openstack test-kubernetes >target/test-servers.log 2>&1 & servers=$$!; \
+	trap 'kill $$servers 2>/dev/null && wait $$servers || true' EXIT; \
+	$(MAKE) test-guests; \
+	wait $$servers || { cat target/test-servers.log; exit 1; }; \
+	cat target/test-servers.log
+
+test-guests: test-lab
 	@# The tests' debug build is sufficient: a release build takes six minutes.
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
-	$(MAKE) test-openstack
 
 test-fast: lint nextest ## run rustfmt, clippy and the tests that need no lab (under 5 minutes when warm)
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.

@@ -20,6 +20,9 @@ versions=$(dpkg-query -W -f='${Package} ${Version} ${db:Status-Status}\n' "${pac
     exit 1
 }
 . "$here/common/disk.sh"
+# One build at a time; the second finds what it needs.
+exec 8>"$out/.lock"
+flock 8
 
 # Nothing to do when recipe and inputs are those of the last build.
 stamp=$({ echo "$kernel $versions"; cd "$here"; find . -path ./node -prune -o -type f ! -name README.md -printf '%m %p\n' | sort

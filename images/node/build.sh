@@ -18,6 +18,9 @@ say() { echo "node image: $* (after $SECONDS s)"; }
 list() { sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$here/$1"; }
 
 . "$here/../common/disk.sh"
+# One build at a time; the second finds what it needs.
+exec 8>"$out/.node-lock"
+flock 8
 
 # Nothing to do when recipe and inputs are those of the last build.
 stamp=$({ echo "$kernel"; cd "$here"; find . -printf '%m %p\n' | sort; find . ../common/cmdline ../common/disk.sh -type f -print0 | sort -z | xargs -0 sha256sum

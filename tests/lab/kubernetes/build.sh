@@ -8,6 +8,9 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 work=$dir/work
 programs=(kube-apiserver kube-controller-manager kube-scheduler kubelet)
+# One build at a time; the second finds what it needs.
+exec 8>"$dir/build.lock"
+flock 8
 version=1.20.2
 say() { echo "kubernetes lab: $*"; }
 
