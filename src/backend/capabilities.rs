@@ -117,6 +117,9 @@ pub struct Carrier {
     pub counts_base64: bool,
     /// Whether the backend stores a larger config where the machine fetches it.
     pub fetches: bool,
+    /// Whether Ignition starts the network, by DHCP, to read it: its provider `openstack` always does
+    /// (coreos/ignition: internal/providers/openstack/openstack.go), `qemu` and `kubevirt` do not.
+    pub requires_network: bool,
 }
 
 impl Carrier {
@@ -130,6 +133,7 @@ impl Carrier {
         compress_above: Some(64 << 10),
         counts_base64: false,
         fetches: false,
+        requires_network: false,
     };
     /// oVirt: the engine does not check the size (oVirt/ovirt-engine: VmInfoBuildUtils, cloud-init payload).
     pub const CUSTOM_SCRIPT: Self = Self {
@@ -138,6 +142,7 @@ impl Carrier {
         compress_above: None,
         counts_base64: false,
         fetches: false,
+        requires_network: true,
     };
     /// OpenStack: the compute API of Nova accepts 65535 bytes of base64.
     pub const USER_DATA: Self = Self {
@@ -146,6 +151,7 @@ impl Carrier {
         compress_above: None,
         counts_base64: true,
         fetches: true,
+        requires_network: true,
     };
     /// KubeVirt: `userData` in the machine itself (kubevirt/kubevirt: vmi-create-admitter.go).
     pub const INLINE_USER_DATA: Self = Self {
@@ -154,6 +160,7 @@ impl Carrier {
         compress_above: None,
         counts_base64: false,
         fetches: false,
+        requires_network: false,
     };
     /// KubeVirt: a Secret. The limit is for the sum of decoded values (kubernetes/kubernetes: ValidateSecret); this one
     /// has one value.
@@ -163,6 +170,7 @@ impl Carrier {
         compress_above: None,
         counts_base64: false,
         fetches: false,
+        requires_network: false,
     };
 
     /// The largest config that a machine can get, in bytes; `None` if larger ones are stored for it to fetch.

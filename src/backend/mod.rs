@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, Pass, Role, Size};
+use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Mac, MachineName, NodeName, Pass, Role, Size};
 use crate::digest::sha256;
 
 mod capabilities;
@@ -365,6 +365,19 @@ pub enum ReservationState {
     Unreserved,
     /// On the user's DHCP server, by the user.
     ByUser,
+    /// In the node's own config: the network has no DHCP server.
+    Static,
+}
+
+impl ReservationState {
+    /// Where addresses are that the platform is not asked to reserve.
+    pub fn without_platform(dhcp: Dhcp) -> Option<Self> {
+        match dhcp {
+            Dhcp::Platform => None,
+            Dhcp::User => Some(Self::ByUser),
+            Dhcp::None => Some(Self::Static),
+        }
+    }
 }
 
 /// An object on the platform that is owned by a cluster.

@@ -392,6 +392,11 @@ pub struct RegistryMirror {
 pub struct GivenAddresses {
     /// The network of the nodes; read from the platform if not set.
     pub machine_network: Option<Ipv4Network>,
+    /// The nodes' gateway and name servers, where no DHCP server provides them; read from the platform if not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Ipv4Addr>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub name_servers: Vec<Ipv4Addr>,
     pub api_ip: Option<Ipv4Addr>,
     pub ingress_ip: Option<Ipv4Addr>,
     pub bootstrap_mac: Option<Mac>,
@@ -494,6 +499,8 @@ pub enum Dhcp {
     Platform,
     /// The user's DHCP server; the platform is not used.
     User,
+    /// Nothing: the network has no DHCP server, and each node's config has its address.
+    None,
 }
 
 /// Limits of the waits.

@@ -64,6 +64,20 @@ pub fn is_data(source: &str) -> bool {
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
 }
 
+/// The first URL of a config that Ignition fetches from: a source that is not a data URL, or a Tang server.
+pub fn fetched(config: &Value) -> Option<&str> {
+    match config {
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| match value {
+            Value::String(url) if matches!(name.as_str(), "source" | "url") => {
+                (!url.is_empty() && !is_data(url)).then_some(url.as_str())
+            }
+            _ => fetched(value),
+        }),
+        Value::Array(values) => values.iter().find_map(fetched),
+        _ => None,
+    }
+}
+
 /// The bytes of a data URL (RFC 2397), in base64 or percent-encoded; a plus sign is not a space.
 pub fn data(url: &str) -> Result<Vec<u8>, ContentsError> {
     let (head, body) = url.split_once(',').ok_or(ContentsError::NoComma)?;
@@ -116,6 +130,35 @@ mod tests {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn urls_that_are_fetched_are_found_at_any_depth() {
+        for (config, expected) in [
+            (json!({"ignition": {"version": "3.2.0"}}), None),
+            (
+                json!({"storage": {"files": [{"path": "/a", "contents": {"source": "DATA:,a"}}]}}),
+                None,
+            ),
+            (
+                json!({"storage": {"files": [{"path": "/a", "contents": {"source": ""}}]}}),
+                None,
+            ),
+            (
+                json!({"ignition": {"config": {"merge": [{"source": "https://a/"}]}}}),
+                Some("https://a/"),
+            ),
+            (
+                json!({"storage": {"files": [{"path": "/a", "append": [{"source": "tftp://a/"}]}]}}),
+                Some("tftp://a/"),
+            ),
+            (
+                json!({"storage": {"luks": [{"clevis": {"tang": [{"url": "http://t/"}]}}]}}),
+                Some("http://t/"),
+            ),
+        ] {
+            assert_eq!(fetched(&config), expected, "{config}");
+        }
     }
 
     #[test]

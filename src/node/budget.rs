@@ -246,6 +246,7 @@ mod tests {
             compress_above: None,
             counts_base64: false,
             fetches: false,
+            requires_network: false,
         };
         let as_is = fit(&carrier(config.len()), config.clone()).unwrap();
         assert_eq!(
@@ -330,6 +331,7 @@ mod tests {
             compress_above: None,
             counts_base64: false,
             fetches: false,
+            requires_network: false,
         };
         let error = fit(&carrier, config(20_000)).unwrap_err();
         let large = &error.largest[0];

@@ -5,11 +5,11 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{ClusterConfig, Mac, NodeName, Role};
+use crate::cluster::{ClusterConfig, Dhcp, NodeName, Role};
 use crate::ignition::contents::data_url;
 use crate::ignition::{Major, Version};
 use crate::node::host::{HostFile, HostParts, HostUnit};
-use crate::state::parameters::Parameters;
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// The node's own files: its name, and a hint which of its addresses is a VIP.
 pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeName) -> HostParts {
@@ -25,31 +25,62 @@ pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeNam
         HostFile::new("/etc/hostname", 0o644, config.id().fqdn(node.as_str()) + "\n"),
         HostFile::new("/etc/default/nodeip-configuration", 0o644, hint),
     ];
-    if let (Some(bridge), Some(planned)) = (config.bridge(), parameters.node(node))
-        && planned.role != Role::Bootstrap
-    {
-        files.extend(bridge_connections(bridge, planned.mac));
+    if let Some(planned) = parameters.node(node) {
+        files.extend(connections(config, parameters, planned));
     }
     HostParts { files, units: vec![] }
 }
 
-/// Adds a node's NIC to a bridge with the NIC's MAC, so that it gets the same address.
+/// The node's connections, unless those are enough that CoreOS makes for a network with a DHCP server.
+///
+/// A bridge has the MAC of its NIC, so that it gets the same address. OVN-Kubernetes' own takes over a static address
+/// (openshift/machine-config-operator: templates/common/_base/files/configure-ovs-network.yaml, which clones a
+/// connection whose method is manual).
 ///
 /// NetworkManager, `nm-settings-keyfile(5)`. It reads such files only if other users cannot.
-fn bridge_connections(bridge: &str, mac: Mac) -> [HostFile; 2] {
+fn connections(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddress) -> Vec<HostFile> {
     let file = |name: &str, text: String| {
         let path = format!("/etc/NetworkManager/system-connections/{name}.nmconnection");
         HostFile::new(path, 0o600, text)
     };
-    let over = format!(
-        "[connection]\nid=ocpdeploy-bridge\ntype=bridge\ninterface-name={bridge}\nautoconnect-priority=10\n\n\
-         [bridge]\nstp=false\nmac-address={mac}\n\n[ipv4]\nmethod=auto\ndhcp-client-id=mac\n\n[ipv6]\nmethod=auto\n"
-    );
-    let under = format!(
-        "[connection]\nid=ocpdeploy-bridge-nic\ntype=ethernet\nmaster={bridge}\nslave-type=bridge\n\
-         autoconnect-priority=10\n\n[ethernet]\nmac-address={mac}\n"
-    );
-    [file("ocpdeploy-bridge", over), file("ocpdeploy-bridge-nic", under)]
+    let mac = node.mac;
+    let ipv4 = match config.dhcp {
+        Dhcp::None => static_ipv4(parameters, node),
+        Dhcp::Platform | Dhcp::User => "[ipv4]\nmethod=auto\ndhcp-client-id=mac\n".to_owned(),
+    };
+    let addresses = format!("{ipv4}\n[ipv6]\nmethod=auto\n");
+    match config.bridge().filter(|_| node.role != Role::Bootstrap) {
+        Some(bridge) => {
+            let over = format!(
+                "[connection]\nid=ocpdeploy-bridge\ntype=bridge\ninterface-name={bridge}\nautoconnect-priority=10\n\n\
+                 [bridge]\nstp=false\nmac-address={mac}\n\n{addresses}"
+            );
+            let under = format!(
+                "[connection]\nid=ocpdeploy-bridge-nic\ntype=ethernet\nmaster={bridge}\nslave-type=bridge\n\
+                 autoconnect-priority=10\n\n[ethernet]\nmac-address={mac}\n"
+            );
+            vec![file("ocpdeploy-bridge", over), file("ocpdeploy-bridge-nic", under)]
+        }
+        None if config.dhcp == Dhcp::None => {
+            let nic = format!(
+                "[connection]\nid=ocpdeploy-nic\ntype=ethernet\nautoconnect-priority=10\n\n\
+                 [ethernet]\nmac-address={mac}\n\n{addresses}"
+            );
+            vec![file("ocpdeploy-nic", nic)]
+        }
+        None => Vec::new(),
+    }
+}
+
+/// The node's address in the table, and its network's gateway and name servers.
+fn static_ipv4(parameters: &Parameters, node: &NodeAddress) -> String {
+    let gateway = parameters.gateway.map(|ip| format!(",{ip}")).unwrap_or_default();
+    let servers: String = parameters.resolvers.iter().map(|ip| format!("{ip};")).collect();
+    format!(
+        "[ipv4]\nmethod=manual\naddress1={}/{}{gateway}\ndns={servers}\nmay-fail=false\n",
+        node.ip,
+        parameters.machine_network.prefix()
+    )
 }
 
 /// Our part of a node's config: files, units, and the SSH keys of `core`.
@@ -195,6 +226,53 @@ mod tests {
         assert_eq!(connections("OpenShiftSDN", false, worker.clone()), []);
         assert_eq!(connections("OVNKubernetes", true, worker), []);
         assert_eq!(connections("OpenShiftSDN", true, NodeName::bootstrap()), []);
+    }
+
+    #[test]
+    fn without_dhcp_the_nic_or_the_bridge_over_it_has_the_tables_address() {
+        let mut parameters = crate::state::parameters::tests::example();
+        parameters.gateway = Some(Ipv4Addr::new(192, 168, 122, 1));
+        parameters.resolvers = vec![Ipv4Addr::new(192, 0, 2, 53), Ipv4Addr::new(192, 0, 2, 54)];
+        let worker = parameters.node(&NodeName::node(Role::Worker, 1)).unwrap().clone();
+        let static_ipv4 = format!(
+            "[ipv4]\nmethod=manual\naddress1={}/24,192.168.122.1\ndns=192.0.2.53;192.0.2.54;\nmay-fail=false\n",
+            worker.ip
+        );
+        for (network_type, use_br, name, files) in [
+            ("OVNKubernetes", false, &worker.name, &["ocpdeploy-nic"][..]),
+            (
+                "OpenShiftSDN",
+                true,
+                &worker.name,
+                &["ocpdeploy-bridge", "ocpdeploy-bridge-nic"],
+            ),
+            ("OpenShiftSDN", true, &NodeName::bootstrap(), &["ocpdeploy-nic"]),
+        ] {
+            let mut config = ClusterConfig::example();
+            config.dhcp = Dhcp::None;
+            config.networks.network_type = network_type.to_owned();
+            config.use_br = use_br;
+            let node = parameters.node(name).unwrap();
+            let found = connections(&config, &parameters, node);
+            let names: Vec<_> = found.iter().map(|file| file.path.rsplit('/').next().unwrap()).collect();
+            assert_eq!(
+                names,
+                files
+                    .iter()
+                    .map(|name| format!("{name}.nmconnection"))
+                    .collect::<Vec<_>>()
+            );
+            assert_eq!(found[0].mode, 0o600, "NetworkManager passes others over");
+            assert!(
+                found[0].content.contains(&format!("mac-address={}\n", node.mac)),
+                "{}",
+                found[0].content
+            );
+            assert!(!found[0].content.contains("method=auto\ndhcp"), "{}", found[0].content);
+            if node == &worker {
+                assert!(found[0].content.contains(&static_ipv4), "{}", found[0].content);
+            }
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{clock, fragments, networks, ours};
 use crate::PROGRESS;
 use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
 use crate::cluster::{
-    AddressAssignment, ClusterConfig, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, major_minor, platform_names,
+    AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, major_minor, platform_names,
     unsupported_release,
 };
 use crate::local::network_probe;
@@ -94,6 +94,7 @@ pub(super) async fn look_around(
         }
         report.add("platform", networks::findings(config, facts));
         report.add("platform", runs_nothing(config, facts));
+        report.add("addresses", static_network(config, facts));
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
         let table = known.and_then(|cluster| cluster.parameters.as_ref());
         let own = machines::vip_macs(&macs, table);
@@ -126,6 +127,7 @@ pub(super) async fn look_around(
             "ignition",
             warnings.into_iter().map(|warning| Finding::warn(warning.to_string())),
         );
+        report.add("ignition", fragments::fetched(config, &fragments));
         seen.fragments = fragments;
     }
     Ok(seen)
@@ -269,8 +271,38 @@ pub(super) async fn check_installer(
 /// The network of the cluster as its platform describes it.
 pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Result<NetworkFacts> {
     let mut facts = backend.network_facts(&config.network).await?;
-    facts.cidr = facts.cidr.or(config.given.machine_network);
+    let given = &config.given;
+    facts.cidr = facts.cidr.or(given.machine_network);
+    facts.gateway = given.gateway.or(facts.gateway);
+    if !given.name_servers.is_empty() {
+        facts.resolvers.clone_from(&given.name_servers);
+    }
     Ok(facts)
+}
+
+/// What a node's static address requires, and its network does not tell.
+fn static_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
+    if config.dhcp != Dhcp::None {
+        return None;
+    }
+    let missing: Vec<_> = [
+        ("gateway", facts.gateway.is_none()),
+        ("name_servers", facts.resolvers.is_empty()),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_missing)| is_missing.then_some(name))
+    .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let missing = missing.join(" and ");
+    Some(Finding {
+        hint: Some(format!("set {missing} in the env file")),
+        ..Finding::fail(format!(
+            "dhcp=none requires {missing}, and the platform does not report them for network {}",
+            config.network
+        ))
+    })
 }
 
 /// The carrier with the lowest limit for a node's config.

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fs_err as fs;
+use serde_json::Value;
 
 use super::error::PassError;
-use crate::backend::Carrier;
-use crate::cluster::{ClusterConfig, FragmentSource, Role};
+use crate::backend::{Carrier, Finding};
+use crate::cluster::{ClusterConfig, Dhcp, FragmentSource, Role};
 use crate::digest::sha256;
+use crate::ignition::contents;
 use crate::node::budget;
 use crate::node::config::Fragment;
 
@@ -64,6 +66,22 @@ pub(super) fn refuse_too_large(
         }
     }
     Ok(())
+}
+
+/// The fragments from which nodes would fetch before they have an address, on a network without a DHCP server.
+pub(super) fn fetched(config: &ClusterConfig, fragments: &[Fragment]) -> Vec<Finding> {
+    if config.dhcp != Dhcp::None {
+        return Vec::new();
+    }
+    let fetched = |fragment: &Fragment| {
+        let value: Value = serde_json::from_slice(&fragment.content).ok()?;
+        let url = contents::fetched(&value)?;
+        Some(Finding {
+            hint: Some("embed the content as a data URL: nodes have no address before they apply it".to_owned()),
+            ..Finding::fail(format!("{}: fetches {url}, but dhcp=none", fragment.origin))
+        })
+    };
+    fragments.iter().filter_map(fetched).collect()
 }
 
 fn read_one(origin: String, role: Option<Role>, path: &Path) -> Result<Fragment> {

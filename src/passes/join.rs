@@ -17,7 +17,7 @@ use super::simulated::refuse_simulated;
 use super::two::served_step;
 use crate::PROGRESS;
 use crate::backend::{Power, ReservationState};
-use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
+use crate::cluster::{InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::local::ssh;
 use crate::node::services;
 use crate::openshift::api::ClusterApi;
@@ -122,9 +122,9 @@ impl Run<'_> {
         let mut held = BTreeMap::new();
         for node in nodes.iter().filter(|node| joining.contains(&node.name)) {
             let hold = hold_of(&self.config.id(), &self.config.network, &node.lease());
-            let by = match self.config.dhcp {
-                Dhcp::User => ReservationState::ByUser,
-                Dhcp::Platform => self.backend.reserve_address(&hold).await?,
+            let by = match ReservationState::without_platform(self.config.dhcp) {
+                Some(state) => state,
+                None => self.backend.reserve_address(&hold).await?,
             };
             held.insert(node.name.clone(), by);
         }

@@ -58,7 +58,7 @@ impl Run<'_> {
 
     pub(super) fn judge_held(&self, parameters: &Parameters) -> Result<()> {
         match self.config.dhcp {
-            Dhcp::User => Ok(()),
+            Dhcp::User | Dhcp::None => Ok(()),
             Dhcp::Platform => self.journal.judge(HOLD, &holds(parameters)),
         }
     }
@@ -519,11 +519,11 @@ impl Run<'_> {
         Ok(parameters)
     }
 
-    /// Reserves every address of the table on the platform, unless the user's own DHCP server does.
+    /// Reserves every address of the table on the platform, unless something else provides it.
     pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
-        if self.config.dhcp == Dhcp::User {
+        if let Some(state) = ReservationState::without_platform(self.config.dhcp) {
             let leases = parameters.leases().into_iter();
-            return Ok(leases.map(|lease| (lease.name, ReservationState::ByUser)).collect());
+            return Ok(leases.map(|lease| (lease.name, state)).collect());
         }
         let holds = holds(parameters);
         let hold_all = async {

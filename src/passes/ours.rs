@@ -96,7 +96,7 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
 /// The virtual IPs that will not be reserved, as far as that is known.
 fn leased(backend: &dyn Backend, config: &ClusterConfig, parameters: &Parameters) -> Vec<AddressAssignment> {
     let kept = backend.capabilities(Role::Master).reserves_addresses
-        || config.dhcp == Dhcp::User
+        || config.dhcp != Dhcp::Platform
         || config.harvest != Harvest::Boot;
     let leased = Vip::ALL
         .into_iter()

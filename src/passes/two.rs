@@ -463,7 +463,7 @@ impl Run<'_> {
         let remove = async {
             self.backend.delete_machine(&self.config.id(), &name).await?;
             let lease = parameters.leases().into_iter().find(|lease| lease.name == node);
-            if let Some(lease) = lease.filter(|_| self.config.dhcp != Dhcp::User) {
+            if let Some(lease) = lease.filter(|_| self.config.dhcp == Dhcp::Platform) {
                 self.backend
                     .release_address(&hold_of(&self.config.id(), &self.config.network, &lease))
                     .await?;
@@ -543,6 +543,7 @@ fn moved(
             Some(ReservationState::ByUser) => {
                 "your DHCP server assigned another; `ocpdeploy export dhcp` writes its configuration"
             }
+            Some(ReservationState::Static) => "its config has the planned one, so something else assigned another",
             Some(ReservationState::Unreserved) | None => {
                 "the address is not reserved, and the DHCP server assigned another"
             }

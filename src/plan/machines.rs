@@ -269,6 +269,16 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
             ));
         }
     }
+    let given = &config.given;
+    if let Some(gateway) = given.gateway.filter(|gateway| parameters.gateway != Some(*gateway)) {
+        return Some(format!(
+            "its gateway is {}, but the settings have {gateway}",
+            parameters.gateway.map_or("unknown".to_owned(), |ip| ip.to_string())
+        ));
+    }
+    if !given.name_servers.is_empty() && given.name_servers != parameters.resolvers {
+        return Some("its name servers differ from `name_servers` in the settings".to_owned());
+    }
     None
 }
 

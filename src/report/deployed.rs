@@ -68,6 +68,7 @@ impl From<&NodeRow> for Node {
             reserved_by: match node.held {
                 ReservationState::ByPlatform => Some("platform"),
                 ReservationState::ByUser => Some("user"),
+                ReservationState::Static => Some("node"),
                 ReservationState::Unreserved => None,
             },
             pass_two: PassTwo {

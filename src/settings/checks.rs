@@ -293,12 +293,15 @@ pub(super) fn own_services(
 }
 
 fn given_ips(given: &GivenAddresses) -> Vec<(&'static str, Ipv4Addr)> {
+    let gateway = given.gateway.iter().map(|ip| ("gateway", *ip));
     let api = given.api_ip.iter().map(|ip| ("api_ip", *ip));
     let ingress = given.ingress_ip.iter().map(|ip| ("ingress_ip", *ip));
     let bootstrap = given.bootstrap_ip.iter().map(|ip| ("bootstrap_ip", *ip));
     let masters = given.master_ips.iter().map(|ip| ("master_ips", *ip));
     let workers = given.worker_ips.iter().map(|ip| ("worker_ips", *ip));
-    api.chain(ingress)
+    gateway
+        .chain(api)
+        .chain(ingress)
         .chain(bootstrap)
         .chain(masters)
         .chain(workers)

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::values::Values;
 use super::{access, checks, images, parse, platforms, registry_mirrors, version_lock};
 use crate::cluster::{
-    BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, FragmentSource, GivenAddresses, Launch, Lb, Mcs, Size,
-    Timeouts,
+    BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, FragmentSource, GivenAddresses, Launch, Lb, Mcs,
+    Size, Timeouts,
 };
 
 /// The whole configuration; `None` only when a problem was added.
@@ -49,6 +49,14 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
             let help = "nodes on the pod network can reach only each other";
             values.problem(&["worker_backend", "network"], message, help);
         }
+    }
+    let dhcp = values.choice("dhcp");
+    match dhcp {
+        Some(Dhcp::None) => {
+            let workers_on = workers_on.as_ref().and_then(Option::as_ref);
+            platforms::without_dhcp(values, backend.as_ref(), workers_on);
+        }
+        _ => platforms::with_dhcp(values),
     }
     let harvest = values.choice("harvest");
     let given = given_addresses(values);
@@ -105,7 +113,6 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         let help = "use lb=keepalived or lb=user; lb=platform requires backend=openstack, or backend=kubevirt with network=pod";
         values.problem(&["lb"], message, help);
     }
-    let dhcp = values.choice("dhcp");
     checks::own_services(values, given.as_ref(), harvest, lb, dhcp);
     let autostart = values.switch("autostart");
     let workers_when = values.choice("workers_when");
@@ -201,8 +208,11 @@ fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
     let worker_macs = checks::macs(values, "worker_macs");
     let master_ips = values.ips("master_ips");
     let worker_ips = values.ips("worker_ips");
+    let name_servers = values.ips("name_servers");
     Some(GivenAddresses {
         machine_network: values.network("machine_network"),
+        gateway: values.ip("gateway"),
+        name_servers: name_servers?,
         api_ip: values.ip("api_ip"),
         ingress_ip: values.ip("ingress_ip"),
         bootstrap_mac: bootstrap_mac?.first().copied(),

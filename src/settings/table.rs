@@ -304,8 +304,13 @@ settings! {
         /// OpenStack, or with network=pod Services of Kubernetes.
         lb: Choice<Lb> = "keepalived";
         /// Where addresses are reserved. platform: on the platform, if it supports reservations. user: on your own DHCP
-        /// server, see `ocpdeploy export dhcp`.
+        /// server, see `ocpdeploy export dhcp`. none: nowhere, because the network has no DHCP server; the nodes have
+        /// static addresses.
         dhcp: Choice<Dhcp> = "platform";
+        /// Gateway of the nodes with dhcp=none. Default: read from the platform.
+        gateway: Ip;
+        /// DNS servers of the nodes' network with dhcp=none. Default: read from the platform.
+        name_servers: List<Ip>;
         /// MAC address of the bootstrap machine.
         bootstrap_mac: Mac;
         /// IP address of the bootstrap machine.

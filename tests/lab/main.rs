@@ -28,6 +28,7 @@ mod openstack_balancers;
 mod openstack_storage;
 mod other_hosts;
 mod services;
+mod static_addresses;
 #[path = "../support/mod.rs"]
 mod support;
 mod two_passes;

@@ -340,6 +340,7 @@ fn held_by(held: Option<&ReservationState>) -> &'static str {
     match held {
         Some(ReservationState::ByPlatform) => "the platform",
         Some(ReservationState::ByUser) => "your DHCP server",
+        Some(ReservationState::Static) => "the node's configuration",
         Some(ReservationState::Unreserved) => "not reserved",
         None => "",
     }
@@ -410,14 +411,19 @@ fn duties(chosen: Option<&EffectiveSettings>, held: &BTreeMap<NodeName, Reservat
     for (count, whom) in [
         (by(ReservationState::ByPlatform), "the platform"),
         (by(ReservationState::ByUser), "your DHCP server"),
+        (by(ReservationState::Static), "each node's configuration"),
         (by(ReservationState::Unreserved), "not reserved"),
     ] {
         if count > 0 {
             keepers.push(format!("{whom} ({count})"));
         }
     }
-    if keepers.is_empty() && chosen.dhcp == Dhcp::User {
-        keepers.push("your DHCP server".to_owned());
+    if keepers.is_empty() {
+        match chosen.dhcp {
+            Dhcp::Platform => {}
+            Dhcp::User => keepers.push("your DHCP server".to_owned()),
+            Dhcp::None => keepers.push("each node's configuration".to_owned()),
+        }
     }
     let mut duties = vec![
         Duty { what: "API", who: api },

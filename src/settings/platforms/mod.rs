@@ -4,8 +4,10 @@ mod kubevirt;
 mod libvirt;
 mod openstack;
 mod ovirt;
+mod static_addresses;
 
 pub(super) use kubevirt::{is_image as is_kubevirt_image, on_pods, tenant as kubevirt_tenant};
+pub(super) use static_addresses::{with_dhcp, without_dhcp};
 
 use super::choices::choices;
 use super::parse;
