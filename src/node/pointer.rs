@@ -17,6 +17,19 @@ pub struct Server {
     pub path: String,
     /// PEM, each with one or more certificates.
     pub authorities: Vec<Vec<u8>>,
+    /// Without TLS: the stand-in of a rehearsal, whose configs have no secrets.
+    pub in_clear: bool,
+}
+
+impl Server {
+    /// The stand-in of a rehearsal.
+    pub fn of_rehearsal(self) -> Self {
+        Self {
+            port: IN_CLEAR,
+            in_clear: true,
+            ..self
+        }
+    }
 }
 
 /// The machine config server of a pointer config.
@@ -42,6 +55,7 @@ pub fn server(pointer: &Value) -> Result<Server, IgnitionError> {
         port: SECURE,
         path: format!("/{path}"),
         authorities,
+        in_clear: false,
     })
 }
 

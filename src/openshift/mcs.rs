@@ -119,12 +119,13 @@ impl Ask {
     fn new(server: &Server, ip: Ipv4Addr, version: Version) -> Result<Self, McsError> {
         let pointer = |why: String| McsError::Pointer { why };
         let Server { host, port, path, .. } = server;
-        let url = Url::parse(&format!("https://{host}:{port}{path}")).map_err(|error| pointer(error.to_string()))?;
+        let scheme = if server.in_clear { "http" } else { "https" };
+        let url = Url::parse(&format!("{scheme}://{host}:{port}{path}")).map_err(|error| pointer(error.to_string()))?;
         let mut roots = Vec::new();
         for pem in &server.authorities {
             roots.extend(Certificate::from_pem_bundle(pem).map_err(|error| pointer(innermost(&error)))?);
         }
-        if roots.is_empty() {
+        if roots.is_empty() && !server.in_clear {
             return Err(pointer("it has no certificate authority".to_owned()));
         }
         let client = Client::builder()

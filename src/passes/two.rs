@@ -187,7 +187,10 @@ impl Run<'_> {
 
     /// The machine config server's config of a role; queried once, because it may change and machines must not.
     pub(super) async fn served(&self, all: &NodeConfigs<'_>, role: Role, parameters: &Parameters) -> Result<Vec<u8>> {
-        let (server, version) = all.server(role)?;
+        let (mut server, version) = all.server(role)?;
+        if self.config.is_rehearsal() {
+            server = server.of_rehearsal();
+        }
         let endpoint = parameters.api_endpoint().to(server.port);
         let port = endpoint.port();
         let at_endpoint = Server { port, ..server.clone() };

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use cluster::Nodes;
 
+use super::static_addresses::WithoutDhcp;
+
 #[test]
 #[ignore = "needs the lab"]
 fn a_cluster_of_real_nodes_lives_from_both_passes_to_its_end() {
@@ -89,6 +91,24 @@ fn killed_deployments_of_real_nodes_end_well() {
         nodes.check_all();
         nodes.destroy();
     }
+}
+
+/// Ignition reads its config without a network, and NetworkManager gives the node the address in it, also after a reboot.
+#[test]
+#[ignore = "needs the lab"]
+fn nodes_on_a_network_without_dhcp_join_and_reboot() {
+    let settings = "network=ocpd-nodes\ndhcp=none\nmachine_network=192.168.141.0/24\ngateway=192.168.141.1\n\
+                    name_servers=192.168.141.1\napi_ip=192.168.141.10\ningress_ip=192.168.141.11\n\
+                    bootstrap_ip=192.168.141.20\nmaster_ips=192.168.141.21\nworker_ips=192.168.141.31\n";
+    let nodes = Nodes::new(1, 1, settings).with_native_control_plane();
+    let mut network = WithoutDhcp::new(&nodes.lab, "ocpd-nodes", 141);
+    nodes.deploy();
+    nodes.check_all();
+    nodes.check_certificates();
+    nodes.reboot(&nodes.node("worker-0"));
+    nodes.check_all();
+    network.assert_silent();
+    nodes.destroy();
 }
 
 /// The control plane too is in the guests: the bootstrap's etcd gets members, the masters' API takes over.
