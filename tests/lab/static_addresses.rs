@@ -42,6 +42,7 @@ impl<'l> WithoutDhcp<'l> {
 
 impl Drop for WithoutDhcp<'_> {
     fn drop(&mut self) {
+        self.requests.stop();
         Finally("virsh", format!("-q -c {} net-destroy {}", self.lab.uri, self.name));
     }
 }
@@ -71,10 +72,9 @@ while True:
             .unwrap();
         Self { listener, file }
     }
-}
 
-impl Drop for DhcpRequests {
-    fn drop(&mut self) {
+    /// Before its device goes.
+    fn stop(&mut self) {
         let _ = self.listener.kill();
         let _ = self.listener.wait();
     }
