@@ -47,7 +47,7 @@ test-fast: lint nextest ## run rustfmt, clippy and the tests that need no lab (u
 lint: ## run rustfmt and clippy, without tests for builds with fewer backends
 	cargo fmt --check
 	cargo clippy --all-targets $(FEATURES) -- -D warnings
-	cargo clippy --all-targets $(WITHOUT_LIBVIRT) -- -D warnings
+	cargo clippy $(WITHOUT_LIBVIRT) -- -D warnings
 	cargo clippy --no-default-features -- -D warnings
 	$(if $(FEATURES),,cargo clippy --no-default-features --features libvirt -- -D warnings)
 
