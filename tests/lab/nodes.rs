@@ -25,9 +25,7 @@ fn a_cluster_of_real_nodes_lives_from_both_passes_to_its_end() {
     nodes.check_all();
     nodes.check_certificates();
     assert_eq!(nodes.lab.domains(&nodes.name).len(), 2, "the bootstrap is left");
-    let worker = nodes.node("worker-0");
-    nodes.check_the_checks(&worker);
-    nodes.move_to_bridge(&worker);
+    nodes.move_to_bridge(&nodes.node("worker-0"));
     nodes.run(&["verify", &nodes.name]);
     nodes.destroy();
 }
@@ -37,6 +35,8 @@ fn a_cluster_of_real_nodes_lives_from_both_passes_to_its_end() {
 fn real_nodes_join_leave_reboot_and_stop() {
     let nodes = Nodes::new(1, 1, "").with_native_control_plane();
     nodes.deploy();
+    nodes.check_all();
+    nodes.check_the_checks(&nodes.node("worker-0"));
 
     nodes.run(&["scale", &nodes.name, "--workers", "2"]);
     nodes.check_all();
