@@ -2,57 +2,80 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes mutants docs tour reliability build test test-fast test-labs test-guests lint deny test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
+.PHONY: bench-upload bench-page bench-small dist test-dist run-fast compile tools install-all install-build root bench-nodes mutants docs tour reliability build test test-fast test-labs test-guests lint deny test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
-WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openstack,ovirt
+WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openpgp,openstack,ovirt
 FEATURES = $(shell pkg-config --exists libvirt 2>/dev/null || echo $(WITHOUT_LIBVIRT))
 # If upstream's schemas are next to this folder, they validate the generated KubeVirt objects.
 CRDS := $(wildcard ../shared/crds)
+LAB_PACKAGES := tests/packages-build.txt tests/lab/packages.txt images/packages.txt
+TEST_PACKAGES := $(LAB_PACKAGES) tests/packages.txt
+ALL_PACKAGES := $(TEST_PACKAGES) $(addsuffix /packages.txt,tests/lab/kubernetes tests/lab/openstack images/node packaging)
 DENY := target/tools/bin/cargo-deny
 MDBOOK := target/tools/bin/mdbook
 MACHETE := target/tools/bin/cargo-machete
-# Missing cargo tools are built into target/tools.
+# Missing cargo tools are built into target/tools, and as fast as possible. `make test` may need one in two places at once:
+# the second waits, and finds it installed.
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
+cargo_tool = mkdir -p target/tools && flock target/tools/lock sh -c 'CARGO_PROFILE_DEV_DEBUG=0 cargo install $(1) --locked --debug --root target/tools --target-dir target/tools/build && rm -rf target/tools/build'
+
+# phase CMD...: runs CMD and prints how long it took.
+phase = phase() { local begun=$$SECONDS; "$$@"; echo "make: $${*:2}: $$((SECONDS - begun)) s"; }
 
 build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt's headers are missing)
 	@[ -z "$(FEATURES)" ] || echo "make: libvirt's headers (libvirt-dev, pkg-config) are missing: building without the libvirt backend" >&2
 	cargo build --release $(FEATURES)
 
 test: export NEXTEST_PROFILE = ci
-test: install ## run all checks and tests, including the rehearsal and all labs (root, about an hour)
-	@# Kubernetes and the node image are built beside tests; who needs them waits for them.
-	mkdir -p target; nice -n 19 $(MAKE) node-image >target/node-image.log 2>&1 & image=$$!; \
-	trap 'kill $$image 2>/dev/null && wait $$image || true' EXIT; \
-	OVIRT_SDK=required CSR_JUDGE=required $(MAKE) test-fast; \
-	$(MAKE) test-labs; \
-	wait $$image || true; \
-	$(MAKE) test-nodes
+test: install-build ## run all checks and tests, including the rehearsal and all labs (root, about an hour)
+	@# What waits runs beside what computes: packages beside compilers; then benches, packages, Kubernetes, the node image
+	@# and cargo's tools on idle processors beside the tests. Who needs them waits for them.
+	mkdir -p target; $(MAKE) install-all >target/install.log 2>&1 & packages=$$!; spare=; \
+	trap 'kill $$spare 2>/dev/null || true; wait' EXIT; \
+	$(phase); \
+	phase $(MAKE) lint; \
+	phase $(MAKE) compile; \
+	wait $$packages || { cat target/install.log; exit 1; }; \
+	nice -n 19 $(MAKE) bench-small test-dist node-image tools >target/spare.log 2>&1 & spare=$$!; \
+	OVIRT_SDK=required CSR_JUDGE=required NMCLI=required REGISTRY_JUDGE=required phase $(MAKE) run-fast; \
+	phase $(MAKE) test-labs; \
+	wait $$spare || { cat target/spare.log; exit 1; }; \
+	phase $(MAKE) test-nodes
 
 test-labs: # those that wait for guests beside those that wait for servers: either leaves a processor idle
-	mkdir -p target; $(MAKE) deny test-openstack test-kubernetes >target/test-servers.log 2>&1 & servers=$$!; \
+	mkdir -p target; $(phase); \
+	{ phase $(MAKE) test-openstack; phase $(MAKE) test-kubernetes; phase $(MAKE) deny; } >target/test-servers.log 2>&1 & servers=$$!; \
 	trap 'kill $$servers 2>/dev/null && wait $$servers || true' EXIT; \
-	$(MAKE) test-guests; \
+	phase $(MAKE) test-guests; \
 	wait $$servers || { cat target/test-servers.log; exit 1; }; \
 	cat target/test-servers.log
 
 test-guests: test-lab
 	@# The tests' debug build is sufficient: a release build takes six minutes.
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
+	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/run.sh
+	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/upload.sh libvirt
 
-test-fast: lint nextest ## run rustfmt, clippy and the tests that need no lab (under 5 minutes when warm)
+test-fast: lint run-fast ## run rustfmt, clippy and the tests that need no lab (under 5 minutes when warm)
+
+run-fast: nextest
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.
-	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES) --test-threads $$(($$(nproc) * 3))
+	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES) --test-threads $$(($$(nproc) * 4))
 
-lint: ## run rustfmt and clippy, without tests for builds with fewer backends
+compile: nextest # all tests, of which the labs' are run later, and a bench
+	cargo nextest run $(FEATURES) --no-run
+	cargo test $(FEATURES) --bench ignition --no-run
+
+lint: ## run rustfmt, and clippy on everything; builds with fewer backends are only compiled
 	cargo fmt --check
 	cargo clippy --all-targets $(FEATURES) -- -D warnings
-	cargo clippy $(WITHOUT_LIBVIRT) -- -D warnings
-	cargo clippy --no-default-features -- -D warnings
-	$(if $(FEATURES),,cargo clippy --no-default-features --features libvirt -- -D warnings)
+	tests/check.sh $(WITHOUT_LIBVIRT)
+	tests/check.sh --no-default-features
+	$(if $(FEATURES),,tests/check.sh --no-default-features --features libvirt)
 
 mutants: ## mutate the decision modules and compare the undetected mutants with tests/mutants.txt (FILES=… to select)
-	@command -v cargo-mutants >/dev/null || { cargo install cargo-mutants --locked --debug --root target/tools --target-dir target/tools/build; rm -rf target/tools/build; }
+	@command -v cargo-mutants >/dev/null || { $(call cargo_tool,cargo-mutants); }
 	tests/mutants.sh $(FILES)
 
 deny: $(DENY) $(MACHETE) ## check licenses, sources, duplicate and unused crates, and advisories if their database is available
@@ -60,21 +83,20 @@ deny: $(DENY) $(MACHETE) ## check licenses, sources, duplicate and unused crates
 	$(DENY) check --hide-inclusion-graph bans licenses sources
 	tests/advisories.sh $(DENY)
 
+tools: $(DENY) $(MACHETE)
+
 # Installed once; kept until `make clean`.
 nextest:
-	@command -v cargo-nextest >/dev/null || { cargo install cargo-nextest@0.9.143 --locked --debug --root target/tools --target-dir target/tools/build; rm -rf target/tools/build; }
+	@command -v cargo-nextest >/dev/null || { $(call cargo_tool,cargo-nextest@0.9.143); }
 
 $(MDBOOK):
-	cargo install mdbook@0.5.4 --locked --debug --no-default-features --features search --root target/tools --target-dir target/tools/build
-	rm -rf target/tools/build
+	$(call cargo_tool,mdbook@0.5.4 --no-default-features --features search)
 
 $(DENY):
-	cargo install cargo-deny@0.20.2 --locked --debug --no-default-features --root target/tools --target-dir target/tools/build
-	rm -rf target/tools/build
+	$(call cargo_tool,cargo-deny@0.20.2 --no-default-features)
 
 $(MACHETE):
-	cargo install cargo-machete@0.9.1 --locked --debug --root target/tools --target-dir target/tools/build
-	rm -rf target/tools/build
+	$(call cargo_tool,cargo-machete@0.9.1)
 
 test-lab: nextest ## run the tests on a real libvirt (root; LAB_TESTS=all includes the slowest, which `make test` leaves out)
 	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
@@ -105,9 +127,12 @@ node-image: ## build target/images/node.qcow2, a guest that behaves like a CoreO
 	tests/lab/kubernetes/build.sh target/kubernetes
 	nice images/node/build.sh target/images
 
-rehearse: install-lab ## run both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
-	@# Optimized code, and the other backends, take minutes to compile and no second less to rehearse.
-	cargo build --no-default-features --features libvirt
+rehearse: install-build ## run both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
+	@# Packages and guests beside the compiler. Optimized code and the other backends take minutes to compile, and save no second.
+	mkdir -p target; { tests/lab/install.sh $(LAB_PACKAGES) && images/build.sh target/images; } >target/install.log 2>&1 & lab=$$!; \
+	trap wait EXIT; \
+	CARGO_INCREMENTAL=0 cargo build --no-default-features --features libvirt; \
+	wait $$lab || { cat target/install.log; exit 1; }
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
 
 life: install ## run the commands of docs/how-to/day-two.md on a real libvirt with a fake API (root)
@@ -116,20 +141,50 @@ life: install ## run the commands of docs/how-to/day-two.md on a real libvirt wi
 	OCPDEPLOY_LAB_URI=qemu:///system tests/lab/with.sh tests/lab/lab.sh exec \
 		cargo test --offline $(FEATURES) --test lab life:: -- --ignored --nocapture
 
+dist: build ## build the release in target/dist: tar, .deb, .rpm, container image (root), bill of materials, sums (Debian 12)
+	tests/lab/install.sh packaging/packages.txt
+	FEATURES="$(FEATURES)" packaging/build.sh target/release/ocpdeploy target/dist
+	if [ "$$(id -u)" = 0 ]; then packaging/image.sh target/dist; else echo "make: the container image needs root" >&2; fi
+
+test-dist: root compile ## build packages of the debug program, and run a rehearsal in a bare Debian and in the container image (root, 3 minutes)
+	tests/lab/install.sh packaging/packages.txt
+	FEATURES="$(FEATURES)" LEVEL=1 packaging/build.sh target/debug/ocpdeploy target/test-dist
+	packaging/image.sh target/test-dist
+	packaging/test.sh target/test-dist
+
 bench: install ## measure Ignition, then create, harvest and delete, compared with virsh and kcli (root, about 20 minutes)
 	$(MAKE) build bench-ignition
 	tests/lab/with.sh tests/bench/run.sh
 
 bench-ignition: ## measure merging, checking and writing Ignition configs, compared with plain JSON
-	cargo bench $(FEATURES) --bench ignition
+	cargo bench $(FEATURES) --bench ignition | tests/bench/record.py ignition
 
 bench-download: ## measure download, checksums and decompression of 1 GiB, compared with curl and gunzip (under 5 minutes)
 	$(MAKE) build
 	tests/bench/download.sh
 
+bench-upload: install ## measure the upload of an image as large as CoreOS', compared with the platforms' own programs (root, 15 minutes)
+	$(MAKE) build
+	images/build.sh target/images
+	tests/lab/with.sh tests/bench/upload.sh libvirt
+	tests/bench/upload.sh ovirt
+	tests/lab/openstack/with.sh tests/bench/upload.sh openstack
+
 bench-nodes: ## measure CPU time and memory of deploying 10 to 1000 nodes on the simulated platform (2 minutes)
 	$(MAKE) build
-	tests/bench/nodes.py target/release/ocpdeploy
+	tests/bench/nodes.py target/release/ocpdeploy | tests/bench/record.py nodes
+
+bench-page: ## take over the results in target/bench, and write docs/reference/benchmarks.md from all results
+	tests/bench/report.py adopt
+
+bench-small: export SMALL = 1
+bench-small: compile # each bench in its smallest size, except that on libvirt: none rots
+	tests/bench/report.py check
+	PROGRAM=target/debug/ocpdeploy tests/bench/download.sh
+	tests/bench/nodes.py target/debug/ocpdeploy 10 | tests/bench/record.py nodes
+	cargo test $(FEATURES) --bench ignition | tests/bench/record.py ignition
+	tests/ovirt/install.sh
+	PROGRAM=target/debug/ocpdeploy tests/bench/upload.sh ovirt
 
 reliability: install ## test every interruption, fault, hostile input and canary, and print a table (root, 40 minutes; KILLS=n on libvirt)
 	FUZZ_SECONDS=$(or $(SECONDS),300) tests/reliability.sh $(FEATURES)
@@ -144,14 +199,21 @@ tour: ## capture docs/tutorials/tour.md on the simulated platform (tmux)
 fuzz: ## fuzz env files, profiles, tables, journals, Ignition and platform responses for 5 minutes (SECONDS=n; requires a C++ compiler)
 	fuzz/run.sh $(or $(SECONDS),300)
 
-install: install-lab # packages of all tests
-	tests/lab/install.sh tests/packages.txt
+install: root # packages of the tests
+	tests/lab/install.sh $(TEST_PACKAGES)
 	tests/ovirt/install.sh
 
-install-lab: # packages of the build, the lab and the rehearsal's guests
+install-all: root # packages of all labs, in one go
+	tests/lab/install.sh $(ALL_PACKAGES)
+	tests/lab/openstack/install.sh target/openstack/packages & \
+	tests/ovirt/install.sh && tests/nmcli.sh && wait $$!
+
+install-build: root # packages of the build
+	tests/lab/install.sh tests/packages-build.txt
+
+root:
 	@[ "$$(id -u)" = 0 ] || { echo "make: this starts libvirt and networks of its own and needs root: sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }
 	@command -v cargo >/dev/null || { echo "make: cargo is not installed; https://rustup.rs tells how" >&2; exit 1; }
-	tests/lab/install.sh tests/lab/packages.txt images/packages.txt
 
 clean: ## remove all build output
 	cargo clean

@@ -50,7 +50,9 @@ initramfs() {
     mkdir -p "$dir"/{dev,proc,sys,run,sysroot,tmp,etc,sbin,lib/modules/"$kernel"}
     busybox_into "$dir/bin"
     ln -s ../bin/modprobe "$dir/sbin/modprobe"      # the kernel calls it by this path
-    for m in virtio_pci virtio_net virtio_blk virtio_scsi sd_mod ata_piix sr_mod qemu_fw_cfg button evdev vfat nls_cp437 nls_ascii isofs; do
+    local modules='virtio_pci virtio_net virtio_blk virtio_scsi sd_mod ata_piix sr_mod qemu_fw_cfg button evdev vfat nls_cp437 nls_ascii isofs'
+    [ "$1" != coreos ] || modules+=' bonding 8021q bridge'
+    for m in $modules; do
         modprobe -S "$kernel" --show-depends "$m" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
     done | sort -u | while read -r f; do
         install -D -m 644 "$f" "$dir/lib/modules/$kernel/${f#*/"$kernel"/}"

@@ -9,6 +9,8 @@ use crate::artifacts::download::DownloadError;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::ignition::IgnitionError;
 use crate::local::client_dns::ClientDnsError;
+use crate::local::coreos_installer::CoreosInstallerError;
+use crate::local::registry::RegistryError;
 use crate::node::services::ServiceError;
 use crate::openshift::api::ApiError;
 use crate::openshift::drain::DrainError;
@@ -144,6 +146,8 @@ fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
             })
         })
         .or_else(|| if_is(error, of_client_dns))
+        .or_else(|| if_is(error, |e: &CoreosInstallerError| (Kind::Tool, one(e.hint()))))
+        .or_else(|| if_is(error, |e: &RegistryError| (Kind::Tool, one(e.hint()))))
         .or_else(|| if_is(error, |e: &InstallFailed| (of_wait(&e.source).0, e.hints())))
         .or_else(|| if_is(error, of_wait))
         .or_else(|| if_is(error, of_drain))
@@ -241,6 +245,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         PassError::OtherCluster { .. }
         | PassError::OtherKind { .. }
         | PassError::Mismatch { .. }
+        | PassError::NetworkConfig { .. }
         | PassError::NoRange { .. } => Kind::Settings,
         PassError::Running { .. } | PassError::Complete { .. } | PassError::Locked { .. } => Kind::Usage,
         PassError::Addresses { .. } => Kind::Waited,
@@ -249,6 +254,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::NoEgress { .. }
         | PassError::NoRouterId { .. }
         | PassError::NoAddress { .. }
+        | PassError::PoolExhausted { .. }
         | PassError::CameBackElsewhere { .. }
         | PassError::NoPointer { .. }
         | PassError::Leftovers { .. } => Kind::Platform,
@@ -261,8 +267,17 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::UnsafeMaster { .. }
         | PassError::StillMember { .. }
         | PassError::NoBackup { .. }
+        | PassError::NoSnapshots { .. }
+        | PassError::HalfRestored { .. }
         | PassError::TooYoung { .. } => Kind::Tool,
-        PassError::LastWorker { .. } | PassError::NoNode { .. } | PassError::Simulated { .. } => Kind::Usage,
+        PassError::StartedMeanwhile { .. } => Kind::Platform,
+        PassError::LastWorker { .. }
+        | PassError::NoNode { .. }
+        | PassError::External { .. }
+        | PassError::SnapshotExists { .. }
+        | PassError::NoSnapshot { .. }
+        | PassError::IncompleteSnapshot { .. }
+        | PassError::Simulated { .. } => Kind::Usage,
         PassError::StillOn { .. } | PassError::NotBack { .. } => Kind::Waited,
     };
     let mut hints: Vec<String> = match error {

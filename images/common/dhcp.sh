@@ -2,12 +2,14 @@
 # udhcpc's hook. It never flushes the NIC: VIPs may live on it.
 . /lib/net.sh
 first=$(cd /sys/class/net && echo e*) first=${first%% *}
+# In the coreos guest's root the config decides.
+[ ! -s /run/own.nic ] || read -r first </run/own.nic
 case $1 in
 bound | renew)
     read -r old 2>/dev/null <"/run/dhcp.$interface.ip"
     [ "$old" != "$ip/$mask" ] || [ "$1" = bound ] || exit 0
-    # A network in a tunnel says how little fits into it.
-    [ -z "$mtu" ] || ip link set "$interface" mtu "$mtu"
+    # A network in a tunnel says how little fits into it. In the coreos guest's root the config may say it.
+    [ -z "$mtu" ] || [ -e "/run/mtu.$interface" ] || ip link set "$interface" mtu "$mtu"
     [ -z "$old" ] || [ "$old" = "$ip/$mask" ] || ip addr del "$old" dev "$interface"
     [ "$old" = "$ip/$mask" ] || {
         ip addr add "$ip/$mask" broadcast + dev "$interface"

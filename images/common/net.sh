@@ -6,15 +6,20 @@ say() {
     echo "[$up] rehearsal: $*" >/dev/console
 }
 
-# DHCP on every NIC, for ever. The client-id is 01:MAC, udhcpc's default. $1: host name to send, if known.
+# DHCP on the NIC $1, for ever. The client-id is 01:MAC, udhcpc's default. $2: host name to send, if known.
+dhcp_on() {
+    [ -e "/run/dhcp.$1.ip" ] || say "$1 mac $(cat "/sys/class/net/$1/address"), asking for an address"
+    ip link set "$1" up
+    udhcpc -f -i "$1" -p "/run/dhcp.$1.pid" -s /lib/dhcp.sh \
+        -O mtu -t 1000000 -T 1 ${2:+-x hostname:"$2"} >/dev/null 2>&1 &
+}
+
+# DHCP on every NIC.
 dhcp_start() {
     for nic in /sys/class/net/e*; do
         nic=${nic##*/}
         [ -e "/sys/class/net/$nic" ] || { say "no NIC found"; return; }
-        [ -e "/run/dhcp.$nic.ip" ] || say "$nic mac $(cat "/sys/class/net/$nic/address"), asking for an address"
-        ip link set "$nic" up
-        udhcpc -f -i "$nic" -p "/run/dhcp.$nic.pid" -s /lib/dhcp.sh \
-            -O mtu -t 1000000 -T 1 ${1:+-x hostname:"$1"} >/dev/null 2>&1 &
+        dhcp_on "$nic" "$1"
     done
 }
 

@@ -29,6 +29,10 @@ pub struct Capabilities {
     pub fetches_images: bool,
     /// Whether the platform has load balancers for the VIPs (`lb=platform`).
     pub load_balancers: bool,
+    /// Whether nodes can have static IPv6 addresses that the cluster chooses.
+    pub static_ipv6: bool,
+    /// Whether the platform has snapshots of machines that are off, or why not.
+    pub snapshots: Result<(), &'static str>,
 }
 
 impl From<&LibvirtConfig> for Capabilities {
@@ -45,6 +49,8 @@ impl From<&LibvirtConfig> for Capabilities {
             image_artifact: "qemu",
             fetches_images: false,
             load_balancers: false,
+            static_ipv6: true,
+            snapshots: Ok(()),
         }
     }
 }
@@ -54,7 +60,7 @@ impl From<&KubevirtConfig> for Capabilities {
         Self {
             concurrency: 8,
             // Two lists, which the server answers from memory.
-            poll_interval: Duration::from_secs(1),
+            poll_interval: Duration::from_millis(500),
             carrier: Carrier::SECRET,
             reserves_addresses: config.pods.is_some(),
             simulated: false,
@@ -64,6 +70,8 @@ impl From<&KubevirtConfig> for Capabilities {
             image_artifact: "kubevirt",
             fetches_images: false,
             load_balancers: config.pods.is_some(),
+            static_ipv6: false,
+            snapshots: Ok(()),
         }
     }
 }
@@ -72,7 +80,8 @@ impl From<&OpenStackConfig> for Capabilities {
     fn from(config: &OpenStackConfig) -> Self {
         Self {
             concurrency: 8,
-            poll_interval: Duration::from_secs(2),
+            // Two lists of the cluster's objects. Limits are the cloud's own; `transport.rs` waits as they ask.
+            poll_interval: Duration::from_millis(700),
             carrier: Carrier::USER_DATA,
             reserves_addresses: true,
             simulated: false,
@@ -81,6 +90,11 @@ impl From<&OpenStackConfig> for Capabilities {
             image_artifact: "openstack",
             fetches_images: config.image_import,
             load_balancers: true,
+            static_ipv6: true,
+            // A server that is rebuilt from an image of its disk is started by Nova, which then stops it again
+            // (openstack/nova: `nova/compute/manager.py`, `_do_rebuild_instance`). Cinder reverts volumes that are not
+            // attached, and Nova does not detach root volumes (`nova/api/openstack/compute/volume_attachments.py`).
+            snapshots: Err("OpenStack cannot restore the root disk of a server that is off"),
         }
     }
 }
@@ -89,6 +103,8 @@ impl From<&OvirtConfig> for Capabilities {
     fn from(_: &OvirtConfig) -> Self {
         Self {
             concurrency: 6,
+            // The engine itself queries its hosts every three seconds (oVirt/ovirt-engine: `VdsRefreshRate`), and one query
+            // with NICs and devices is several for it.
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::CUSTOM_SCRIPT,
             reserves_addresses: false,
@@ -100,6 +116,8 @@ impl From<&OvirtConfig> for Capabilities {
             image_artifact: "openstack",
             fetches_images: false,
             load_balancers: false,
+            static_ipv6: false,
+            snapshots: Ok(()),
         }
     }
 }

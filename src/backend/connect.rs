@@ -34,7 +34,7 @@ pub async fn connect(
 ) -> Result<Box<dyn Backend>, BackendError> {
     let mut platforms = Platforms::on(connect_one(backend).await?);
     if let Some(workers) = workers {
-        platforms = platforms.with_workers_on(connect_one(&workers.backend).await?, workers.network.clone());
+        platforms = platforms.with_workers_on(connect_one(&workers.backend).await?, workers.clone());
     }
     Ok(Box::new(Retrying::new(platforms).for_at_most(limit)))
 }
@@ -76,7 +76,7 @@ pub fn require(backend: &str) -> Result<(), BackendError> {
 }
 
 fn not_built_in(backend: &str) -> BackendError {
-    let features = [BUILT_IN, &[backend]].concat().join(",");
+    let features = [BUILT_IN, &[backend, "openpgp"]].concat().join(",");
     BackendError::new(BackendErrorKind::NotBuiltIn, format!("backend {backend}")).hint(format!(
         "build ocpdeploy with it: `cargo install --locked --path . --no-default-features --features {features}`"
     ))
@@ -108,7 +108,7 @@ mod tests {
         let error = require("new").unwrap_err();
         assert_eq!(error.kind, BackendErrorKind::NotBuiltIn);
         let hint = error.hint.unwrap();
-        let features: Vec<&str> = BUILT_IN.iter().copied().chain(["new"]).collect();
+        let features: Vec<&str> = BUILT_IN.iter().copied().chain(["new", "openpgp"]).collect();
         assert!(hint.ends_with(&format!("--features {}`", features.join(","))), "{hint}");
     }
 }

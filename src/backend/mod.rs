@@ -11,16 +11,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use ipnetwork::Ipv4Network;
-use serde::{Deserialize, Serialize};
+use ipnetwork::{Ipv4Network, Ipv6Network};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Mac, MachineName, NodeName, Pass, Role, Size};
 use crate::digest::sha256;
 
+mod action;
 mod capabilities;
 pub mod connect;
 mod error;
@@ -40,7 +41,9 @@ pub mod placement;
 mod plain_http;
 pub mod retry;
 pub mod sim;
+mod snapshots;
 
+pub use self::action::Action;
 pub use self::capabilities::{Capabilities, Carrier};
 pub use self::error::{BackendError, BackendErrorKind};
 pub use self::facets::{
@@ -48,6 +51,7 @@ pub use self::facets::{
     PlatformChoices, Properties, SerialConsole, SettingChoices,
 };
 pub use self::findings::{Finding, Verdict};
+pub use self::snapshots::{MachineSnapshot, Snapshot, SnapshotName, Snapshots};
 
 /// A platform on which machines can be created.
 ///
@@ -59,6 +63,11 @@ pub use self::findings::{Finding, Verdict};
 // All callers are in this crate and run on one task, so nothing here has to be `Send`.
 #[async_trait(?Send)]
 pub trait Backend {
+    /// The role that stands for the platform of a machine, and selects it below; see `place_of`.
+    fn place(&self, machine: &MachineName) -> Role {
+        machine.role()
+    }
+
     /// The capabilities for machines of one role. The roles may be on different platforms.
     fn capabilities(&self, role: Role) -> Capabilities;
 
@@ -149,6 +158,11 @@ pub trait Backend {
     fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
         None
     }
+
+    /// Snapshots of machines of this role.
+    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
+        None
+    }
 }
 
 impl dyn Backend + '_ {
@@ -160,6 +174,7 @@ impl dyn Backend + '_ {
             poll_interval: masters.poll_interval.max(workers.poll_interval),
             guests_reachable: masters.guests_reachable && workers.guests_reachable,
             addresses_from_agent: masters.addresses_from_agent || workers.addresses_from_agent,
+            snapshots: masters.snapshots.and(workers.snapshots),
             ..masters
         }
     }
@@ -171,6 +186,8 @@ pub struct Requirements {
     pub networks: Vec<String>,
     /// Machines of both passes with their MACs. Names and MACs must be free or owned by this cluster.
     pub machines: Vec<(MachineName, Vec<Mac>)>,
+    /// Virtual IPs that are reserved in the DHCP range without a machine.
+    pub vips: Vec<(NodeName, Mac)>,
     pub cluster: Option<ClusterId>,
     /// The largest amount of memory in use at one time, in MiB: that of the larger pass.
     pub memory_mib: u64,
@@ -179,6 +196,8 @@ pub struct Requirements {
     pub disk_gib: u64,
     /// Names of the platform's own images that the machines are made from.
     pub templates: Vec<String>,
+    /// The second address family of the first network, in which nodes have static addresses.
+    pub ipv6: Option<Ipv6Network>,
     /// The networks inside the cluster. Nodes cannot reach anything outside that has the same addresses.
     pub inner_networks: Vec<Ipv4Network>,
     /// Whether machines start with their host.
@@ -204,12 +223,28 @@ pub struct NetworkFacts {
     pub taken: BTreeMap<Ipv4Addr, Option<Mac>>,
     /// The name servers that the network offers to its machines.
     pub resolvers: Vec<Ipv4Addr>,
+    /// The largest packet that the network carries; `None` if the platform does not report it.
+    #[serde(default)]
+    pub mtu: Option<u16>,
     /// Whether the platform's DNS server resolves the names of `reserve_address`.
     pub answers_dns: bool,
     /// If nodes do not reach each other at their own addresses: `<machine>.<peer_domain>` resolves to an address where
     /// they do.
     #[serde(default)]
     pub peer_domain: Option<String>,
+    /// The network's second address family, as far as the platform knows it. OpenStack may have several subnets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ipv6: Vec<Ipv6Facts>,
+}
+
+/// A network's second address family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ipv6Facts {
+    pub cidr: Ipv6Network,
+    pub gateway: Option<Ipv6Addr>,
+    /// As `NetworkFacts::taken`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taken: BTreeMap<Ipv6Addr, Option<Mac>>,
 }
 
 /// An image that machines boot from.
@@ -235,7 +270,7 @@ pub struct Nic {
 }
 
 /// The configuration of a machine's first boot.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
     /// cloud-init's NoCloud documents, for CentOS.
@@ -245,7 +280,12 @@ pub enum Payload {
         network_config: String,
     },
     /// A complete Ignition config, for CoreOS. Contains secrets.
-    Ignition(Vec<u8>),
+    Ignition(#[serde(serialize_with = "as_text")] Vec<u8>),
+}
+
+/// Much faster than a list of numbers, and a config is text.
+fn as_text<S: Serializer>(config: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&String::from_utf8_lossy(config))
 }
 
 impl fmt::Debug for Payload {
@@ -258,7 +298,7 @@ impl fmt::Debug for Payload {
 }
 
 /// The specification of a new machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineSpec {
     pub cluster: ClusterId,
     pub name: MachineName,
@@ -273,6 +313,10 @@ pub struct MachineSpec {
     pub nics: Vec<Nic>,
     pub payload: Payload,
     pub autostart: bool,
+    /// The second address family of the first NIC's network, in which nodes have static addresses.
+    // Never changes in a cluster, and the payload contains the address.
+    #[serde(skip)]
+    pub ipv6: Option<Ipv6Network>,
 }
 
 impl MachineSpec {
@@ -281,21 +325,6 @@ impl MachineSpec {
         // A struct of strings and numbers can always be serialized.
         let bytes = serde_json::to_vec(self).unwrap_or_default();
         sha256(bytes)[..32].to_owned()
-    }
-}
-
-/// Whether a call changed something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action<T> {
-    Done(T),
-    Unchanged(T),
-}
-
-impl<T> Action<T> {
-    pub fn into_inner(self) -> T {
-        match self {
-            Action::Done(value) | Action::Unchanged(value) => value,
-        }
     }
 }
 
@@ -350,6 +379,9 @@ pub struct AddressReservation {
     pub cluster: ClusterId,
     pub network: String,
     pub assignment: AddressAssignment,
+    /// Its address in the second family, which platforms that filter addresses have to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Addr>,
     /// Fully qualified DNS names of the address.
     pub dns_names: Vec<String>,
 }

@@ -10,11 +10,12 @@ use async_trait::async_trait;
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Diagnostics, Discovery, Finding,
     ImageHandle, ImageRequest, LoadBalancers, Machine, MachineSpec, NetworkFacts, Owned, Requirements,
-    ReservationState, SerialConsole, Stop,
+    ReservationState, SerialConsole, Snapshots, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, NodeName, Role, WorkersOn, place_of};
 
-/// A cluster's platforms as one backend. Only this module knows which machine is on which platform.
+/// A cluster's platforms as one backend. Where these differ, `place_of` says which machine is
+/// on which platform.
 ///
 /// If the workers are on another platform, all machines still share one network. Its facts come from both platforms.
 pub struct Platforms {
@@ -24,8 +25,7 @@ pub struct Platforms {
 
 struct Workers {
     platform: Box<dyn Backend>,
-    /// The name of the machine network on that platform.
-    network: String,
+    on: WorkersOn,
 }
 
 impl Platforms {
@@ -34,16 +34,16 @@ impl Platforms {
         Self { all, workers: None }
     }
 
-    /// Workers on another platform, where the machine network has this name.
-    pub fn with_workers_on(self, platform: Box<dyn Backend>, network: String) -> Self {
+    /// Workers on another platform.
+    pub fn with_workers_on(self, platform: Box<dyn Backend>, on: WorkersOn) -> Self {
         Self {
-            workers: Some(Workers { platform, network }),
+            workers: Some(Workers { platform, on }),
             ..self
         }
     }
 
-    fn platform_of(&self, role: Role) -> &dyn Backend {
-        match (&self.workers, role) {
+    fn platform_at(&self, place: Role) -> &dyn Backend {
+        match (&self.workers, place) {
             (Some(workers), Role::Worker) => &*workers.platform,
             _ => &*self.all,
         }
@@ -51,16 +51,24 @@ impl Platforms {
 
     /// The platform of a machine of either pass.
     fn platform_of_machine(&self, name: &MachineName) -> &dyn Backend {
-        self.platform_of(name.role())
+        self.platform_at(self.place(name))
+    }
+
+    fn place_of(&self, node: &NodeName) -> Role {
+        place_of(
+            node.role(),
+            node.pool(),
+            self.workers.as_ref().map(|workers| &workers.on),
+        )
     }
 
     /// Where an address of a worker is reserved first: its own platform, if that can reserve addresses.
     fn workers_reservation(&self, reservation: &AddressReservation) -> Option<(&dyn Backend, AddressReservation)> {
         let workers = self.workers.as_ref()?;
-        let can = reservation.assignment.name.role() == Role::Worker
+        let can = self.place_of(&reservation.assignment.name) == Role::Worker
             && workers.platform.capabilities(Role::Worker).reserves_addresses;
         can.then(|| {
-            let network = workers.network.clone();
+            let network = workers.on.network.clone();
             let there = AddressReservation {
                 network,
                 ..reservation.clone()
@@ -77,8 +85,13 @@ impl Platforms {
 
 #[async_trait(?Send)]
 impl Backend for Platforms {
+    fn place(&self, machine: &MachineName) -> Role {
+        let on = self.workers.as_ref().map(|workers| &workers.on);
+        place_of(machine.role(), machine.pool(), on)
+    }
+
     fn capabilities(&self, role: Role) -> Capabilities {
-        self.platform_of(role).capabilities(role)
+        self.platform_at(role).capabilities(role)
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
@@ -94,11 +107,11 @@ impl Backend for Platforms {
         let Some(workers) = self.workers.as_ref() else {
             return Ok(facts);
         };
-        let there = workers.platform.network_facts(&workers.network).await?;
+        let there = workers.platform.network_facts(&workers.on.network).await?;
         let refused = |reason: String, hint: &str| {
             let operation = format!(
                 "compare network {network} with the workers' network {}",
-                workers.network
+                workers.on.network
             );
             Err(BackendError::new(BackendErrorKind::Rejected, operation)
                 .because(reason)
@@ -108,7 +121,7 @@ impl Backend for Platforms {
             && here != cidr
         {
             return refused(
-                format!("{network} has subnet {here}, {} has subnet {cidr}", workers.network),
+                format!("{network} has subnet {here}, {} has subnet {cidr}", workers.on.network),
                 "masters and workers must share one network: set network and worker_network to its names on the two platforms",
             );
         }
@@ -128,6 +141,7 @@ impl Backend for Platforms {
                 "connect both hosts to one network, and set network and worker_network to it, e.g. bridge:br0",
             );
         }
+        facts.mtu = [facts.mtu, there.mtu].into_iter().flatten().min();
         // Each platform may know facts that the other does not.
         facts.cidr = facts.cidr.or(there.cidr);
         facts.gateway = facts.gateway.or(there.gateway);
@@ -147,11 +161,11 @@ impl Backend for Platforms {
         cluster: &ClusterId,
         image: &ImageRequest,
     ) -> Result<ImageHandle, BackendError> {
-        self.platform_of(role).ensure_image(role, cluster, image).await
+        self.platform_at(role).ensure_image(role, cluster, image).await
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
-        self.platform_of(spec.role).create_machine(spec).await
+        self.platform_at(self.place_of(&spec.node)).create_machine(spec).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
@@ -231,7 +245,7 @@ impl Backend for Platforms {
     }
 
     fn serial_console(&self, role: Role) -> Option<&dyn SerialConsole> {
-        self.platform_of(role).serial_console(role)
+        self.platform_at(role).serial_console(role)
     }
 
     /// A network with load balancers is on one platform only.
@@ -244,6 +258,10 @@ impl Backend for Platforms {
     }
 
     fn diagnostics(&self, role: Role) -> Option<&dyn Diagnostics> {
-        self.platform_of(role).diagnostics(role)
+        self.platform_at(role).diagnostics(role)
+    }
+
+    fn snapshots(&self, role: Role) -> Option<&dyn Snapshots> {
+        self.platform_at(role).snapshots(role)
     }
 }

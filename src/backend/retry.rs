@@ -18,7 +18,8 @@ use crate::PROGRESS;
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
     Description, Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine,
-    MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
+    MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole,
+    Snapshot, Snapshots, Stop,
 };
 use crate::backoff::Backoff;
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
@@ -103,6 +104,10 @@ fn is_unresponsive(error: &BackendError) -> bool {
 
 #[async_trait(?Send)]
 impl<B: Backend> Backend for Retrying<B> {
+    fn place(&self, machine: &MachineName) -> Role {
+        self.backend.place(machine)
+    }
+
     fn capabilities(&self, role: Role) -> Capabilities {
         self.backend.capabilities(role)
     }
@@ -201,6 +206,10 @@ impl<B: Backend> Backend for Retrying<B> {
     fn diagnostics(&self, role: Role) -> Option<&dyn Diagnostics> {
         self.backend.diagnostics(role).map(|_| self as _)
     }
+
+    fn snapshots(&self, role: Role) -> Option<&dyn Snapshots> {
+        self.backend.snapshots(role).map(|_| self as _)
+    }
 }
 
 // A facet is returned only if the backend has it, so the other arms are never reached.
@@ -208,7 +217,7 @@ impl<B: Backend> Backend for Retrying<B> {
 #[async_trait(?Send)]
 impl<B: Backend> SerialConsole for Retrying<B> {
     async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        self.repeat(async |backend| match backend.serial_console(name.role()) {
+        self.repeat(async |backend| match backend.serial_console(backend.place(name)) {
             Some(console) => console.tail(cluster, name).await,
             None => Ok(None),
         })
@@ -216,7 +225,7 @@ impl<B: Backend> SerialConsole for Retrying<B> {
     }
 
     async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
-        self.repeat(async |backend| match backend.serial_console(name.role()) {
+        self.repeat(async |backend| match backend.serial_console(backend.place(name)) {
             Some(console) => console.attach(cluster, name).await,
             None => Ok(None),
         })
@@ -249,7 +258,7 @@ impl<B: Backend> Discovery for Retrying<B> {
 #[async_trait(?Send)]
 impl<B: Backend> Diagnostics for Retrying<B> {
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
-        self.repeat(async |backend| match backend.diagnostics(name.role()) {
+        self.repeat(async |backend| match backend.diagnostics(backend.place(name)) {
             Some(diagnostics) => diagnostics.describe_machine(cluster, name).await,
             None => Ok(Description::default()),
         })
@@ -268,6 +277,82 @@ impl<B: Backend> Diagnostics for Retrying<B> {
         self.repeat(async |backend| match backend.diagnostics(Role::Master) {
             Some(diagnostics) => diagnostics.local_disk_dir().await,
             None => Ok(None),
+        })
+        .await
+    }
+}
+
+#[async_trait(?Send)]
+impl<B: Backend> Snapshots for Retrying<B> {
+    async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
+        self.repeat(
+            async |backend| match names.first().and_then(|name| backend.snapshots(backend.place(name))) {
+                Some(snapshots) => snapshots.check_snapshots(cluster, names).await,
+                None => Ok(Vec::new()),
+            },
+        )
+        .await
+    }
+
+    async fn save_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        self.repeat(async |backend| match backend.snapshots(backend.place(name)) {
+            Some(snapshots) => snapshots.save_snapshot(cluster, name, snapshot).await,
+            None => Ok(Action::Unchanged(())),
+        })
+        .await
+    }
+
+    async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
+        // One platform behind this has the facet for all roles or for none.
+        self.repeat(async |backend| match backend.snapshots(Role::Master) {
+            Some(snapshots) => snapshots.list_snapshots(cluster).await,
+            None => Ok(Vec::new()),
+        })
+        .await
+    }
+
+    async fn check_restore(
+        &self,
+        cluster: &ClusterId,
+        names: &[MachineName],
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Finding>, BackendError> {
+        self.repeat(
+            async |backend| match names.first().and_then(|name| backend.snapshots(backend.place(name))) {
+                Some(snapshots) => snapshots.check_restore(cluster, names, snapshot).await,
+                None => Ok(Vec::new()),
+            },
+        )
+        .await
+    }
+
+    async fn revert_to_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<(), BackendError> {
+        self.repeat(async |backend| match backend.snapshots(backend.place(name)) {
+            Some(snapshots) => snapshots.revert_to_snapshot(cluster, name, snapshot).await,
+            None => Ok(()),
+        })
+        .await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        self.repeat(async |backend| match backend.snapshots(backend.place(name)) {
+            Some(snapshots) => snapshots.delete_snapshot(cluster, name, snapshot).await,
+            None => Ok(Action::Unchanged(())),
         })
         .await
     }

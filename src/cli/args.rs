@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use crate::cluster::NodeName;
 
 /// Where the settings of an already deployed cluster come from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Again {
     /// Env file with the cluster's settings [default: as deployed]
     #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
@@ -155,6 +155,13 @@ pub(super) fn node_name(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("a node's name has lowercase letters, digits and `-` only, e.g. worker-1".to_owned()),
     }
+}
+
+/// Reads `NAME=N`.
+pub(super) fn name_and_number(text: &str) -> Result<(String, usize), String> {
+    let number = |text: &str| text.parse().map_err(|_| "expected POOL=N".to_owned());
+    let (name, text) = name_and_value(text).map_err(|_| "expected POOL=N".to_owned())?;
+    Ok((name, number(&text)?))
 }
 
 pub(super) fn name_and_value(text: &str) -> Result<(String, String), String> {

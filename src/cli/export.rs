@@ -74,6 +74,9 @@ pub struct ExportDns {
     /// Write the PTR records, which belong to the reverse zone
     #[arg(long)]
     pub reverse: bool,
+    /// With --reverse: the zone of the IPv6 addresses. nsupdate's input always has both
+    #[arg(long, requires = "reverse")]
+    pub ipv6: bool,
     /// Include etcd's names and SRV records, required up to OpenShift 4.3
     #[arg(long, conflicts_with = "reverse")]
     pub etcd: bool,

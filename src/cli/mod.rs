@@ -6,19 +6,23 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 mod args;
+mod cache;
 mod dns;
 mod export;
 mod ignition;
 mod image;
 mod node;
+mod snapshot;
 mod util;
 
 pub use self::args::*;
+pub use self::cache::*;
 pub use self::dns::*;
 pub use self::export::*;
 pub use self::ignition::*;
 pub use self::image::*;
 pub use self::node::*;
+pub use self::snapshot::*;
 pub use self::util::*;
 
 /// Deploys OpenShift 4 in two passes, on networks where you do not control DNS,
@@ -139,6 +143,7 @@ pub enum Command {
     Audit(Audit),
     Ignition(Ignition),
     Image(Image),
+    Cache(Cache),
     Export(Export),
     Dns(Dns),
     Scale(Scale),
@@ -146,6 +151,7 @@ pub enum Command {
     Node(Node),
     Stop(Stop),
     Start(Start),
+    Snapshot(SnapshotCommand),
     Verify(Verify),
     Kubeconfig(Kubeconfig),
     Util(Util),
@@ -418,14 +424,18 @@ pub struct Audit {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy scale lab --workers 4
+  ocpdeploy scale lab --pool infra=3
   ocpdeploy scale lab --workers 2 --drain-timeout 30m --delete-emptydir-data
   ocpdeploy scale lab --workers 3 --env lab.sh    # use the settings in lab.sh")]
 pub struct Scale {
     #[command(flatten)]
     pub of: OneCluster,
-    /// New number of workers
-    #[arg(long, value_name = "N")]
-    pub workers: usize,
+    /// New number of workers outside of pools
+    #[arg(long, value_name = "N", required_unless_present = "pools")]
+    pub workers: Option<usize>,
+    /// New number of nodes of a pool; repeatable
+    #[arg(long = "pool", value_name = "POOL=N", value_parser = args::name_and_number)]
+    pub pools: Vec<(String, usize)>,
     #[command(flatten)]
     pub again: Again,
     #[command(flatten)]
@@ -506,7 +516,9 @@ pub struct Start {
 
 /// Compare the parameter file with the platform, DHCP leases and the cluster
 ///
-/// Prints one line per difference, with the reason; exits with 1 if there is any.
+/// Prints one line per difference, with the reason; exits with 1 if there is any. Of
+/// an installed cluster it also compares the settings with each node over SSH:
+/// address, gateway, MTU, DNS, NTP servers and proxies.
 /// --repair corrects the address reservations, which take effect at a machine's next
 /// start, and removes machines that are no longer needed: those of pass one, and the
 /// bootstrap machine.

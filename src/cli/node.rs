@@ -1,20 +1,23 @@
 //! `ocpdeploy node`: one node and its machine.
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
 use super::args::{Again, Drain, OneCluster, OneNode, Output, node_name};
+use crate::cluster::Mac;
 
-/// Show a node, log in to it, use its console, or recreate it
+/// Show a node, log in to it, use its console, recreate it, or let other machines join
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy node show worker-1            # of the only cluster
   ocpdeploy node ssh lab master-0
   ocpdeploy node console worker-1 --follow
-  ocpdeploy node replace lab worker-1")]
+  ocpdeploy node replace lab worker-1
+  ocpdeploy node join lab metal-0         # a machine of another platform")]
 pub struct Node {
     #[command(subcommand)]
     pub verb: NodeVerb,
@@ -24,6 +27,9 @@ pub struct Node {
 pub enum NodeVerb {
     Show(NodeShow),
     Replace(NodeReplace),
+    JoinFile(NodeJoinFile),
+    Join(NodeJoin),
+    Remove(NodeRemove),
     Ssh(NodeSsh),
     Console(NodeConsole),
 }
@@ -42,6 +48,91 @@ Examples:
   ocpdeploy node replace lab worker-1 --force   # its kubelet is down"
 )]
 pub struct NodeReplace {
+    #[command(flatten)]
+    pub node: OneNode,
+    #[command(flatten)]
+    pub again: Again,
+    #[command(flatten)]
+    pub drain: Drain,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Write the Ignition config of a machine that is not one of ocpdeploy, such as bare metal
+///
+/// The machine becomes an external node: a worker that ocpdeploy never creates, starts,
+/// stops or deletes. Its address is recorded with those of the other nodes. Name it
+/// metal-0 or similar; the name of a node in pool gpu begins with gpu, such as gpu-100.
+/// Repeat the command to write the file again, without --mac and --ip.
+///
+/// With --iso, also makes an ISO that installs CoreOS with this config. Requires
+/// coreos-installer; without it, prints the command.
+#[derive(Debug, Args)]
+#[command(
+    allow_missing_positional = true,
+    after_long_help = "\
+Examples:
+  ocpdeploy node join-file metal-0 --mac 52:54:00:12:34:56 --ip 10.0.0.40
+  ocpdeploy node join-file lab metal-0 --mac 52:54:00:12:34:56  # address_pool
+  ocpdeploy node join-file lab metal-0 --iso rhcos-live.iso --device /dev/sda"
+)]
+pub struct NodeJoinFile {
+    #[command(flatten)]
+    pub node: OneNode,
+    /// MAC address of the NIC in the machine network; repeat it for nic1 and further NICs of network_config
+    #[arg(long)]
+    pub mac: Vec<Mac>,
+    /// Address in the machine network [default: from address_pool, with harvest=static]
+    #[arg(long)]
+    pub ip: Option<Ipv4Addr>,
+    /// Write the Ignition config to FILE [default: CLUSTER-NODE.ign]
+    #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+    /// Live ISO of CoreOS; the new ISO is written beside FILE, with extension iso
+    #[arg(long, value_name = "BASE.iso", requires = "device", value_hint = ValueHint::FilePath)]
+    pub iso: Option<PathBuf>,
+    /// Disk of the machine that the ISO overwrites without a prompt, e.g. /dev/sda
+    #[arg(long)]
+    pub device: Option<String>,
+    #[command(flatten)]
+    pub again: Again,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Wait until an external node is Ready, and approve its certificates meanwhile
+///
+/// Run it when the machine boots for the first time, and again if its certificate expired
+/// while it was off. Afterwards the other nodes' DNS and load balancing know the node.
+#[derive(Debug, Args)]
+#[command(
+    allow_missing_positional = true,
+    after_long_help = "\
+Examples:
+  ocpdeploy node join metal-0
+  ocpdeploy node join lab metal-0"
+)]
+pub struct NodeJoin {
+    #[command(flatten)]
+    pub node: OneNode,
+    #[command(flatten)]
+    pub again: Again,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Drain an external node and remove it from the cluster
+///
+/// Its machine is not touched: switch it off, and wipe its disk.
+#[derive(Debug, Args)]
+#[command(
+    allow_missing_positional = true,
+    after_long_help = "\
+Examples:
+  ocpdeploy node remove metal-0
+  ocpdeploy node remove lab metal-0 --force    # its kubelet is down"
+)]
+pub struct NodeRemove {
     #[command(flatten)]
     pub node: OneNode,
     #[command(flatten)]

@@ -14,65 +14,62 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::sha256;
-use crate::printable::count;
 
 pub mod capabilities;
+mod ipv6;
 mod names;
 mod platform;
+mod pools;
+mod registry_cache;
+mod size;
 mod version_lock;
 
 pub use self::capabilities::Capabilities;
+pub use self::ipv6::*;
 pub use self::names::*;
 pub use self::platform::*;
+pub use self::pools::*;
+pub use self::registry_cache::*;
+pub use self::size::*;
 pub use self::version_lock::*;
 
-/// The size of a machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Size {
-    pub cpus: u32,
-    pub memory_mib: u64,
-    pub disk_gib: u64,
-    /// Sizes of additional, empty disks.
-    pub extra_disks_gib: Vec<u64>,
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (cpus, memory, disk) = (count(self.cpus, "CPU"), self.memory_mib, self.disk_gib);
-        write!(f, "{cpus}, {memory} MiB of memory, {disk} GiB of disk")?;
-        self.extra_disks_gib
-            .iter()
-            .try_for_each(|disk| write!(f, " + {disk} GiB"))
-    }
-}
-
-/// The sizes of each role's machines.
+/// The sizes of each role's machines, and of each pool's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     pub bootstrap: Size,
     pub master: Size,
     pub worker: Size,
+    /// Missing in files of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, Size>,
 }
 
 impl Sizes {
-    /// The size of a role's machines; `None` for throwaway ones.
-    pub fn of(&self, role: Role) -> Option<&Size> {
+    /// The size of a node's machine; `None` for throwaway ones.
+    pub fn of(&self, node: &NodeName, role: Role) -> Option<&Size> {
         match role {
             Role::Bootstrap => Some(&self.bootstrap),
             Role::Master => Some(&self.master),
-            Role::Worker => Some(&self.worker),
+            Role::Worker => Some(
+                node.pool()
+                    .and_then(|pool| self.pools.get(pool))
+                    .unwrap_or(&self.worker),
+            ),
             Role::Helper => None,
         }
     }
 
-    /// Takes the size of a role's machines from the settings.
-    pub fn update(&mut self, role: Role, config: &ClusterConfig) {
-        let size = config.size_of(role).clone();
-        match role {
-            Role::Bootstrap => self.bootstrap = size,
-            Role::Master => self.master = size,
-            Role::Worker => self.worker = size,
-            Role::Helper => {}
+    /// Takes the size of a node's machine, and of all like it, from the settings.
+    pub fn update(&mut self, node: &NodeName, role: Role, config: &ClusterConfig) {
+        let size = config.size_of(node, role).clone();
+        match (role, node.pool()) {
+            (Role::Bootstrap, _) => self.bootstrap = size,
+            (Role::Master, _) => self.master = size,
+            (Role::Worker, None) => self.worker = size,
+            (Role::Worker, Some(pool)) => {
+                self.pools.insert(pool.to_owned(), size);
+            }
+            (Role::Helper, _) => {}
         }
     }
 }
@@ -192,6 +189,51 @@ pub enum FragmentSource {
     Folder { profile: String, path: PathBuf },
 }
 
+/// A file of `network_config`: the connections of nodes, as nmstate YAML.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NetworkConfig {
+    pub nodes: NodeSelector,
+    /// As the user wrote it, for messages.
+    pub path: PathBuf,
+    /// May contain passwords, of 802.1X for example.
+    pub text: String,
+}
+
+impl fmt::Debug for NetworkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {:?}", self.path.display(), self.nodes)
+    }
+}
+
+/// All nodes, or some. A later variant is more specific.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeSelector {
+    All,
+    Role(Role),
+    Node(NodeName),
+}
+
+impl NodeSelector {
+    pub fn selects(&self, node: &NodeName) -> bool {
+        match self {
+            Self::All => true,
+            Self::Role(role) => node.role() == *role,
+            Self::Node(name) => name == node,
+        }
+    }
+}
+
+impl fmt::Display for NodeSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all nodes"),
+            Self::Role(role) => role.fmt(f),
+            Self::Node(name) => name.fmt(f),
+        }
+    }
+}
+
 /// What creates the Ignition files and waits for the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -228,13 +270,15 @@ pub enum Wanted {
     Exact(String),
     /// The newest OKD.
     Okd,
+    /// The newest stable OKD of this minor version.
+    OkdMinor(u32, u32),
 }
 
 impl Wanted {
     /// Whether it is a release of OKD.
     pub fn is_okd(&self) -> bool {
         match self {
-            Self::Okd => true,
+            Self::Okd | Self::OkdMinor(..) => true,
             Self::Exact(version) => version.contains("okd"),
             _ => false,
         }
@@ -243,7 +287,7 @@ impl Wanted {
     /// Major and minor version, if known before a mirror is queried.
     pub fn release(&self) -> Option<(u32, u32)> {
         match self {
-            Self::Minor(major, minor) => Some((*major, *minor)),
+            Self::Minor(major, minor) | Self::OkdMinor(major, minor) => Some((*major, *minor)),
             Self::Exact(version) => major_minor(version),
             _ => None,
         }
@@ -255,7 +299,8 @@ impl Wanted {
         match self {
             Self::Stable | Self::Candidate | Self::Nightly => !is_okd,
             Self::Okd => is_okd,
-            Self::Minor(major, minor) => major_minor(version) == Some((*major, *minor)),
+            Self::Minor(major, minor) => !is_okd && major_minor(version) == Some((*major, *minor)),
+            Self::OkdMinor(major, minor) => is_okd && major_minor(version) == Some((*major, *minor)),
             Self::Exact(wanted) => wanted == version,
         }
     }
@@ -268,6 +313,7 @@ impl fmt::Display for Wanted {
             Self::Candidate => f.write_str("candidate"),
             Self::Nightly => f.write_str("nightly"),
             Self::Okd => f.write_str("okd"),
+            Self::OkdMinor(major, minor) => write!(f, "okd-{major}.{minor}"),
             Self::Minor(major, minor) => write!(f, "{major}.{minor}"),
             Self::Exact(version) => f.write_str(version),
         }
@@ -280,6 +326,14 @@ impl FromStr for Wanted {
     fn from_str(text: &str) -> Result<Self, String> {
         // It becomes part of URLs and folder names.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        // SCOS is the only variant of OKD since 4.16.
+        let okd = text.strip_prefix("okd-");
+        if let Some(minor) = okd.map(|rest| rest.strip_prefix("scos-").unwrap_or(rest))
+            && let Some((major @ 4..10, minor)) =
+                major_minor(minor).filter(|found| minor == format!("{}.{}", found.0, found.1))
+        {
+            return Ok(Self::OkdMinor(major, minor));
+        }
         match (text, major_minor(text)) {
             ("stable", _) => Ok(Self::Stable),
             ("candidate", _) => Ok(Self::Candidate),
@@ -292,7 +346,7 @@ impl FromStr for Wanted {
                 })
             }
             _ => Err(format!(
-                "unknown version `{text}`: use stable, candidate, nightly, okd, a minor version such as 4.19, or a version such as 4.19.3"
+                "unknown version `{text}`: use stable, candidate, nightly, okd, a minor version such as 4.19 or okd-4.19, or a version such as 4.19.3"
             )),
         }
     }
@@ -315,11 +369,14 @@ pub struct UnsupportedRelease {
 ///   (openshift/installer: `pkg/asset/manifests/topologies.go`).
 /// * OVN-Kubernetes has `gatewayConfig`, which the pod network requires, since 4.10 (openshift/api: pull request 1033);
 ///   before, the field is dropped without an error.
+/// * Kubernetes enables two address families since 1.21, which is OpenShift 4.8 (kubernetes/website:
+///   `content/en/docs/concepts/services-networking/dual-stack.md`).
 pub fn unsupported_release(
     (major, minor): (u32, u32),
     masters: usize,
     backend: &BackendConfig,
     networks: &ClusterNetworks,
+    has_ipv6: bool,
 ) -> Option<UnsupportedRelease> {
     if (major, minor) < (4, 6) {
         return Some(UnsupportedRelease {
@@ -337,6 +394,13 @@ pub fn unsupported_release(
             why: format!("OpenShift {major}.{minor} does not support network=pod: OVN-Kubernetes has no gatewayConfig"),
             hint: "use OpenShift 4.10 or later, or another network",
             settings: &["version", "network"],
+        });
+    }
+    if has_ipv6 && (major, minor) < (4, 8) {
+        return Some(UnsupportedRelease {
+            why: format!("OpenShift {major}.{minor} does not support two address families"),
+            hint: "use OpenShift 4.8 or later, or one IPv4 network",
+            settings: &["version", "machine_network"],
         });
     }
     (masters == 1 && (major, minor) < (4, 8)).then(|| UnsupportedRelease {
@@ -379,12 +443,34 @@ pub struct Proxy {
     pub no_proxy: Vec<String>,
 }
 
-/// An alternative location of a registry's images.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RegistryMirror {
-    pub source: String,
-    /// In the order in which they are tried.
-    pub mirrors: Vec<String>,
+/// Addresses from the first to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct AddressRange {
+    pub first: Ipv4Addr,
+    pub last: Ipv4Addr,
+}
+
+impl AddressRange {
+    pub fn contains(&self, ip: Ipv4Addr) -> bool {
+        (self.first..=self.last).contains(&ip)
+    }
+
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
+        (self.first.to_bits()..=self.last.to_bits()).map(Ipv4Addr::from_bits)
+    }
+}
+
+impl fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => self.first.fmt(f),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
 }
 
 /// Addresses that the user has set.
@@ -536,7 +622,9 @@ pub struct ClusterConfig {
     /// The workers' platform, if it differs from the others'.
     pub workers_on: Option<WorkersOn>,
     pub masters: usize,
+    /// Workers outside of the pools.
     pub workers: usize,
+    pub pools: Vec<Pool>,
     pub bootstrap_size: Size,
     pub master_size: Size,
     pub worker_size: Size,
@@ -546,12 +634,16 @@ pub struct ClusterConfig {
     pub network: String,
     pub extra_networks: Vec<String>,
     pub networks: ClusterNetworks,
+    /// The second address family, if the cluster has two.
+    pub ipv6: Option<Ipv6Settings>,
     pub image: ImageSource,
     pub helper_image: ImageSource,
     /// As `image` and `helper_image`, for the workers' platform.
     pub worker_image: ImageSource,
     pub worker_helper_image: ImageSource,
     pub given: GivenAddresses,
+    /// Addresses to choose from: for the VIPs that are not given, and with `Harvest::Static` for the nodes.
+    pub address_pool: Vec<AddressRange>,
     pub harvest: Harvest,
     pub mcs: Mcs,
     pub installer: InstallerChoice,
@@ -567,20 +659,30 @@ pub struct ClusterConfig {
     pub proxy: Proxy,
     /// In the order of the setting.
     pub registry_mirrors: Vec<RegistryMirror>,
+    /// `mirrors`, `trusted` and `node_pull_secret` contain it.
+    pub registry_cache: Option<NodeCache>,
     /// Pass one fails where its machines do not reach what images are pulled from.
     pub egress_check: bool,
     pub fips: bool,
     pub capabilities: Capabilities,
     /// Folder of the user's own manifests, which are added unchanged.
     pub manifests: Option<PathBuf>,
+    /// Manifests of oc-mirror, added as those of the user.
+    pub mirror_manifests: Vec<PathBuf>,
     /// The user's own Ignition configs; later ones override earlier ones.
     pub fragments: Vec<FragmentSource>,
+    /// The nodes' connections, in place of those that CoreOS makes; of several for a node, the most specific one.
+    pub network_config: Vec<NetworkConfig>,
     /// A bridge over the node's NIC, for virtual machines in the cluster.
     pub use_br: bool,
     /// User pods may run on masters even if there are workers.
     pub masters_schedulable: bool,
     /// Time servers in place of CoreOS's defaults; names or addresses.
     pub ntp_servers: Vec<String>,
+    /// MTU of the NICs in the machine network; `None` for what the network offers.
+    pub mtu: Option<u16>,
+    /// DNS domains that nodes search, besides the cluster's own.
+    pub dns_search: Vec<String>,
     pub registry: Registry,
     pub dns: Dns,
     pub lb: Lb,
@@ -599,23 +701,72 @@ impl ClusterConfig {
         ClusterId::new(&self.name, &self.domain)
     }
 
-    /// All nodes in display order: bootstrap, masters, workers.
+    /// All nodes in display order: bootstrap, masters, workers, pools.
     pub fn nodes(&self) -> Vec<(NodeName, Role)> {
         let one = |role: Role| move |index: usize| (NodeName::node(role, index), role);
+        let of_pool = |pool: &Pool| {
+            let name = |index| (NodeName::of_pool(&pool.name, index), Role::Worker);
+            (0..pool.nodes).map(name).collect::<Vec<_>>()
+        };
         std::iter::once((NodeName::bootstrap(), Role::Bootstrap))
             .chain((0..self.masters).map(one(Role::Master)))
             .chain((0..self.workers).map(one(Role::Worker)))
+            .chain(self.pools.iter().flat_map(of_pool))
             .collect()
     }
 
-    /// The backend of a role's machines.
-    pub fn backend_of(&self, role: Role) -> &BackendConfig {
-        backend_of(role, &self.backend, self.workers_on.as_ref())
+    /// The number of workers, those of the pools included.
+    pub fn all_workers(&self) -> usize {
+        self.workers + self.pools.iter().map(|pool| pool.nodes).sum::<usize>()
     }
 
-    /// The name of a role's machine network.
-    pub fn network_of(&self, role: Role) -> &str {
-        match (&self.workers_on, role) {
+    /// The pool of a node; `None` if it is in none.
+    pub fn pool_of(&self, node: &NodeName) -> Option<&Pool> {
+        let name = node.pool()?;
+        self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// The networks of a node's additional NICs.
+    pub fn extra_networks_of(&self, node: &NodeName) -> &[String] {
+        self.pool_of(node)
+            .map_or(&self.extra_networks, |pool| &pool.extra_networks)
+    }
+
+    /// The same settings with as many workers, in each pool and outside, as there are among these nodes.
+    pub fn with_workers_of<'a>(&self, nodes: impl Iterator<Item = &'a NodeName>) -> Self {
+        let mut config = self.clone();
+        config.workers = 0;
+        config.pools.iter_mut().for_each(|pool| pool.nodes = 0);
+        for node in nodes.filter(|node| node.role() == Role::Worker) {
+            match node.pool() {
+                None => config.workers += 1,
+                Some(name) => {
+                    let pool = config.pools.iter_mut().find(|pool| pool.name == name);
+                    pool.into_iter().for_each(|pool| pool.nodes += 1);
+                }
+            }
+        }
+        config
+    }
+
+    /// The role that stands for the platform of a node's machine; see `place_of`.
+    pub fn place_of(&self, node: &NodeName) -> Role {
+        place_of(node.role(), node.pool(), self.workers_on.as_ref())
+    }
+
+    /// Whether any machine is on the workers' own platform.
+    pub fn has_workers_elsewhere(&self) -> bool {
+        self.nodes().iter().any(|(node, _)| self.place_of(node) == Role::Worker)
+    }
+
+    /// The backend of the machines at a place.
+    pub fn backend_of(&self, place: Role) -> &BackendConfig {
+        backend_of(place, &self.backend, self.workers_on.as_ref())
+    }
+
+    /// The name of the machine network at a place.
+    pub fn network_of(&self, place: Role) -> &str {
+        match (&self.workers_on, place) {
             (Some(workers), Role::Worker) => &workers.network,
             _ => &self.network,
         }
@@ -623,9 +774,26 @@ impl ClusterConfig {
 
     /// Roles whose nodes may run routers: workers; masters if there are none; both if user pods may run on both.
     pub fn router_roles(&self) -> Vec<Role> {
-        let masters = (self.workers == 0 || self.masters_schedulable).then_some(Role::Master);
-        let workers = (self.workers > 0).then_some(Role::Worker);
+        let masters = (self.all_workers() == 0 || self.masters_schedulable).then_some(Role::Master);
+        let workers = (self.all_workers() > 0).then_some(Role::Worker);
         masters.into_iter().chain(workers).collect()
+    }
+
+    /// Whether the taints of a node's pool, if it is in one, let routers run on it.
+    pub fn admits_routers(&self, node: &NodeName) -> bool {
+        !self.pool_of(node).is_some_and(Pool::repels_pods)
+    }
+
+    /// The number of workers that may run routers.
+    pub fn router_workers(&self) -> usize {
+        let admitting = self.pools.iter().filter(|pool| !pool.repels_pods());
+        self.workers + admitting.map(|pool| pool.nodes).sum::<usize>()
+    }
+
+    /// The file with a node's connections.
+    pub fn network_config_of(&self, node: &NodeName) -> Option<&NetworkConfig> {
+        let selected = self.network_config.iter().filter(|file| file.nodes.selects(node));
+        selected.max_by_key(|file| &file.nodes)
     }
 
     /// The bridge over each node's NIC, if requested; OVN-Kubernetes creates its own, `br-ex`.
@@ -636,10 +804,17 @@ impl ClusterConfig {
     /// A digest of all inputs of the installer's files except `manifests`, including secrets.
     pub fn asset_fingerprint(&self) -> String {
         let parts = (
-            (&self.name, &self.domain, self.masters, self.workers, &self.networks),
+            (
+                &self.name,
+                &self.domain,
+                self.masters,
+                self.all_workers(),
+                &self.networks,
+            ),
             (&self.ssh_keys, self.pull_secret.expose_secret(), &self.ca),
             (self.installer.without_path(), self.use_br, self.masters_schedulable),
             (&self.ntp_servers, self.registry, self.dns, self.lb),
+            &self.dns_search,
             (
                 self.proxy.http.as_ref().map(ExposeSecret::expose_secret),
                 self.proxy.https.as_ref().map(ExposeSecret::expose_secret),
@@ -649,7 +824,38 @@ impl ClusterConfig {
             ),
         );
         // A tuple of strings and numbers can always be serialized.
-        sha256(serde_json::to_vec(&parts).unwrap_or_default())
+        let mut bytes = serde_json::to_vec(&parts).unwrap_or_default();
+        // A cluster with one address family has the digest of earlier versions.
+        if let Some(ipv6) = &self.ipv6 {
+            bytes.extend(serde_json::to_vec(ipv6).unwrap_or_default());
+        }
+        sha256(bytes)
+    }
+
+    /// The mirrors of each source: those of `registry_mirrors`, then the cache.
+    pub fn mirrors(&self) -> Vec<RegistryMirror> {
+        let mut all = self.registry_mirrors.clone();
+        if let Some(cache) = &self.registry_cache {
+            cache.add_mirrors(&mut all);
+        }
+        all
+    }
+
+    /// PEM text of the certificates that the cluster trusts: those of `ca`, and that of the cache.
+    pub fn trusted(&self) -> Option<String> {
+        match (&self.ca, &self.registry_cache) {
+            (ca, None) => ca.clone(),
+            (None, Some(cache)) => Some(cache.ca.clone()),
+            (Some(ca), Some(cache)) => Some(format!("{}\n{}", ca.trim_end(), cache.ca)),
+        }
+    }
+
+    /// The pull secret of the nodes, with their credentials for the cache.
+    pub fn node_pull_secret(&self) -> SecretString {
+        match &self.registry_cache {
+            Some(cache) => cache.add_credentials(&self.pull_secret),
+            None => self.pull_secret.clone(),
+        }
     }
 
     /// Whether it is a rehearsal: real machines, but no OpenShift.
@@ -662,14 +868,20 @@ impl ClusterConfig {
             bootstrap: self.bootstrap_size.clone(),
             master: self.master_size.clone(),
             worker: self.worker_size.clone(),
+            pools: self
+                .pools
+                .iter()
+                .map(|pool| (pool.name.clone(), pool.size.clone()))
+                .collect(),
         }
     }
 
-    pub fn size_of(&self, role: Role) -> &Size {
+    /// The size of a node's machine in pass two.
+    pub fn size_of(&self, node: &NodeName, role: Role) -> &Size {
         match role {
             Role::Bootstrap => &self.bootstrap_size,
             Role::Master => &self.master_size,
-            Role::Worker => &self.worker_size,
+            Role::Worker => self.pool_of(node).map_or(&self.worker_size, |pool| &pool.size),
             Role::Helper => &self.helper_size,
         }
     }
@@ -697,6 +909,7 @@ impl ClusterConfig {
             workers_on: None,
             masters: 3,
             workers: 2,
+            pools: vec![],
             bootstrap_size: size(8192),
             master_size: size(16384),
             worker_size: size(8192),
@@ -714,11 +927,13 @@ impl ClusterConfig {
                 host_prefix: 23,
                 service_network: network("172.30.0.0/16"),
             },
+            ipv6: None,
             image: ImageSource::Platform("rhcos".to_owned()),
             helper_image: ImageSource::Platform("centos".to_owned()),
             worker_image: ImageSource::Platform("rhcos".to_owned()),
             worker_helper_image: ImageSource::Platform("centos".to_owned()),
             given: GivenAddresses::default(),
+            address_pool: vec![],
             harvest: Harvest::Boot,
             mcs: Mcs::Tls,
             installer: InstallerChoice::Rehearsal,
@@ -739,14 +954,19 @@ impl ClusterConfig {
             ca: None,
             proxy: Proxy::default(),
             registry_mirrors: vec![],
+            registry_cache: None,
             egress_check: true,
             fips: false,
             capabilities: Capabilities::default(),
             manifests: None,
+            mirror_manifests: vec![],
             fragments: vec![],
+            network_config: vec![],
             use_br: false,
             masters_schedulable: false,
             ntp_servers: vec![],
+            mtu: None,
+            dns_search: vec![],
             registry: Registry::EmptyDir,
             dns: Dns::Dnsmasq,
             lb: Lb::Keepalived,
@@ -781,7 +1001,7 @@ mod tests {
             ..KubevirtConfig::default()
         });
         let why = |release, masters, backend: &BackendConfig, networks: &ClusterNetworks| {
-            unsupported_release(release, masters, backend, networks).map(|found| found.settings)
+            unsupported_release(release, masters, backend, networks, false).map(|found| found.settings)
         };
         assert_eq!(why((4, 5), 3, &sim, &networks), Some(&["version"][..]));
         assert_eq!(why((4, 6), 3, &sim, &networks), None);
@@ -791,6 +1011,9 @@ mod tests {
         assert_eq!(why((4, 10), 3, &pods, &networks), None);
         networks.network_type = "OpenShiftSDN".to_owned();
         assert_eq!(why((4, 9), 3, &pods, &networks), None);
+        let with_ipv6 = |release| unsupported_release(release, 3, &sim, &networks, true).map(|found| found.settings);
+        assert_eq!(with_ipv6((4, 7)), Some(&["version", "machine_network"][..]));
+        assert_eq!(with_ipv6((4, 8)), None);
     }
 
     #[test]
@@ -799,6 +1022,9 @@ mod tests {
             ("stable", "4.19.3", "4.19.0-okd-scos.3"),
             ("okd", "4.19.0-okd-scos.3", "4.19.3"),
             ("4.19", "4.19.3", "4.1.9"),
+            ("4.19", "4.19.3", "4.19.0-okd-scos.3"),
+            ("okd-4.19", "4.19.0-okd-scos.3", "4.19.3"),
+            ("okd-4.19", "4.19.0-okd-scos.3", "4.20.0-okd-scos.3"),
             ("4.20.0-rc.1", "4.20.0-rc.1", "4.20.0"),
         ] {
             let wanted: Wanted = text.parse().unwrap();
@@ -806,10 +1032,24 @@ mod tests {
             assert!(wanted.fits(fits) && !wanted.fits(not), "{text}");
         }
         for bad in [
-            "", "latest", "4", "3.11", "4.x", "4.19/..", "4.19..1", "v4.19.1", "4.19 ",
+            "",
+            "okd-",
+            "okd-4",
+            "okd-4.19.0",
+            "okd-scos",
+            "okd-4.19/..",
+            "latest",
+            "4",
+            "3.11",
+            "4.x",
+            "4.19/..",
+            "4.19..1",
+            "v4.19.1",
+            "4.19 ",
         ] {
             assert!(bad.parse::<Wanted>().is_err(), "{bad}");
         }
+        assert_eq!("okd-scos-4.20".parse(), Ok(Wanted::OkdMinor(4, 20)));
     }
 
     #[test]

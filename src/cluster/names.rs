@@ -75,12 +75,19 @@ impl MachineName {
         Self(format!("{cluster}-harvest-{role}-{index}"))
     }
 
+    /// The machine of pass one for a node of a pool: `<cluster>-harvest-<pool>-<n>`.
+    pub fn of_harvest_in_pool(cluster: &str, pool: &str, index: usize) -> Self {
+        Self(format!("{cluster}-harvest-{pool}-{index}"))
+    }
+
     /// The machine of pass one in the name of an object, e.g. its disk; `None` for others.
     pub fn of_harvest_in(cluster: &str, thing: &str) -> Option<Self> {
         let (_, rest) = thing.split_once(&format!("{cluster}-harvest-"))?;
-        let (role, rest) = rest.split_once('-')?;
+        let (role_or_pool, rest) = rest.split_once('-')?;
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        Some(Self::of_harvest(cluster, role.parse().ok()?, rest[..end].parse().ok()?))
+        let is_name = !role_or_pool.is_empty() && role_or_pool.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let index = rest[..end].parse().ok().filter(|_| is_name)?;
+        Some(Self::of_harvest_in_pool(cluster, role_or_pool, index))
     }
 
     /// Takes a name from the platform.
@@ -88,15 +95,22 @@ impl MachineName {
         Self(name.to_owned())
     }
 
-    /// The role, which determines the platform: names of both passes end in role and number, and all but workers share
-    /// one.
+    /// The role: names of both passes end in role or pool and number. All but workers count as masters.
     pub fn role(&self) -> Role {
         let mut parts = self.0.rsplit('-');
         let is_number = parts.next().is_some_and(|last| last.parse::<usize>().is_ok());
-        match is_number && parts.next() == Some(&Role::Worker.to_string()) {
-            true => Role::Worker,
-            false => Role::Master,
+        match parts.next().map(str::parse) {
+            Some(Ok(Role::Worker) | Err(_)) if is_number => Role::Worker,
+            _ => Role::Master,
         }
+    }
+
+    /// The pool of the machine's node; `None` for nodes outside of pools, and for most machines of pass one.
+    pub fn pool(&self) -> Option<&str> {
+        let (name, number) = self.0.rsplit_once('-')?;
+        let (_, pool) = name.rsplit_once('-')?;
+        let is_number = number.parse::<usize>().is_ok();
+        (is_number && pool.parse::<Role>().is_err()).then_some(pool)
     }
 
     pub fn as_str(&self) -> &str {
@@ -116,10 +130,23 @@ impl fmt::Display for MachineName {
 pub struct NodeName(String);
 
 impl NodeName {
-    /// A node's name begins with its role; other names, such as `api`, count as masters.
+    /// A node's name begins with its role or its pool; other names, such as `api`, count as masters.
     pub fn role(&self) -> Role {
         let role = self.0.split('-').next().and_then(|role| role.parse().ok());
-        role.unwrap_or(Role::Master)
+        let of_pool = self.pool().map(|_| Role::Worker);
+        role.or(of_pool).unwrap_or(Role::Master)
+    }
+
+    /// The pool of the node: `infra` of `infra-0`; `None` for all names that begin with a role or have no number.
+    pub fn pool(&self) -> Option<&str> {
+        let (pool, _) = self.0.rsplit_once('-')?;
+        (self.number().is_some() && pool.parse::<Role>().is_err()).then_some(pool)
+    }
+
+    /// The number at the end: 1 of `worker-1`.
+    pub fn number(&self) -> Option<usize> {
+        let (_, number) = self.0.rsplit_once('-')?;
+        number.parse().ok()
     }
 
     pub fn bootstrap() -> Self {
@@ -131,6 +158,11 @@ impl NodeName {
             Role::Bootstrap => Self::bootstrap(),
             _ => Self(format!("{role}-{index}")),
         }
+    }
+
+    /// A node of a pool, whose name is no role and contains no hyphen.
+    pub fn of_pool(pool: &str, index: usize) -> Self {
+        Self(format!("{pool}-{index}"))
     }
 
     pub fn vip(vip: Vip) -> Self {
@@ -345,12 +377,35 @@ mod tests {
             ),
             ("lab-harvest-helper-0", Some("lab-harvest-helper-0")),
             ("lab-harvest-bootstrap-0:port0", Some("lab-harvest-bootstrap-0")),
-            ("lab-harvest-other-0", None),
+            ("lab-harvest-gpu-0", Some("lab-harvest-gpu-0")),
+            ("lab-harvest-a.b-0", None),
             ("lab-harvest-master-", None),
             ("lab-master-0", None),
         ] {
             let found = MachineName::of_harvest_in("lab", thing);
             assert_eq!(found.as_ref().map(MachineName::as_str), machine, "{thing}");
+        }
+    }
+
+    #[test]
+    fn a_name_says_role_and_pool() {
+        for (node, role, pool) in [
+            ("bootstrap", Role::Bootstrap, None),
+            ("master-0", Role::Master, None),
+            ("worker-12", Role::Worker, None),
+            ("infra-0", Role::Worker, Some("infra")),
+            ("api", Role::Master, None),
+            ("ingress", Role::Master, None),
+        ] {
+            let name = NodeName::from_platform(node);
+            assert_eq!((name.role(), name.pool()), (role, pool), "{node}");
+            // All but workers are on one platform.
+            let expected = if role == Role::Worker { role } else { Role::Master };
+            assert_eq!(MachineName::of_node("lab-7", &name).role(), expected, "{node}");
+        }
+        assert_eq!(MachineName::of_harvest("lab", Role::Worker, 3).role(), Role::Worker);
+        for other in ["lab-harvest-helper-0", "lab-harvest-bootstrap-0", "lab-bootstrap"] {
+            assert_eq!(MachineName::from_platform(other).role(), Role::Master, "{other}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The platforms, and the settings of each.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,19 @@ pub enum VirtType {
     Qemu,
 }
 
+/// How the host caches the disks of libvirt's machines (libvirt/libvirt: `docs/formatdomain.rst`, attribute `cache`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskCache {
+    /// As the hypervisor does by itself.
+    #[default]
+    Default,
+    /// Not at all.
+    None,
+    /// Writes are kept in memory, and requests to write them to the disk are ignored.
+    Unsafe,
+}
+
 /// Settings of the libvirt backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibvirtConfig {
@@ -29,6 +43,9 @@ pub struct LibvirtConfig {
     /// The storage pool for all volumes.
     pub pool: String,
     pub virt_type: VirtType,
+    /// Missing in files of earlier versions.
+    #[serde(default)]
+    pub disk_cache: DiskCache,
 }
 
 /// The location of OpenStack servers' disks.
@@ -61,14 +78,21 @@ pub struct OsFlavors {
     pub master: Option<String>,
     pub worker: Option<String>,
     pub helper: Option<String>,
+    /// By the name of the pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, String>,
 }
 
 impl OsFlavors {
-    pub fn of(&self, role: Role) -> Option<&str> {
+    /// The flavor of a role's machines, or of those in a pool.
+    pub fn of(&self, role: Role, pool: Option<&str>) -> Option<&str> {
         match role {
             Role::Bootstrap => self.bootstrap.as_deref(),
             Role::Master => self.master.as_deref(),
-            Role::Worker => self.worker.as_deref(),
+            Role::Worker => match pool {
+                Some(pool) => self.pools.get(pool).map(String::as_str),
+                None => self.worker.as_deref(),
+            },
             Role::Helper => self.helper.as_deref(),
         }
     }
@@ -370,9 +394,26 @@ pub struct WorkersOn {
     pub backend: BackendConfig,
     /// The machine network's name there.
     pub network: String,
+    /// The pools whose nodes are there, and `worker` for the workers outside of pools; empty: all workers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
 }
 
 impl WorkersOn {
+    /// Whether the workers of a pool, or those outside of pools, are there.
+    pub fn has(&self, pool: Option<&str>) -> bool {
+        let name = pool.unwrap_or("worker");
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+
+    /// Which machines are there, e.g. `workers` or `gpu, infra`.
+    pub fn machines(&self) -> String {
+        match self.only.is_empty() {
+            true => "workers".to_owned(),
+            false => self.only.join(", "),
+        }
+    }
+
     /// The platform's name, and where it is if the other machines are on one of the same name.
     pub fn name_beside(&self, others: &BackendConfig) -> String {
         match self.backend.name() == others.name() {
@@ -392,14 +433,25 @@ impl WorkersOn {
 /// The platforms of a cluster, e.g. `ovirt, workers on kubevirt`.
 pub fn platform_names(backend: &BackendConfig, workers: Option<&WorkersOn>) -> String {
     match workers {
-        Some(workers) => format!("{}, workers on {}", backend.name(), workers.name_beside(backend)),
+        Some(workers) => {
+            let (machines, there) = (workers.machines(), workers.name_beside(backend));
+            format!("{}, {machines} on {there}", backend.name())
+        }
         None => backend.name().to_owned(),
     }
 }
 
-/// The backend of a role's machines.
-pub fn backend_of<'a>(role: Role, all: &'a BackendConfig, workers: Option<&'a WorkersOn>) -> &'a BackendConfig {
-    match (workers, role) {
+/// The role that stands for a machine's platform where these differ: `worker` for that of `workers`, otherwise `master`.
+pub fn place_of(role: Role, pool: Option<&str>, workers: Option<&WorkersOn>) -> Role {
+    match workers {
+        Some(workers) if role == Role::Worker && workers.has(pool) => Role::Worker,
+        _ => Role::Master,
+    }
+}
+
+/// The backend of the machines at a place.
+pub fn backend_of<'a>(place: Role, all: &'a BackendConfig, workers: Option<&'a WorkersOn>) -> &'a BackendConfig {
+    match (workers, place) {
         (Some(workers), Role::Worker) => &workers.backend,
         _ => all,
     }

@@ -74,7 +74,7 @@ fn clusters() -> Vec<String> {
 
 fn nodes() -> BTreeSet<String> {
     let tables = inventory().into_iter().filter_map(|cluster| cluster.parameters);
-    let nodes = tables.flat_map(|table| table.nodes);
+    let nodes = tables.flat_map(|table| table.nodes.into_iter().chain(table.external));
     nodes.map(|node| node.name.to_string()).collect()
 }
 

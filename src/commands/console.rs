@@ -47,7 +47,7 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
     let runtime = runtime()?;
     let end = runtime.block_on(async {
         let backend = connect_known(known).await?;
-        let attached = match backend.serial_console(machine.role()) {
+        let attached = match backend.serial_console(backend.place(machine)) {
             Some(console) => console.attach(&known.id(), machine).await?,
             None => None,
         };

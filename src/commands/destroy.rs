@@ -1,24 +1,25 @@
 //! `ocpdeploy destroy`.
 
-use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
 use anyhow::{Error, Result};
 
 use super::audit;
-use super::output::{print_result, prompt};
+use super::confirm::Loss;
+use super::output::print_result;
 use super::platform::retry_limit;
 use super::session::{Session, runtime};
 use crate::backend::Owned;
 use crate::backend::connect::connect;
 use crate::backend::retry::DEFAULT_LIMIT;
 use crate::cli::{Destroy, Source};
-use crate::cluster::{BackendConfig, ClusterId, WorkersOn};
+use crate::cluster::{BackendConfig, ClusterId, NodeName, WorkersOn};
 use crate::failure::{CommandError, Kind};
 use crate::local::client_dns::{self, Computer};
 use crate::report::changes::Destroyed;
 use crate::state::home::ClusterDir;
 use crate::state::inventory::{self, Known};
+use crate::state::parameters::Parameters;
 use crate::{passes, report};
 
 /// What is to be destroyed, and where.
@@ -47,17 +48,30 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         let backend = connect(&target.backend, target.workers_on.as_ref(), target.retry_limit).await?;
         let mut owned = backend.list_owned(cluster).await?;
         owned.extend(dir.map(|dir| names_here(dir, command, cluster)).unwrap_or_default());
+        let table = dir.and_then(|dir| Parameters::read(&dir.parameters()).ok().flatten());
+        let external: Vec<NodeName> = table
+            .into_iter()
+            .flat_map(|table| table.external)
+            .map(|node| node.name)
+            .collect();
         let destroyed = Destroyed {
             cluster,
             dry_run: command.dry_run,
             addresses_kept: command.keep_addresses,
             objects: &owned,
+            external: &external,
         };
         if command.dry_run {
             return print_result(&command.output, &destroyed, || destroyed.text());
         }
         if !command.yes {
-            confirm(cluster, &owned)?;
+            let lost = Loss {
+                operation: &format!("destroy {cluster}"),
+                text: &report::owned(cluster, &owned),
+                hint: "add --yes to confirm, or --dry-run to show what would be removed",
+                canceled: "nothing was removed",
+            };
+            lost.confirm()?;
         }
         let begun = || {
             if let Some(dir) = dir {
@@ -230,24 +244,5 @@ fn folder(session: &Session, cluster: &ClusterId, backend: &BackendConfig, name:
         }
         // A folder that tells nothing was torn by a crash.
         _ => Some(dir),
-    }
-}
-
-/// Shows what would go and asks; anything but a yes is a no.
-fn confirm(cluster: &ClusterId, owned: &[Owned]) -> Result<()> {
-    if !std::io::stdin().is_terminal() {
-        return Err(CommandError::new(
-            Kind::Usage,
-            format!("cannot prompt for confirmation to destroy {cluster}: stdin is not a terminal"),
-        )
-        .hint("add --yes to confirm, or --dry-run to show what would be removed")
-        .into());
-    }
-    prompt(&format!("{}destroy {cluster}? [y/N] ", report::owned(cluster, owned)));
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(CommandError::new(Kind::Usage, "canceled; nothing was removed").into()),
     }
 }

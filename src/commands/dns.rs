@@ -7,7 +7,7 @@ use serde::Serialize;
 use similar::TextDiff;
 
 use super::output::print_result;
-use super::saved_settings;
+use super::saved_settings::{self, Counts};
 use super::session::Session;
 use crate::cli::{Again, Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
 use crate::cluster::{self, ClusterId};
@@ -66,7 +66,7 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
 
 /// With `dns=user` no master answers queries. Without readable settings that is not known.
 fn refuse_without_servers(session: &Session, known: &Known) -> Result<()> {
-    let Ok(recalled) = saved_settings::load(session, &known.name, &Again { env: None }, None) else {
+    let Ok(recalled) = saved_settings::load(session, &known.name, &Again { env: None }, &Counts::default()) else {
         return Ok(());
     };
     if recalled.config.dns != cluster::Dns::User {

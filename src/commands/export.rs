@@ -30,6 +30,9 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
         ExportVerb::Hosts(_) => hosts::block(&parameters),
         ExportVerb::Dns(verb) => match (verb.format, verb.reverse) {
             (DnsFormat::Bind, false) => zone::forward(&parameters, verb.etcd, serial()),
+            (DnsFormat::Bind, true) if verb.ipv6 => {
+                zone::reverse_ipv6(&parameters, serial()).ok_or_else(|| without_ipv6(&known))?
+            }
             (DnsFormat::Bind, true) => zone::reverse(&parameters, serial()),
             (DnsFormat::Nsupdate, false) => zone::nsupdate(&all, &parameters, verb.etcd),
             (DnsFormat::Nsupdate, true) => zone::nsupdate_reverse(&all, &parameters),
@@ -60,6 +63,11 @@ fn write(target: &ExportTarget, text: &str) -> Result<()> {
         return print_file(text.as_bytes());
     };
     std::fs::write(path, text).map_err(|error| cannot_write(path, &error).into())
+}
+
+fn without_ipv6(known: &Known) -> CommandError {
+    let text = format!("cluster {} has no IPv6 addresses", known.name);
+    CommandError::new(Kind::Usage, text).hint("remove --ipv6")
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> CommandError {

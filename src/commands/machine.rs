@@ -23,11 +23,11 @@ pub(super) fn show(session: &Session, command: &NodeShow) -> Result<()> {
                 BackendError::new(BackendErrorKind::NotFound, format!("show machine {name}"))
                     .because(format!("cluster {} has no machine {name}", known.id()))
             })?;
-        let described = match backend.diagnostics(machine.role) {
+        let described = match backend.diagnostics(backend.place(&machine.name)) {
             Some(diagnostics) => diagnostics.describe_machine(&known.id(), &name).await?,
             None => Description::default(),
         };
-        let platform = known.backend_of(machine.role).name();
+        let platform = known.backend_of(known.place_of(&machine.node)).name();
         Ok(Shown::new(platform, &machine, known.sizes.as_ref(), described))
     })?;
     print_result(&command.output, &shown, || shown.text())

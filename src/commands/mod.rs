@@ -1,14 +1,17 @@
 //! One file for each subcommand. `output` writes their results, `progress` their progress.
 
 mod audit;
+mod cache;
 mod check;
 pub mod completion;
 pub mod config;
+mod confirm;
 mod console;
 mod deploy;
 mod destroy;
 mod dns;
 mod export;
+mod external;
 mod harvest;
 mod ignition;
 mod image;
@@ -29,6 +32,7 @@ mod report;
 mod saved_settings;
 mod scale;
 mod session;
+mod snapshot;
 mod status;
 mod terminal;
 pub mod usage;
@@ -58,6 +62,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Destroy(command) => destroy::run(&session()?, command),
         Command::Audit(command) => return audit::run(&session()?, command),
         Command::Image(command) => image::run(&session()?, command),
+        Command::Cache(command) => cache::run(&session()?, command),
         Command::Export(command) => export::run(&session()?, command),
         Command::Dns(command) => dns::run(&session()?, command),
         Command::Scale(command) => scale::run(&session()?, command),
@@ -65,6 +70,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Node(command) => return node::run(&session()?, command),
         Command::Stop(command) => power::stop(&session()?, command),
         Command::Start(command) => power::start(&session()?, command),
+        Command::Snapshot(command) => snapshot::run(&session()?, command),
         Command::Verify(command) => return verify::run(&session()?, command),
         Command::Kubeconfig(command) => kubeconfig::run(&session()?, command),
         // Most of their verbs require no state directory.

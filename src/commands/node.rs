@@ -9,8 +9,9 @@ use anyhow::Result;
 
 use super::output::{print, print_result};
 use super::platform::{connect_for, connect_known};
+use super::saved_settings::{self, Counts};
 use super::session::{Session, no_node, runtime};
-use super::{console, machine, saved_settings, scale};
+use super::{console, external, machine, scale};
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::failure::{CommandError, Kind};
@@ -27,6 +28,9 @@ pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
     match &command.verb {
         NodeVerb::Show(command) => machine::show(session, command),
         NodeVerb::Replace(command) => replace(session, command),
+        NodeVerb::JoinFile(command) => external::join_file(session, command),
+        NodeVerb::Join(command) => external::join(session, command),
+        NodeVerb::Remove(command) => external::remove(session, command),
         NodeVerb::Ssh(command) => return log_on(session, command),
         NodeVerb::Console(command) => show_console(session, command),
     }?;
@@ -35,7 +39,7 @@ pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
 
 fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let cluster = session.cluster_name(command.node.of.cluster.as_deref())?;
-    let config = saved_settings::load(session, &cluster, &command.again, None)?.config;
+    let config = saved_settings::load(session, &cluster, &command.again, &Counts::default())?.config;
     let (node, drain) = (
         NodeName::from_platform(&command.node.node),
         scale::drain(&command.drain),
@@ -58,7 +62,7 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     let (known, table) = session.harvested(node.of.cluster.as_deref())?;
     let name = NodeName::from_platform(&node.node);
     let node = table.node(&name).ok_or_else(|| no_node(&table, name.clone()))?;
-    passes::refuse_simulated(&known.name, known.backend_of(node.role), node.ip)?;
+    passes::refuse_simulated(&known.name, known.backend_of(known.place_of(&node.name)), node.ip)?;
     let dir = session.home.cluster(&known.name);
     let node = ssh::Node {
         key: command.key.as_deref(),
@@ -110,7 +114,7 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
                 format!("the platform keeps no console output of {machine}, or it is empty"),
             )
         };
-        let console = backend.serial_console(machine.role()).ok_or_else(keeps_none)?;
+        let console = backend.serial_console(backend.place(&machine)).ok_or_else(keeps_none)?;
         let mut before = console.tail(&known.id(), &machine).await?.ok_or_else(keeps_none)?;
         print(&ended(&printable_console(&before)))?;
         if !command.follow {

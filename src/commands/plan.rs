@@ -14,9 +14,9 @@ use crate::cli;
 use crate::cluster::{BackendConfig, ClusterConfig};
 use crate::plan::Change;
 use crate::plan::changes::{self, There};
-use crate::plan::machines::{self, ExpectedTime, Plan};
+use crate::plan::machines::{self, ExpectedPhase, ExpectedTime, Plan};
 use crate::report;
-use crate::state::durations::{self, Estimate};
+use crate::state::durations::{self, Estimate, Phase};
 use crate::state::inventory::{self, Known};
 use crate::state::journal::{self, BOOTSTRAP_REMOVED, Entry, INSTALLED, is_done};
 use crate::state::parameters::Parameters;
@@ -104,10 +104,20 @@ fn expected(session: &Session, config: &ClusterConfig, journal: &[Entry], plan: 
         return None;
     }
     let estimate = Estimate::of(&durations::read(&session.home), plan.backend, config.is_rehearsal());
-    let total = estimate.total(!plan.pass_one.is_empty());
-    total.map(|total| ExpectedTime {
-        // What takes less than a second does not take none.
-        seconds: (total + Duration::from_millis(500)).as_secs().max(1),
+    let with_pass_one = !plan.pass_one.is_empty();
+    // What takes less than a second does not take none.
+    let seconds = |time: Duration| (time + Duration::from_millis(500)).as_secs().max(1);
+    let phase = |phase: Phase| {
+        Some(ExpectedPhase {
+            phase: phase.to_string(),
+            seconds: seconds(estimate.usual(phase)?),
+            best_seconds: seconds(estimate.best(phase)?),
+        })
+    };
+    let due = |phase: &Phase| with_pass_one || *phase != Phase::PassOne;
+    Some(ExpectedTime {
+        seconds: seconds(estimate.total(with_pass_one)?),
         deployments: estimate.deployments,
+        phases: Phase::ALL.into_iter().filter(due).filter_map(phase).collect(),
     })
 }

@@ -14,6 +14,7 @@ use super::status::Eyes;
 use crate::cli::Report;
 use crate::failure::{self, CommandError, Kind};
 use crate::report::html::{self, Input, Warning};
+use crate::state::durations;
 use crate::state::home::ClusterDir;
 use crate::state::inventory::{self, InventoryError};
 use crate::state::journal;
@@ -36,6 +37,7 @@ pub fn run(session: &Session, command: &Report) -> Result<()> {
         },
         warnings: &warnings(&dir)?,
         now: Timestamp::now(),
+        deployments: &durations::read(&session.home),
     })?;
     if command.output == Path::new("-") {
         return print_file(page.as_bytes());

@@ -52,7 +52,7 @@ pub(super) fn keep(session: &Session, source: &Source, config: &ClusterConfig) -
         flags,
         current_dir,
         rehearse,
-        workers: config.workers,
+        workers: config.all_workers(),
     };
     let path = session.home.cluster(&config.name).settings();
     let text = serde_json::to_vec_pretty(&kept)?;
@@ -69,8 +69,28 @@ pub(super) struct Recalled {
     pub installed_workers: usize,
 }
 
-/// Reads the settings of a cluster as at its deployment, or from another env file, with another number of workers.
-pub(super) fn load(session: &Session, cluster: &str, again: &Again, workers: Option<usize>) -> Result<Recalled> {
+/// The numbers of workers to scale to; what is left out stays as it is.
+#[derive(Debug, Default)]
+pub(super) struct Counts<'a> {
+    pub workers: Option<usize>,
+    pub pools: &'a [(String, usize)],
+}
+
+/// Reads the settings of a cluster as at its deployment, or from another env file, with other numbers of workers.
+pub(super) fn load(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) -> Result<Recalled> {
+    let (recalled, warnings) = recall(session, cluster, again, counts)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(recalled)
+}
+
+/// Reads the settings of a cluster as at its deployment, without their warnings.
+pub(super) fn load_quietly(session: &Session, cluster: &str) -> Result<Recalled> {
+    Ok(recall(session, cluster, &Again::default(), &Counts::default())?.0)
+}
+
+fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) -> Result<(Recalled, Vec<String>)> {
     let known = session.known(cluster)?;
     let kept = read(&session.home, cluster)?;
     let mut source = Source {
@@ -90,24 +110,43 @@ pub(super) fn load(session: &Session, cluster: &str, again: &Again, workers: Opt
         }
     }
     // The table counts, not what the env file says of the past.
-    let workers = match workers {
-        Some(workers) => workers,
-        None => session.harvested(Some(cluster))?.1.of_role(Role::Worker).count(),
+    let table = session.harvested(Some(cluster))?.1;
+    let in_table = |pool: Option<&str>| {
+        let workers = table.of_role(Role::Worker);
+        workers.filter(|node| node.name.pool() == pool).count()
     };
+    let workers = counts.workers.unwrap_or_else(|| in_table(None));
     sources.flags.insert("workers".to_owned(), workers.to_string());
-    let Loaded { config, warnings, .. } = settings::load(&sources)?;
-    for warning in warnings {
-        tracing::warn!("{warning}");
+    let pools = settings::load_pools(&sources)?;
+    if let Some((name, _)) = counts
+        .pools
+        .iter()
+        .find(|(name, _)| pools.iter().all(|(pool, _)| pool != name))
+    {
+        let text = format!("the settings of cluster {cluster} have no pool {name}");
+        let hint = format!("add it to `pools` in the env file, such as `pools={name}:1`");
+        return Err(CommandError::new(Kind::Settings, text).hint(hint).into());
     }
+    let nodes_of = |name: &str| {
+        let wanted = counts.pools.iter().rfind(|(pool, _)| pool == name);
+        wanted.map_or_else(|| in_table(Some(name)), |(_, nodes)| *nodes)
+    };
+    let pools = pools.iter().map(|(name, _)| (name.as_str(), nodes_of(name)));
+    let pools = settings::pools_text(pools);
+    if !pools.is_empty() {
+        sources.flags.insert("pools".to_owned(), pools);
+    }
+    let Loaded { config, warnings, .. } = settings::load(&sources)?;
     if config.id() != known.id() {
         let text = format!("the settings describe cluster {}, not {}", config.id(), known.id());
         let hint = "set its env file with --env";
         return Err(CommandError::new(Kind::Settings, text).hint(hint).into());
     }
-    Ok(Recalled {
+    let recalled = Recalled {
         config,
-        installed_workers: kept.map_or(workers, |kept| kept.workers),
-    })
+        installed_workers: kept.map_or_else(|| table.of_role(Role::Worker).count(), |kept| kept.workers),
+    };
+    Ok((recalled, warnings))
 }
 
 fn read(home: &Home, cluster: &str) -> Result<Option<Kept>> {

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::output::print_result;
 use super::platform::connect_for;
-use super::saved_settings;
+use super::saved_settings::{self, Counts};
 use super::session::Session;
 use crate::cli::{self, Scale};
 use crate::openshift::drain::Drain;
@@ -13,7 +13,11 @@ use crate::report::changes::Scaled;
 
 pub fn run(session: &Session, command: &Scale) -> Result<()> {
     let cluster = session.cluster_name(command.of.cluster.as_deref())?;
-    let recalled = saved_settings::load(session, &cluster, &command.again, Some(command.workers))?;
+    let counts = Counts {
+        workers: command.workers,
+        pools: &command.pools,
+    };
+    let recalled = saved_settings::load(session, &cluster, &command.again, &counts)?;
     let config = recalled.config;
     let options = ScaleOptions {
         drain: drain(&command.drain),

@@ -165,6 +165,12 @@ impl Session {
         let name = NodeName::from_platform(&node.node);
         match Parameters::read(&self.home.cluster(&known.name).parameters())? {
             Some(table) if table.node(&name).is_none() => Err(no_node(&table, name).into()),
+            Some(table) if table.is_external(&name) => Err(PassError::External {
+                why: "it is an external node, whose machine ocpdeploy does not know".to_owned(),
+                hint: format!("`ocpdeploy node ssh {} {name}` logs in to it", table.cluster),
+                node: name,
+            }
+            .into()),
             _ => Ok((known, name)),
         }
     }
@@ -218,7 +224,7 @@ pub(super) fn no_node(table: &Parameters, node: NodeName) -> PassError {
     PassError::NoNode {
         cluster: table.cluster.clone(),
         node,
-        known: table.nodes.iter().map(|node| node.name.clone()).collect(),
+        known: table.all_nodes().map(|node| node.name.clone()).collect(),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
 use crate::failure::Kind;
 use crate::openshift::api::ClusterApi;
-use crate::openshift::wait::clock::{self, Clock};
+use crate::openshift::wait::clock::{Certificates, Clock};
 use crate::passes::refuse_simulated;
 use crate::report;
 use crate::report::state::{Power, State};
@@ -115,14 +115,16 @@ impl<'a> Eyes<'a> {
         let mut status = ClusterStatus::of(cluster, &entries, holder, machines);
         if let Some(made_at) = made_at(&entries).filter(|_| !cluster.known.rehearsal) {
             // What is being worked on is busy, and what is switched off does not answer.
-            let rotated = match (&status.process, status.progress.power) {
-                (Some(_), _) | (_, Some(Power::Stopped)) => None,
+            let certificates = match (&status.process, status.progress.power) {
+                (_, Some(Power::Stopped)) => journal::output(&entries, Certificates::NOTE),
+                (Some(_), _) => None,
                 _ => {
-                    let asked = async { timeout(PATIENCE, rotated(self.session, cluster)).await };
+                    let asked = async { timeout(PATIENCE, certificates(self.session, cluster)).await };
                     self.runtime.block_on(asked).ok().flatten()
                 }
             };
-            status.certificates = Some(Clock::at(Timestamp::now(), made_at, rotated));
+            let certificates = certificates.unwrap_or_default();
+            status.certificates = Some(Clock::at(Timestamp::now(), made_at, certificates));
         }
         Ok(status)
     }
@@ -184,13 +186,12 @@ fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterSta
     }
 }
 
-/// Whether the cluster has replaced the installer's certificates; `None` when it does not say.
-async fn rotated(session: &Session, cluster: &Cluster) -> Option<bool> {
+/// The certificates of a running cluster.
+async fn certificates(session: &Session, cluster: &Cluster) -> Option<Certificates> {
     let table = cluster.parameters.as_ref()?;
     refuse_simulated(&cluster.known.name, &cluster.known.backend, table.api_ip).ok()?;
     let endpoint = table.api_endpoint();
     let kubeconfig = session.home.cluster(&cluster.known.name).kubeconfig();
     let api = ClusterApi::open(&kubeconfig, endpoint).await.ok()?;
-    let (namespace, name) = clock::SIGNER;
-    clock::is_rotated(&api.secret(namespace, name).await.ok()??)
+    Some(Certificates::query(&api).await)
 }

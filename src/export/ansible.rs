@@ -17,11 +17,11 @@ pub fn playbook() -> &'static str {
 ///
 /// Masters and workers are highly available; `affinity` determines whether masters run on different hosts.
 pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinity: Affinity) -> String {
-    let group = |role: Role, size: &Size| {
+    let group = |role: Role, pool: Option<&str>, size: &Size| {
         let hosts: Map<String, Value> = parameters
             .nodes
             .iter()
-            .filter(|node| node.role == role)
+            .filter(|node| node.role == role && node.name.pool() == pool)
             .map(|node| {
                 let machine = MachineName::of_node(&parameters.cluster, &node.name);
                 (
@@ -41,6 +41,10 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
             },
         })
     };
+    let mut workers = group(Role::Worker, None, &sizes.worker);
+    for (pool, size) in &sizes.pools {
+        workers["children"][pool] = group(Role::Worker, Some(pool), size);
+    }
     let inventory = json!({
         "all": {
             "vars": {
@@ -51,9 +55,9 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
                 "masters_apart_always": affinity == Affinity::Hard,
             },
             "children": {
-                "bootstrap": group(Role::Bootstrap, &sizes.bootstrap),
-                "masters": group(Role::Master, &sizes.master),
-                "workers": group(Role::Worker, &sizes.worker),
+                "bootstrap": group(Role::Bootstrap, None, &sizes.bootstrap),
+                "masters": group(Role::Master, None, &sizes.master),
+                "workers": workers,
             },
         },
     });

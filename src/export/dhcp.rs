@@ -33,7 +33,7 @@ pub fn isc(parameters: &Parameters) -> String {
 /// Every address once: both VIPs may be the same.
 fn leases(parameters: &Parameters) -> Vec<AddressAssignment> {
     let mut leases: Vec<AddressAssignment> = Vec::new();
-    for lease in parameters.leases() {
+    for lease in parameters.all_leases() {
         if !leases
             .iter()
             .any(|other| other.ip == lease.ip || other.mac == lease.mac)

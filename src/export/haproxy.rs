@@ -1,8 +1,9 @@
 //! A load balancer outside of the cluster.
 
 use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::cluster::{NodeName, Role};
+use crate::cluster::{NodeName, Role, Vip};
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// haproxy.cfg for a load balancer that has the VIPs as its own addresses.
@@ -32,8 +33,8 @@ defaults
             Some(_) => "# You can remove the bootstrap machine when bootstrapping is complete.\n",
             None => "",
         },
-        api = parameters.api_ip,
-        ingress = parameters.ingress_ip,
+        api = listed(&parameters.vip_addresses(Vip::Api)),
+        ingress = listed(&parameters.vip_addresses(Vip::Ingress)),
     );
     let (control, routers): (Vec<_>, Vec<_>) = (
         parameters
@@ -42,13 +43,12 @@ defaults
             .filter(|node| node.role != Role::Worker)
             .collect(),
         parameters
-            .nodes
-            .iter()
+            .all_nodes()
             .filter(|node| node.role != Role::Bootstrap)
             .collect(),
     );
-    let api = parameters.api_ip.to_string();
-    let ingress = parameters.ingress_ip.to_string();
+    let api = parameters.vip_addresses(Vip::Api);
+    let ingress = parameters.vip_addresses(Vip::Ingress);
     let secure = "verify none check-ssl inter 2s fall 3 rise 1";
     section(&mut text, "api", &api, 6443, "/readyz", secure, &control, "check");
     text += "\n# Machine config server. With mcs=http, also port 22624, which is not encrypted.";
@@ -70,20 +70,26 @@ defaults
     text
 }
 
+fn listed(ips: &[IpAddr]) -> String {
+    ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
+}
+
 #[expect(clippy::too_many_arguments, reason = "each is a field of the section")]
 fn section(
     text: &mut String,
     name: &str,
-    address: &str,
+    addresses: &[IpAddr],
     port: u16,
     health: &str,
     defaults: &str,
     nodes: &[&NodeAddress],
     check: &str,
 ) {
+    let bind = |ip: &IpAddr| format!("    bind {}\n", SocketAddr::new(*ip, port));
+    let binds: String = addresses.iter().map(bind).collect();
     let _ = write!(
         text,
-        "\nlisten {name}\n    bind {address}:{port}\n    balance source\n    option httpchk GET {health} HTTP/1.0\n    default-server {defaults}\n"
+        "\nlisten {name}\n{binds}    balance source\n    option httpchk GET {health} HTTP/1.0\n    default-server {defaults}\n"
     );
     for node in nodes {
         let _ = writeln!(text, "    server {} {}:{port} {check}", node.name, node.ip);

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::cluster::ClusterId;
+use crate::cluster::{ClusterId, Vip};
 use crate::state::parameters::Parameters;
 
 /// The common names below `apps`: a hosts file has no wildcards.
@@ -26,21 +26,18 @@ pub fn markers(cluster: &ClusterId) -> [String; 2] {
 pub fn block(parameters: &Parameters) -> String {
     let id = parameters.id();
     let [begin, end] = markers(&id);
-    let mut lines = vec![
-        begin,
-        format!("{} {} {}", parameters.api_ip, id.fqdn("api"), id.fqdn("api-int")),
-    ];
+    let mut lines = vec![begin];
+    for ip in parameters.vip_addresses(Vip::Api) {
+        lines.push(format!("{ip} {} {}", id.fqdn("api"), id.fqdn("api-int")));
+    }
     // One name in each line: some parsers accept only a few.
-    lines.extend(
-        APPS.iter()
-            .map(|name| format!("{} {}", parameters.ingress_ip, id.fqdn(&format!("{name}.apps")))),
-    );
-    lines.extend(
-        parameters
-            .nodes
-            .iter()
-            .map(|node| format!("{} {}", node.ip, id.fqdn(node.name.as_str()))),
-    );
+    for ip in parameters.vip_addresses(Vip::Ingress) {
+        lines.extend(APPS.map(|name| format!("{ip} {}", id.fqdn(&format!("{name}.apps")))));
+    }
+    for node in parameters.all_nodes() {
+        let name = id.fqdn(node.name.as_str());
+        lines.extend(parameters.both(node.ip).into_iter().map(|ip| format!("{ip} {name}")));
+    }
     lines.push(end);
     lines.join("\n") + "\n"
 }

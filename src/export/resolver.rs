@@ -1,21 +1,27 @@
 //! The cluster's names as configuration for the resolver of a computer outside of it.
 
-use crate::cluster::Role;
+use std::net::IpAddr;
+
+use crate::cluster::{Role, Vip};
 use crate::state::parameters::Parameters;
 
 /// For NetworkManager's dnsmasq: contains the names, so they resolve before the cluster runs.
 pub fn dnsmasq(parameters: &Parameters) -> String {
     let id = parameters.id();
+    let listed = |ips: Vec<IpAddr>| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
     let mut text = format!(
         "# Names of cluster {id}, by `ocpdeploy dns apply`.\n\
          local=/{id}/\n\
-         host-record=api.{id},api-int.{id},{}\n\
-         address=/apps.{id}/{}\n\
-         local=/apps.{id}/\n",
-        parameters.api_ip, parameters.ingress_ip
+         host-record=api.{id},api-int.{id},{}\n",
+        listed(parameters.vip_addresses(Vip::Api))
     );
-    for node in &parameters.nodes {
-        text += &format!("host-record={},{}\n", id.fqdn(node.name.as_str()), node.ip);
+    for ip in parameters.vip_addresses(Vip::Ingress) {
+        text += &format!("address=/apps.{id}/{ip}\n");
+    }
+    text += &format!("local=/apps.{id}/\n");
+    for node in parameters.all_nodes() {
+        let (name, ips) = (id.fqdn(node.name.as_str()), listed(parameters.both(node.ip)));
+        text += &format!("host-record={name},{ips}\n");
     }
     text
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::cluster::Role;
+use crate::cluster::{NodeName, Role, Vip};
 use crate::state::parameters::Parameters;
 
 /// Seconds for which an answer may be cached.
@@ -19,7 +19,7 @@ pub fn forward(parameters: &Parameters, etcd: bool, serial: u32) -> String {
     text
 }
 
-/// The smallest zone on an octet boundary that has every address of the cluster.
+/// The smallest zone on an octet boundary that has every IPv4 address of the cluster.
 pub fn reverse(parameters: &Parameters, serial: u32) -> String {
     let names = reverse_names(parameters);
     let octets: Vec<[u8; 4]> = names.iter().map(|(ip, _)| ip.octets()).collect();
@@ -42,6 +42,19 @@ pub fn reverse(parameters: &Parameters, serial: u32) -> String {
     text
 }
 
+/// The zone of the IPv6 machine network, on a boundary of four bits; `None` if the cluster has one address family.
+pub fn reverse_ipv6(parameters: &Parameters, serial: u32) -> Option<String> {
+    let network = parameters.ipv6.as_ref()?.machine_network;
+    // One label for four bits, and a dot after each.
+    let outside = (32 - usize::from(network.prefix() / 4)) * 2;
+    let origin = reverse_name(network.network()).split_off(outside);
+    let mut text = head(origin.trim_end_matches('.'), &parameters.domain, serial);
+    for (ip, name) in reverse_names_ipv6(parameters) {
+        let _ = writeln!(text, "{:<24} IN PTR  {name}.", &reverse_name(ip)[..outside - 1]);
+    }
+    Some(text)
+}
+
 /// Input of `nsupdate`: deletes the existing records of all names, and adds those of the nodes that are left.
 pub fn nsupdate(all: &Parameters, left: &Parameters, etcd: bool) -> String {
     let id = all.id();
@@ -58,19 +71,39 @@ pub fn nsupdate(all: &Parameters, left: &Parameters, etcd: bool) -> String {
     text + "send\n"
 }
 
-/// As [`nsupdate`], for the addresses' names, which are in another zone.
+/// As [`nsupdate`], for the addresses' names, which are in another zone for each address family.
 pub fn nsupdate_reverse(all: &Parameters, left: &Parameters) -> String {
-    let left = reverse_names(left);
+    let ipv4 = |table: &Parameters| -> Vec<_> {
+        let name = |(ip, name): (Ipv4Addr, String)| {
+            let [a, b, c, d] = ip.octets();
+            (format!("{d}.{c}.{b}.{a}.in-addr.arpa."), name)
+        };
+        reverse_names(table).into_iter().map(name).collect()
+    };
+    let ipv6 = |table: &Parameters| -> Vec<_> {
+        let name = |(ip, name)| (reverse_name(ip), name);
+        reverse_names_ipv6(table).into_iter().map(name).collect()
+    };
     let mut text = String::new();
-    for (ip, name) in reverse_names(all) {
-        let [a, b, c, d] = ip.octets();
-        let address = format!("{d}.{c}.{b}.{a}.in-addr.arpa.");
-        let _ = writeln!(text, "update delete {address} PTR");
-        if left.iter().any(|(other, _)| *other == ip) {
-            let _ = writeln!(text, "update add {address} {TTL} PTR {name}.");
+    for (all, left) in [(ipv4(all), ipv4(left)), (ipv6(all), ipv6(left))] {
+        for (address, name) in &all {
+            let _ = writeln!(text, "update delete {address} PTR");
+            if left.iter().any(|(other, _)| other == address) {
+                let _ = writeln!(text, "update add {address} {TTL} PTR {name}.");
+            }
+        }
+        if !all.is_empty() {
+            text += "send\n";
         }
     }
-    text + "send\n"
+    text
+}
+
+/// The name of an IPv6 address's PTR record: a label for each four bits (RFC 3596, section 2.5).
+fn reverse_name(ip: Ipv6Addr) -> String {
+    let digits = ip.octets().into_iter().rev().flat_map(|byte| [byte & 15, byte >> 4]);
+    let labels: String = digits.map(|digit| format!("{digit:x}.")).collect();
+    labels + "ip6.arpa."
 }
 
 /// Start of authority. The name server's name is a placeholder for the user to replace.
@@ -84,15 +117,23 @@ fn head(origin: &str, domain: &str, serial: u32) -> String {
 
 /// Relative name, type and value.
 fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, String)> {
-    let (api, ingress) = (parameters.api_ip.to_string(), parameters.ingress_ip.to_string());
-    let mut records = vec![
-        ("api".to_owned(), "A", api.clone()),
-        ("api-int".to_owned(), "A", api),
-        ("apps".to_owned(), "A", ingress.clone()),
-        ("*.apps".to_owned(), "A", ingress),
-    ];
-    for node in &parameters.nodes {
-        records.push((node.name.to_string(), "A", node.ip.to_string()));
+    let mut records = Vec::new();
+    let mut add = |name: &str, ips: Vec<IpAddr>| {
+        for ip in ips {
+            let kind = if ip.is_ipv4() { "A" } else { "AAAA" };
+            records.push((name.to_owned(), kind, ip.to_string()));
+        }
+    };
+    for (name, vip) in [
+        ("api", Vip::Api),
+        ("api-int", Vip::Api),
+        ("apps", Vip::Ingress),
+        ("*.apps", Vip::Ingress),
+    ] {
+        add(name, parameters.vip_addresses(vip));
+    }
+    for node in parameters.all_nodes() {
+        add(node.name.as_str(), parameters.both(node.ip));
     }
     let masters = parameters.nodes.iter().filter(|node| node.role == Role::Master);
     for (index, node) in masters.enumerate().filter(|_| etcd) {
@@ -108,12 +149,19 @@ fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, St
 fn reverse_names(parameters: &Parameters) -> Vec<(Ipv4Addr, String)> {
     let id = parameters.id();
     let nodes = parameters
-        .nodes
-        .iter()
+        .all_nodes()
         .map(|node| (node.ip, id.fqdn(node.name.as_str())));
     std::iter::once((parameters.api_ip, id.fqdn("api")))
         .chain(nodes)
         .collect()
+}
+
+/// As `reverse_names`, in the second address family.
+fn reverse_names_ipv6(parameters: &Parameters) -> Vec<(Ipv6Addr, String)> {
+    let id = parameters.id();
+    let without_ingress = |(name, _): &(NodeName, Ipv6Addr)| *name != NodeName::vip(Vip::Ingress);
+    let addresses = parameters.ipv6_addresses().into_iter().filter(without_ingress);
+    addresses.map(|(name, ip)| (ip, id.fqdn(name.as_str()))).collect()
 }
 
 #[cfg(test)]

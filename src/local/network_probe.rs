@@ -1,15 +1,15 @@
 //! Observes a network that this computer is connected to: addresses in use, and VRRP ids. On other networks it sends
 //! nothing and finds nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use ipnetwork::Ipv4Network;
+use ipnetwork::{Ipv4Network, Ipv6Network};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::cluster::Mac;
 
 /// A machine answers at once; a busy one may take a moment.
-const ANSWER: Duration = Duration::from_millis(1500);
+pub const ANSWER: Duration = Duration::from_millis(1500);
 
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -32,26 +32,30 @@ pub fn device_to(ip: Ipv4Addr) -> Option<String> {
 
 /// Addresses that are in use, with the MAC if known.
 pub async fn answering(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
+    answering_within(addresses, ANSWER).await
+}
+
+async fn answering_within(addresses: &[Ipv4Addr], limit: Duration) -> BTreeMap<Ipv4Addr, Option<Mac>> {
     let queries = addresses.iter().map(|ip| async {
         connected_by(*ip)?;
         // The table keeps stale entries for up to a minute, so an entry that existed before proves nothing.
         let remembered = arp_entry(*ip).is_some();
         let answer = async {
             tokio::select! {
-                () = tcp_answers(*ip) => {}
+                () = tcp_answers((*ip).into()) => {}
                 () = in_arp_table(*ip), if !remembered => {}
             }
         };
-        timeout(ANSWER, answer).await.ok()?;
+        timeout(limit, answer).await.ok()?;
         Some((*ip, arp_entry(*ip)))
     });
     join_all(queries).await.into_iter().flatten().collect()
 }
 
-/// The machines that answer at their address. Behind a router no MAC is seen.
-pub async fn machines_at(addresses: Vec<(Ipv4Addr, Mac)>) -> Vec<(Ipv4Addr, Mac)> {
+/// The machines that answer at their address within this time. Behind a router no MAC is seen.
+pub async fn machines_at(addresses: Vec<(Ipv4Addr, Mac)>, limit: Duration) -> Vec<(Ipv4Addr, Mac)> {
     let all: Vec<Ipv4Addr> = addresses.iter().map(|(ip, _)| *ip).collect();
-    let answers = answering(&all).await;
+    let answers = answering_within(&all, limit).await;
     let answers_as = |ip, mac| answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac));
     addresses
         .into_iter()
@@ -62,8 +66,22 @@ pub async fn machines_at(addresses: Vec<(Ipv4Addr, Mac)>) -> Vec<(Ipv4Addr, Mac)
 /// As `answering`, but only by TCP: an entry of the ARP table alone does not count.
 pub async fn answering_tcp(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
     let queries = addresses.iter().map(|ip| async {
-        timeout(ANSWER, tcp_answers(*ip)).await.ok()?;
+        timeout(ANSWER, tcp_answers((*ip).into())).await.ok()?;
         Some((*ip, arp_entry(*ip)))
+    });
+    join_all(queries).await.into_iter().flatten().collect()
+}
+
+/// As `answering_tcp`, for addresses of an IPv6 network. Others are not asked, and neither is a network that this
+/// computer has no address in.
+pub async fn answering_ipv6(network: Ipv6Network, addresses: &[Ipv6Addr]) -> BTreeSet<Ipv6Addr> {
+    let is_near = |ip: &&Ipv6Addr| {
+        let own = own_address((**ip).into());
+        own.is_ok_and(|own| matches!(own, IpAddr::V6(own) if network.contains(own)))
+    };
+    let queries = addresses.iter().filter(is_near).map(|ip| async {
+        timeout(ANSWER, tcp_answers((*ip).into())).await.ok()?;
+        Some(*ip)
     });
     join_all(queries).await.into_iter().flatten().collect()
 }
@@ -100,11 +118,11 @@ pub fn neighbours() -> BTreeMap<Ipv4Addr, Mac> {
 
 /// Returns when the address accepts or refuses a connection; otherwise never. Connecting makes the kernel send an ARP
 /// request.
-async fn tcp_answers(ip: Ipv4Addr) {
+async fn tcp_answers(ip: IpAddr) {
     let ports = [6443, 443, 22, 80];
     let mut connections: FuturesUnordered<_> = ports
         .iter()
-        .map(|port| TcpStream::connect(SocketAddrV4::new(ip, *port)))
+        .map(|port| TcpStream::connect(SocketAddr::new(ip, *port)))
         .collect();
     while let Some(result) = connections.next().await {
         match result {
@@ -188,7 +206,10 @@ pub async fn virtual_router_ids(near: Ipv4Addr, listen: Duration) -> BTreeMap<u8
 fn listen_for_vrrp(near: Ipv4Addr, device: &str, listen: Duration) -> io::Result<BTreeMap<u8, Ipv4Addr>> {
     let mut socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(VRRP)))?;
     socket.bind_device(Some(device.as_bytes()))?;
-    socket.join_multicast_v4(&VRRP_GROUP, &own_address(near)?)?;
+    let IpAddr::V4(own) = own_address(near.into())? else {
+        return Err(io::ErrorKind::AddrNotAvailable.into());
+    };
+    socket.join_multicast_v4(&VRRP_GROUP, &own)?;
     let end = Instant::now() + listen;
     let (mut ids, mut packet) = (BTreeMap::new(), [0; 1500]);
     while let Some(left) = end
@@ -215,13 +236,14 @@ fn advertisement(packet: &[u8]) -> Option<(u8, Ipv4Addr)> {
 }
 
 /// This computer's address for connections to another one; sends nothing.
-fn own_address(near: Ipv4Addr) -> io::Result<Ipv4Addr> {
-    let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
+fn own_address(near: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match near {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
     socket.connect((near, 9))?;
-    match socket.local_addr()? {
-        std::net::SocketAddr::V4(address) => Ok(*address.ip()),
-        std::net::SocketAddr::V6(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
-    }
+    Ok(socket.local_addr()?.ip())
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use openssh::Session;
+use openssh::{OwningCommand, Session};
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::subprocess;
@@ -147,6 +148,22 @@ fn sets_timeout(configuration: &str) -> bool {
         .lines()
         .find_map(|line| line.strip_prefix("connecttimeout "));
     set.is_some_and(|seconds| seconds != "none")
+}
+
+/// What a command on a node prints to its standard output, up to so many bytes; the rest is discarded.
+pub async fn output(mut command: OwningCommand<&Session>, most: u64) -> anyhow::Result<Vec<u8>> {
+    let mut child = command
+        .stdin(openssh::Stdio::null())
+        .stdout(openssh::Stdio::piped())
+        .stderr(openssh::Stdio::null())
+        .spawn()
+        .await?;
+    let mut bytes = Vec::new();
+    if let Some(stdout) = child.stdout().take() {
+        stdout.take(most).read_to_end(&mut bytes).await?;
+    }
+    child.disconnect().await?;
+    Ok(bytes)
 }
 
 /// Removes the host key of a node that is recreated.

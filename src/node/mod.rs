@@ -6,6 +6,7 @@ pub mod cloud_init;
 pub mod config;
 pub mod host;
 pub mod machine_configs;
+pub mod network_config;
 mod operator_files;
 pub mod overlay;
 pub mod pointer;

@@ -5,14 +5,31 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{ClusterConfig, Dhcp, NodeName, Role};
+use crate::cluster::{ClusterConfig, Dhcp, Ipv6Table, NodeName, Role};
 use crate::ignition::contents::data_url;
 use crate::ignition::{Major, Version};
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// The node's own files: its name, and a hint which of its addresses is a VIP.
-pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeName) -> HostParts {
+/// NetworkManager asks for an address on each NIC without a connection, unless this file says otherwise
+/// (NetworkManager/NetworkManager: man/NetworkManager.conf.xml, `no-auto-default`).
+///
+/// In the initramfs nothing asks: there the network is started only if Ignition needs it (coreos/fedora-coreos-config:
+/// overlay.d/05core/usr/lib/dracut/modules.d/35coreos-network/coreos-enable-network.sh), which `settings` and `check`
+/// rule out, and none of its connections remain (coreos-teardown-initramfs.sh).
+const NO_AUTO_DEFAULT: (&str, &str) = (
+    "/etc/NetworkManager/conf.d/90-ocpdeploy-no-dhcp.conf",
+    "# A NIC without a connection stays without an address: there is no DHCP server.\n[main]\nno-auto-default=*\n",
+);
+
+/// The node's own files: its name, a hint which of its addresses is a VIP, and its connections, which may be from
+/// `network_config`.
+pub fn own_parts(
+    config: &ClusterConfig,
+    parameters: &Parameters,
+    node: &NodeName,
+    configured: Option<&Vec<HostFile>>,
+) -> HostParts {
     // Otherwise kubelet and etcd would bind a VIP that is on the node. The address in the hint counts as a VIP: another
     // address of its subnet is chosen. The first file is read from 4.8, the second from 4.12.
     // On a network of its own a node's gateway is the next lower address.
@@ -25,8 +42,14 @@ pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeNam
         HostFile::new("/etc/hostname", 0o644, config.id().fqdn(node.as_str()) + "\n"),
         HostFile::new("/etc/default/nodeip-configuration", 0o644, hint),
     ];
-    if let Some(planned) = parameters.node(node) {
-        files.extend(connections(config, parameters, planned));
+    if config.dhcp == Dhcp::None {
+        let (path, text) = NO_AUTO_DEFAULT;
+        files.push(HostFile::new(path, 0o644, text));
+    }
+    match (configured, parameters.node(node)) {
+        (Some(configured), _) => files.extend(configured.iter().cloned()),
+        (None, Some(planned)) => files.extend(connections(config, parameters, planned)),
+        (None, None) => {}
     }
     HostParts { files, units: vec![] }
 }
@@ -34,8 +57,8 @@ pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeNam
 /// The node's connections, unless those are enough that CoreOS makes for a network with a DHCP server.
 ///
 /// A bridge has the MAC of its NIC, so that it gets the same address. OVN-Kubernetes' own takes over a static address
-/// (openshift/machine-config-operator: templates/common/_base/files/configure-ovs-network.yaml, which clones a
-/// connection whose method is manual).
+/// and the MTU (openshift/machine-config-operator: templates/common/_base/files/configure-ovs-network.yaml, which clones
+/// a connection whose method is manual, and reads the MTU of the NIC).
 ///
 /// NetworkManager, `nm-settings-keyfile(5)`. It reads such files only if other users cannot.
 fn connections(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddress) -> Vec<HostFile> {
@@ -45,26 +68,35 @@ fn connections(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddre
     };
     let mac = node.mac;
     let ipv4 = match config.dhcp {
-        Dhcp::None => static_ipv4(parameters, node),
+        Dhcp::None => static_ipv4(config, parameters, node),
         Dhcp::Platform | Dhcp::User => "[ipv4]\nmethod=auto\ndhcp-client-id=mac\n".to_owned(),
     };
-    let addresses = format!("{ipv4}\n[ipv6]\nmethod=auto\n");
+    let ipv6 = match &parameters.ipv6 {
+        Some(ipv6) => static_ipv6(ipv6, node),
+        None => "[ipv6]\nmethod=auto\n".to_owned(),
+    };
+    let addresses = format!("{ipv4}\n{ipv6}");
+    let mtu = config.mtu.map(|mtu| format!("mtu={mtu}\n")).unwrap_or_default();
     match config.bridge().filter(|_| node.role != Role::Bootstrap) {
         Some(bridge) => {
+            let of_bridge = match mtu.as_str() {
+                "" => String::new(),
+                mtu => format!("[ethernet]\n{mtu}\n"),
+            };
             let over = format!(
                 "[connection]\nid=ocpdeploy-bridge\ntype=bridge\ninterface-name={bridge}\nautoconnect-priority=10\n\n\
-                 [bridge]\nstp=false\nmac-address={mac}\n\n{addresses}"
+                 [bridge]\nstp=false\nmac-address={mac}\n\n{of_bridge}{addresses}"
             );
             let under = format!(
                 "[connection]\nid=ocpdeploy-bridge-nic\ntype=ethernet\nmaster={bridge}\nslave-type=bridge\n\
-                 autoconnect-priority=10\n\n[ethernet]\nmac-address={mac}\n"
+                 autoconnect-priority=10\n\n[ethernet]\nmac-address={mac}\n{mtu}"
             );
             vec![file("ocpdeploy-bridge", over), file("ocpdeploy-bridge-nic", under)]
         }
-        None if config.dhcp == Dhcp::None => {
+        None if config.dhcp == Dhcp::None || config.mtu.is_some() || parameters.ipv6.is_some() => {
             let nic = format!(
                 "[connection]\nid=ocpdeploy-nic\ntype=ethernet\nautoconnect-priority=10\n\n\
-                 [ethernet]\nmac-address={mac}\n\n{addresses}"
+                 [ethernet]\nmac-address={mac}\n{mtu}\n{addresses}"
             );
             vec![file("ocpdeploy-nic", nic)]
         }
@@ -72,14 +104,29 @@ fn connections(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddre
     }
 }
 
-/// The node's address in the table, and its network's gateway and name servers.
-fn static_ipv4(parameters: &Parameters, node: &NodeAddress) -> String {
+/// The node's address in the table, and its network's gateway, name servers and search domains.
+fn static_ipv4(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddress) -> String {
     let gateway = parameters.gateway.map(|ip| format!(",{ip}")).unwrap_or_default();
     let servers: String = parameters.resolvers.iter().map(|ip| format!("{ip};")).collect();
+    let search = match config.dns_search.as_slice() {
+        [] => String::new(),
+        domains => format!("dns-search={};\n", domains.join(";")),
+    };
     format!(
-        "[ipv4]\nmethod=manual\naddress1={}/{}{gateway}\ndns={servers}\nmay-fail=false\n",
+        "[ipv4]\nmethod=manual\naddress1={}/{}{gateway}\ndns={servers}\n{search}may-fail=false\n",
         node.ip,
         parameters.machine_network.prefix()
+    )
+}
+
+/// The node's IPv6 address and its network's gateway. Router advertisements are ignored, so that the node has no other
+/// address; the bridge of OVN-Kubernetes takes the connection over as a whole, because it has a static address.
+fn static_ipv6(ipv6: &Ipv6Table, node: &NodeAddress) -> String {
+    format!(
+        "[ipv6]\nmethod=manual\naddress1={}/{},{}\n",
+        ipv6.beside(node.ip),
+        ipv6.machine_network.prefix(),
+        ipv6.gateway
     )
 }
 
@@ -159,7 +206,7 @@ mod tests {
         let mut config = ClusterConfig::example();
         config.ssh_keys = keys.iter().map(|key| (*key).to_owned()).collect();
         let node = NodeName::node(Role::Master, 0);
-        let parts = own_parts(&config, &crate::state::parameters::tests::example(), &node);
+        let parts = own_parts(&config, &crate::state::parameters::tests::example(), &node, None);
         overlay(&config, &parts, version)
     }
 
@@ -205,7 +252,7 @@ mod tests {
             let mut config = ClusterConfig::example();
             config.networks.network_type = network_type.to_owned();
             config.use_br = use_br;
-            let files = own_parts(&config, &parameters, &node).files;
+            let files = own_parts(&config, &parameters, &node, None).files;
             let mut files = files.into_iter();
             files.by_ref().take(2).for_each(drop);
             files.collect::<Vec<_>>()
@@ -272,6 +319,83 @@ mod tests {
             if node == &worker {
                 assert!(found[0].content.contains(&static_ipv4), "{}", found[0].content);
             }
+        }
+    }
+
+    #[test]
+    fn without_dhcp_a_nic_without_a_connection_does_not_ask_for_an_address() {
+        let parameters = crate::state::parameters::tests::example();
+        let of_user = vec![HostFile::new("/etc/NetworkManager/system-connections/a", 0o600, "")];
+        for (dhcp, expected) in [(Dhcp::Platform, false), (Dhcp::User, false), (Dhcp::None, true)] {
+            let mut config = ClusterConfig::example();
+            config.dhcp = dhcp;
+            for node in [NodeName::bootstrap(), NodeName::node(Role::Worker, 0)] {
+                for configured in [None, Some(&of_user)] {
+                    let files = own_parts(&config, &parameters, &node, configured).files;
+                    let found = files.iter().find(|file| file.path == NO_AUTO_DEFAULT.0);
+                    let text = found.map(|file| (file.mode, file.content.as_str()));
+                    let is_there = text
+                        .is_some_and(|(mode, text)| mode == 0o644 && text.ends_with("\n[main]\nno-auto-default=*\n"));
+                    assert_eq!(is_there, expected, "{dhcp:?} {node} {text:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mtu_and_search_domains_are_in_the_connection() {
+        let parameters = crate::state::parameters::tests::example();
+        let node = parameters.node(&NodeName::node(Role::Worker, 1)).unwrap();
+        for (network_type, dhcp, expected) in [
+            ("OVNKubernetes", Dhcp::Platform, "nic-by-dhcp"),
+            ("OVNKubernetes", Dhcp::None, "nic-static"),
+            ("OpenShiftSDN", Dhcp::None, "bridge-static"),
+        ] {
+            let mut config = ClusterConfig::example();
+            config.networks.network_type = network_type.to_owned();
+            (config.dhcp, config.use_br) = (dhcp, true);
+            config.mtu = Some(9000);
+            config.dns_search = vec!["example.net".to_owned(), "example.org".to_owned()];
+            let files = connections(&config, &parameters, node);
+            let text: String = files
+                .iter()
+                .map(|file| format!("# {}\n{}\n", file.path, file.content))
+                .collect();
+            insta::assert_snapshot!(expected, text);
+        }
+    }
+
+    #[test]
+    fn with_two_address_families_the_nic_has_both_addresses() {
+        let mut parameters = crate::state::parameters::tests::example();
+        parameters.ipv6 = Some(Ipv6Table {
+            machine_network: "fd00:1::/64".parse().unwrap(),
+            gateway: "fe80::1".parse().unwrap(),
+            api_ip: "fd00:1::10".parse().unwrap(),
+            ingress_ip: "fd00:1::9".parse().unwrap(),
+        });
+        parameters.gateway = Some(Ipv4Addr::new(192, 168, 122, 1));
+        parameters.resolvers = vec![Ipv4Addr::new(192, 0, 2, 53)];
+        let node = parameters.node(&NodeName::bootstrap()).unwrap();
+        let ipv6 = "\n[ipv6]\nmethod=manual\naddress1=fd00:1::c0a8:7a0b/64,fe80::1\n";
+        for (dhcp, ipv4) in [
+            (Dhcp::Platform, "[ipv4]\nmethod=auto\ndhcp-client-id=mac\n"),
+            (
+                Dhcp::None,
+                "[ipv4]\nmethod=manual\naddress1=192.168.122.11/24,192.168.122.1\ndns=192.0.2.53;\nmay-fail=false\n",
+            ),
+        ] {
+            let config = ClusterConfig {
+                dhcp,
+                ..ClusterConfig::example()
+            };
+            let files = connections(&config, &parameters, node);
+            let [file] = &files[..] else { panic!("{files:#?}") };
+            let addresses = file
+                .content
+                .split_once("[ipv4]")
+                .map(|(_, rest)| format!("[ipv4]{rest}"));
+            assert_eq!(addresses, Some(format!("{ipv4}{ipv6}")));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::openshift::api::{ApiError, ClusterApi, Eviction};
 const STATIC: &str = "kubernetes.io/config.mirror";
 
 /// Time between two queries of the remaining pods.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(800);
 
 /// The label of a guard pod: it represents a static pod in its disruption budget (openshift/library-go:
 /// `pkg/operator/staticpod/controller/guard/manifests/guard-pod.yaml`). Its operator recreates it, without an owner.

@@ -23,7 +23,7 @@ const LARGEST: usize = 4 << 20;
 /// Limit for one request; the server answers from memory.
 const ANSWER: Duration = Duration::from_secs(10);
 const SOONEST: Duration = Duration::from_millis(500);
-const LATEST: Duration = Duration::from_secs(5);
+const LATEST: Duration = Duration::from_millis(800);
 
 /// Why the machine config server returned no config.
 #[derive(Debug, thiserror::Error)]

@@ -37,8 +37,8 @@ const LIMIT: Duration = Duration::from_secs(30 * 60);
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
 
 /// Saves a backup in the folder `to`, which is created if missing, from the first master that can make one. Returns its
-/// files, with mode 0600.
-pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path) -> Result<Vec<PathBuf>> {
+/// files, with mode 0600. `without` is the command that makes none, for the hint.
+pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path, without: &str) -> Result<Vec<PathBuf>> {
     let mut builder = std::fs::DirBuilder::new();
     let created = builder.recursive(true).mode(0o700).create(to);
     created.with_context(|| format!("create folder {}", to.display()))?;
@@ -53,6 +53,7 @@ pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path) -> 
     Err(PassError::NoBackup {
         cluster: table.cluster.clone(),
         refusals,
+        without: without.to_owned(),
     }
     .into())
 }

@@ -18,17 +18,21 @@ use crate::cluster::{
     unsupported_release,
 };
 use crate::local::network_probe;
+use crate::local::registry::{self, State};
 use crate::node;
 use crate::node::config::Fragment;
 use crate::openshift::installer::fetch::Choice;
 use crate::openshift::installer::{self, Installer};
 use crate::passes::image_sources;
-use crate::plan::addresses::{vip_problem, vip_taken};
-use crate::plan::machines;
+use crate::plan::address_pool;
+use crate::plan::addresses::{ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken};
+use crate::plan::connections::connections;
+use crate::plan::machines::{self, MacTable, VipSource};
 use crate::state::home::Home;
 use crate::state::inventory::{self, Cluster, Known};
 use crate::state::journal::{self, Entry};
 use crate::state::parameters::Parameters;
+use crate::state::registry_cache::CacheDir;
 
 /// Runs all checks that need no installer, before anything is created; for the installer see `find_installer`.
 pub(super) async fn check(
@@ -69,13 +73,17 @@ pub(super) async fn look_around(
         report.add("state", in_work_tree(config, home));
     }
     let macs = machines::macs(config, &Default::default());
-    let one = if config.harvest == Harvest::Boot {
-        machines::pass_one(config, &macs)
-    } else {
-        Vec::new()
-    };
+    let (mut one, mut vips) = (Vec::new(), MacTable::new());
+    if config.harvest == Harvest::Boot {
+        // What the platform tells of the network is read after its checks.
+        let source = VipSource::of(config, &backend.capabilities(Role::Master), None);
+        one = machines::pass_one(config, &macs, source);
+        vips = machines::unleased_vips(config, &macs, &one);
+    }
     let two = machines::pass_two(config, &macs, seen.table.as_ref());
-    let found = backend.preflight(&machines::needs(config, &one, &two)).await;
+    let mut needs = machines::needs(config, &one, &two);
+    needs.vips = vips.into_iter().collect();
+    let found = backend.preflight(&needs).await;
     let found = report.take("platform", found.map_err(anyhow::Error::from))?;
     report.add("platform", found.into_iter().flatten());
     let failed = report
@@ -94,7 +102,10 @@ pub(super) async fn look_around(
         }
         report.add("platform", networks::findings(config, facts));
         report.add("platform", runs_nothing(config, facts));
+        report.add("platform", too_large(config, facts));
         report.add("addresses", static_network(config, facts));
+        report.add("addresses", ipv6_network(config, facts));
+        report.add("addresses", network_config(config, facts, seen.table.as_ref()));
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
         let table = known.and_then(|cluster| cluster.parameters.as_ref());
         let own = machines::vip_macs(&macs, table);
@@ -108,17 +119,31 @@ pub(super) async fn look_around(
             &own,
             has_vips,
         );
+        findings.extend(given_ipv6_findings(config, facts, &neighbours, &own));
         findings.extend(given_router_id_finding(config, &neighbours));
+        let own = seen.table.as_ref();
+        let is_reserved = config.dhcp == Dhcp::Platform && backend.capabilities(Role::Master).reserves_addresses;
+        findings.extend(address_pool::findings(
+            config,
+            facts,
+            &neighbours.addresses,
+            own,
+            is_reserved,
+        ));
         match &seen.table {
             Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(Finding::fail)),
             None if backend.common_capabilities().guests_reachable => {
                 findings.extend(answered_for(config, has_vips).await);
+                if !has_vips {
+                    findings.extend(answered_for_ipv6(config).await);
+                }
             }
             None => {}
         }
         report.add("addresses", findings);
         report.add("mcs", resolve_mcs(config, facts, carrier(backend)).err());
     }
+    report.add("registry cache", cache_findings(config, home).await);
     let clock = report.take("clock", clock::compare(backend).await)?;
     report.add("clock", clock.flatten());
     let own = own_configs(backend, config);
@@ -131,6 +156,39 @@ pub(super) async fn look_around(
         seen.fragments = fragments;
     }
     Ok(seen)
+}
+
+/// Whether the registry cache that the nodes will use works.
+async fn cache_findings(config: &ClusterConfig, home: &Home) -> Vec<Finding> {
+    let dir = CacheDir::of(home);
+    let (Some(_), Ok(Some(cache))) = (&config.registry_cache, dir.read()) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    for registry in &cache.registries {
+        let (endpoint, upstream) = (cache.endpoint(registry), &registry.upstream);
+        findings.push(match registry::state(&dir, &cache, registry).await {
+            State::Running | State::Remote => {
+                Finding::ok(format!("nodes pull images of {upstream} through {endpoint}"))
+            }
+            State::Offline => Finding {
+                hint: Some("to fetch images again, run `ocpdeploy cache up`".to_owned()),
+                ..Finding::warn(format!(
+                    "the cache of {upstream} at {endpoint} has only the images that it fetched before"
+                ))
+            },
+            State::Silent | State::Stopped => Finding {
+                hint: Some(format!(
+                    "run `ocpdeploy cache up` on {}, or `ocpdeploy cache down` here to use no cache",
+                    cache.address
+                )),
+                ..Finding::warn(format!(
+                    "the cache at {endpoint} does not answer; nodes pull from {upstream} itself"
+                ))
+            },
+        });
+    }
+    findings
 }
 
 /// Rejects settings that conflict with the existing cluster of this name; returns its addresses, if it has any.
@@ -233,7 +291,13 @@ pub(super) async fn find_installer(
 /// A release that only the installer itself reveals; one of the settings was rejected with them.
 fn unsupported(config: &ClusterConfig, version: &str) -> Option<Finding> {
     let release = major_minor(version).filter(|_| !config.is_rehearsal())?;
-    let unsupported = unsupported_release(release, config.masters, &config.backend, &config.networks)?;
+    let unsupported = unsupported_release(
+        release,
+        config.masters,
+        &config.backend,
+        &config.networks,
+        config.ipv6.is_some(),
+    )?;
     Some(Finding {
         hint: Some(format!("{}, with `installer` or `version`", unsupported.hint)),
         ..Finding::fail(format!("openshift-install is {version}: {}", unsupported.why))
@@ -280,6 +344,15 @@ pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Resul
     Ok(facts)
 }
 
+/// What the second address family requires.
+fn ipv6_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
+    let (text, hint) = ipv6_problem(config, facts)?;
+    Some(Finding {
+        hint: Some(hint),
+        ..Finding::fail(text)
+    })
+}
+
 /// What a node's static address requires, and its network does not tell.
 fn static_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     if config.dhcp != Dhcp::None {
@@ -302,6 +375,31 @@ fn static_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Findin
             "dhcp=none requires {missing}, and the platform does not report them for network {}",
             config.network
         ))
+    })
+}
+
+/// An MTU that the network does not carry: long packets would be lost without an error.
+fn too_large(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
+    let (mtu, most) = (config.mtu?, facts.mtu?);
+    (mtu > most).then(|| Finding {
+        hint: Some(format!("set mtu={most} or less, or raise the MTU of the network")),
+        ..Finding::fail(format!(
+            "mtu={mtu} is more than the MTU of network {}, which is {most}",
+            config.network
+        ))
+    })
+}
+
+/// A file of `network_config` that contradicts the network as its platform describes it; `settings` has compared it
+/// with the env file.
+fn network_config(config: &ClusterConfig, facts: &NetworkFacts, table: Option<&Parameters>) -> Option<Finding> {
+    let mut known = config.clone();
+    known.given.machine_network = known.given.machine_network.or(facts.cidr);
+    known.given.gateway = facts.gateway;
+    let error = connections(&known, table).err()?;
+    Some(Finding {
+        hint: error.fault.help.clone(),
+        ..Finding::fail(format!("network_config: {error}"))
     })
 }
 
@@ -366,6 +464,23 @@ async fn answered_for(config: &ClusterConfig, has_vips: bool) -> Vec<Finding> {
     leases.iter().filter_map(finding).collect()
 }
 
+/// As `answered_for`, for the IPv6 addresses of VIPs that are known.
+async fn answered_for_ipv6(config: &ClusterConfig) -> Vec<Finding> {
+    let Some(ipv6) = &config.ipv6 else {
+        return Vec::new();
+    };
+    let known = |vip| {
+        let beside = machines::given_vip(config, vip).map(|ip| ipv6.vip(vip, ip));
+        Some((vip, ipv6.given_vip(vip).or(beside)?))
+    };
+    let known: Vec<_> = Vip::ALL.into_iter().filter_map(known).collect();
+    let addresses: Vec<_> = known.iter().map(|(_, ip)| *ip).collect();
+    let answering = network_probe::answering_ipv6(ipv6.machine_network, &addresses).await;
+    let used = known.into_iter().filter(|(_, ip)| answering.contains(ip));
+    used.map(|(vip, ip)| Finding::fail(format!("{vip} {ip} is in use by another machine")))
+        .collect()
+}
+
 /// Rejects a rehearsal under the name of a real cluster, and the reverse. A cluster without completed steps and without
 /// machines is neither: only its addresses were kept.
 pub(super) async fn refuse_other_kind(
@@ -422,6 +537,23 @@ fn given_vip_findings(
         })
     };
     Vip::ALL.into_iter().filter_map(problem).collect()
+}
+
+/// Addresses beside IPv4 addresses are of no other cluster if these are not.
+fn given_ipv6_findings(
+    config: &ClusterConfig,
+    facts: &NetworkFacts,
+    neighbours: &inventory::Neighbours,
+    own: &BTreeSet<Mac>,
+) -> Vec<Finding> {
+    let used = |vip| {
+        let ip = config.ipv6.as_ref()?.given_vip(vip)?;
+        let owner = neighbours.ipv6_addresses.get(&ip)?;
+        Some(Finding::fail(format!("{vip}_ip {ip} is already used by {owner}")))
+    };
+    let taken = ipv6_vips_taken(config, facts, own)
+        .map(|(vip, ip)| Finding::fail(format!("{vip}_ip {ip} is already reserved on the network")));
+    Vip::ALL.into_iter().filter_map(used).chain(taken).collect()
 }
 
 fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neighbours) -> Option<Finding> {

@@ -1,6 +1,6 @@
 //! An installed cluster: `deploy` verifies it and changes nothing.
 
-use crate::cluster::{ClusterConfig, Role};
+use crate::cluster::{ClusterConfig, Role, Sizes};
 use crate::plan::machines;
 use crate::printable::count;
 use crate::state::inventory::Cluster;
@@ -34,30 +34,50 @@ pub(super) fn refuse_changes(
         return Err(PassError::Complete {
             cluster: name,
             what,
-            workers: None,
+            scale: None,
         });
     }
     let (workers, mut what) = (workers(config, table), others(config, cluster, table));
-    let only = workers.is_some() && what.is_empty();
-    what.extend(workers);
+    let only = !workers.is_empty() && what.is_empty();
+    let scale: Vec<_> = workers.iter().map(|(_, option)| option.clone()).collect();
+    what.extend(workers.into_iter().map(|(what, _)| what));
     match what.is_empty() {
         true => Ok(()),
         false => Err(PassError::Complete {
             cluster: name,
             what: what.join("; "),
-            // A cluster's routers run on its workers: one must remain.
-            workers: only.then(|| config.workers.max(1)),
+            scale: only.then(|| scale.join(" ")),
         }),
     }
 }
 
-fn workers(config: &ClusterConfig, table: &Parameters) -> Option<String> {
-    let has = table.of_role(Role::Worker).count();
-    (has != config.workers).then(|| format!("it has {}, the settings say {}", count(has, "worker"), config.workers))
+/// The differences in the number of workers, and the option of `scale` for each.
+fn workers(config: &ClusterConfig, table: &Parameters) -> Vec<(String, String)> {
+    let has = config.with_workers_of(table.nodes.iter().map(|node| &node.name));
+    let mut differences = Vec::new();
+    if has.workers != config.workers {
+        let what = format!(
+            "it has {}, the settings say {}",
+            count(has.workers, "worker"),
+            config.workers
+        );
+        // A cluster's routers run on its workers: one must remain.
+        let least = usize::from(config.router_workers() == config.workers);
+        differences.push((what, format!("--workers {}", config.workers.max(least))));
+    }
+    for (has, pool) in has.pools.iter().zip(&config.pools) {
+        if has.nodes != pool.nodes {
+            let name = &pool.name;
+            let has = count(has.nodes, "node");
+            let what = format!("its pool {name} has {has}, the settings say {}", pool.nodes);
+            differences.push((what, format!("--pool {name}={}", pool.nodes)));
+        }
+    }
+    differences
 }
 
 /// All differences except the number of workers.
-fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<String> {
+fn others<'a>(config: &'a ClusterConfig, cluster: &'a Cluster, table: &Parameters) -> Vec<String> {
     let mut what = Vec::new();
     let has = table.of_role(Role::Master).count();
     if has != config.masters {
@@ -69,16 +89,27 @@ fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<
     }
     let as_many = ClusterConfig {
         masters: has,
-        workers: table.of_role(Role::Worker).count(),
-        ..config.clone()
+        ..config.with_workers_of(table.nodes.iter().map(|node| &node.name))
     };
     what.extend(machines::mismatch(&as_many, table));
     let sizes = cluster.known.sizes.as_ref();
+    let of_pools = |sizes: &'a Sizes| {
+        let pools = config.pools.iter();
+        pools.filter_map(|pool| {
+            Some((
+                format!("nodes of pool {}", pool.name),
+                sizes.pools.get(&pool.name)?,
+                &pool.size,
+            ))
+        })
+    };
     for (nodes, has, wanted) in sizes.into_iter().flat_map(|sizes| {
         [
-            ("masters", &sizes.master, &config.master_size),
-            ("workers", &sizes.worker, &config.worker_size),
+            ("masters".to_owned(), &sizes.master, &config.master_size),
+            ("workers".to_owned(), &sizes.worker, &config.worker_size),
         ]
+        .into_iter()
+        .chain(of_pools(sizes))
     }) {
         if has != wanted {
             what.push(format!("its {nodes} have {has}, the settings say {wanted}"));

@@ -12,7 +12,7 @@ use super::effective_settings::EffectiveSettings;
 use super::error::PassError;
 use super::one;
 use super::options::DeployOptions;
-use super::run::{Run, leased_vips};
+use super::run::Run;
 use super::two::NodeConfig;
 use super::version_lock;
 use crate::PROGRESS;
@@ -20,6 +20,7 @@ use crate::backend::{Backend, ReservationState};
 use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, WorkersWhen};
 use crate::node::services;
 use crate::openshift::installer::{Installer, NodeReport, WaitContext};
+use crate::plan::address_pool;
 use crate::plan::machines::{self, MacTable};
 use crate::state::home::Home;
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -87,7 +88,9 @@ pub async fn harvest(
             true => run.start_over().await?,
             false => run.judge_pass_one().await?,
         }
-        Ok(run.pass_one().await?.0)
+        let parameters = run.harvested().await?;
+        run.complete_pass_one(&parameters).await?;
+        Ok(parameters)
     };
     run.with_leftovers("harvest", pass_one.await).await
 }
@@ -112,15 +115,27 @@ impl Run<'_> {
         let skipped_pass_one = self.dir.parameters().exists();
         self.keep_release(installer, &release).await?;
 
+        let prepare = async {
+            let parameters = self.harvested().await?;
+            let leased = self.unreserved_vips(&parameters).await?;
+            let services = services::Input {
+                config: self.config,
+                parameters: &parameters,
+                release: &release,
+                leased: &leased,
+            };
+            // The installer requires only the table. If it fails, pass one is nevertheless completed.
+            let (held, assets) = futures::join!(self.complete_pass_one(&parameters), self.assets(installer, &services));
+            Ok::<_, anyhow::Error>((held?, assets?, leased, parameters))
+        };
         // The node image is usually the longest upload; it does not depend on the addresses.
-        let ((parameters, held), images) = futures::try_join!(self.pass_one(), self.node_images(installer))?;
+        let ((held, assets, leased, parameters), images) = futures::try_join!(prepare, self.node_images(installer))?;
         let services = services::Input {
             config: self.config,
             parameters: &parameters,
             release: &release,
-            leased: &leased_vips(self.config, &parameters, &held),
+            leased: &leased,
         };
-        let assets = self.assets(installer, &services).await?;
         self.balance(self.config, &parameters).await?;
         // Nodes that query the machine config server themselves may be created at once; for the others it must run
         // first.
@@ -149,7 +164,7 @@ impl Run<'_> {
         // Its API and its machine config server have ended.
         self.balance(self.config, &parameters).await?;
         self.remove_bootstrap(&parameters).await?;
-        if !first.contains(&Role::Worker) && self.config.workers > 0 {
+        if !first.contains(&Role::Worker) && self.config.all_workers() > 0 {
             configs.extend(self.node_configs(&services, &assets, &[Role::Worker], &images).await?);
             self.pass_two(&parameters, &configs, &images).await?;
             self.compare_addresses(&parameters, &held, &configs, &images).await?;
@@ -219,30 +234,31 @@ impl Run<'_> {
         remove_file(&self.dir.parameters())
     }
 
-    /// Pass one: the address table, reserved where the platform supports it, with all of its machines deleted.
-    async fn pass_one(&self) -> Result<(Parameters, BTreeMap<NodeName, ReservationState>)> {
-        let parameters = match Parameters::read(&self.dir.parameters())? {
-            Some(parameters) => {
-                info!(target: PROGRESS, step = "pass one", "skipped, the addresses are known");
-                parameters
-            }
-            None => {
-                let macs = self.macs().await?;
-                let leases = async {
-                    Ok(match self.config.harvest {
-                        Harvest::Boot => self.boot_and_look("pass-one", &macs).await?,
-                        Harvest::Reserve => self.reserve("pass-one", &macs).await?,
-                        Harvest::Static => machines::static_leases(self.config, &macs),
-                    })
-                };
-                let (mut leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
-                let endpoint = self.balanced_vips(&mut leases, &macs).await?;
-                self.write_parameters(leases, &heard, endpoint)?
-            }
+    /// The address table of pass one. Its machines still exist.
+    async fn harvested(&self) -> Result<Parameters> {
+        if let Some(parameters) = Parameters::read(&self.dir.parameters())? {
+            info!(target: PROGRESS, step = "pass one", "skipped, the addresses are known");
+            return Ok(parameters);
+        }
+        let macs = self.macs().await?;
+        let leases = async {
+            Ok(match self.config.harvest {
+                Harvest::Boot => self.boot_and_look("pass-one", &macs).await?,
+                Harvest::Reserve => self.reserve("pass-one", &macs).await?,
+                Harvest::Static => machines::static_leases(self.config, &macs),
+            })
         };
-        let held = self.hold(&parameters).await?;
+        let (mut leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
+        let free = self.free_of_pool(address_pool::names(self.config).len(), None).await?;
+        let endpoint = self.balanced_vips(&mut leases, &macs).await?;
+        self.write_parameters(leases, (&macs, &free), &heard, endpoint)
+    }
+
+    /// Reserves the table's addresses where the platform supports it, and deletes the machines of pass one.
+    async fn complete_pass_one(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
+        let held = self.hold(parameters).await?;
         self.sweep_pass_one().await?;
-        Ok((parameters, held))
+        Ok(held)
     }
 }
 

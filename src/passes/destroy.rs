@@ -60,13 +60,19 @@ async fn remove_all(
     Err(PassError::Leftovers { left }.into())
 }
 
+pub(super) async fn delete_machine(
+    backend: &dyn Backend,
+    cluster: &ClusterId,
+    machine: &Machine,
+) -> Result<(), BackendError> {
+    backend.delete_machine(cluster, &machine.name).await?;
+    info!(target: PROGRESS, machine = %machine.name, state = "deleted", done = true);
+    Ok(())
+}
+
 pub(super) async fn delete_machines(backend: &dyn Backend, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {
     stream::iter(machines)
-        .map(|machine| async move {
-            backend.delete_machine(cluster, &machine.name).await?;
-            info!(target: PROGRESS, machine = %machine.name, state = "deleted", done = true);
-            Ok::<_, BackendError>(())
-        })
+        .map(|machine| delete_machine(backend, cluster, machine))
         .buffer_unordered(backend.common_capabilities().concurrency)
         .try_collect::<Vec<()>>()
         .await?;

@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::backend::{Finding, Owned};
-use crate::cluster::{LOCK_FILE, MachineName, NodeName, Pass, Role};
+use crate::cluster::{AddressRange, ClusterConfig, LOCK_FILE, MachineName, NodeName, Pass, Role};
 use crate::node::budget::TooLarge;
+use crate::plan::connections::ConnectionsError;
 use crate::plan::harvest::Seen;
 use crate::printable::count;
 
@@ -39,8 +40,8 @@ pub enum PassError {
     Complete {
         cluster: String,
         what: String,
-        /// The requested number of workers, if nothing else differs.
-        workers: Option<usize>,
+        /// The options of `scale` for the requested number of workers, if nothing else differs.
+        scale: Option<String>,
     },
     #[error("pass {pass}: {} of {total} without the expected address after {} s:{}", count(missing.len(), "machine"), waited.as_secs(), missing_lines(missing))]
     Addresses {
@@ -75,6 +76,8 @@ pub enum PassError {
     NoRouterId { network: String },
     #[error("no free address is left on network {network} for {node}")]
     NoAddress { network: String, node: NodeName },
+    #[error("no free address is left in address_pool {pool} for {node}")]
+    PoolExhausted { pool: String, node: NodeName },
     #[error("cluster {cluster} is on the simulated platform: none of its real machines has {ip}")]
     Simulated { cluster: String, ip: Ipv4Addr },
     #[error("network {network} does not report its address range")]
@@ -83,6 +86,8 @@ pub enum PassError {
         "the installer's files are {hours} hours old; their certificates are valid for 24 hours, and machines were created with them"
     )]
     StaleAssets { cluster: String, hours: i64 },
+    #[error("network_config: {what}")]
+    NetworkConfig { what: String, help: Option<String> },
     #[error("the Ignition config of {node} is {too_large}")]
     TooLarge { node: NodeName, too_large: TooLarge },
     #[error("{} could not be deleted:{}", count(left.len(), "object"), owned_lines(left))]
@@ -109,17 +114,26 @@ pub enum PassError {
         node: NodeName,
         known: Vec<NodeName>,
     },
+    #[error("{node}: {why}")]
+    External { node: NodeName, why: String, hint: String },
     #[error("{node} cannot be replaced now: {why}")]
     UnsafeMaster { node: NodeName, why: String },
     #[error("{node} cannot be replaced now: {ip} still is a member of etcd")]
     StillMember { node: NodeName, ip: Ipv4Addr },
     #[error("cluster {cluster} must not be stopped yet: {clock}")]
-    TooYoung { cluster: String, clock: String },
+    TooYoung {
+        cluster: String,
+        clock: String,
+        /// Whether the command has `--force`.
+        may_force: bool,
+    },
     #[error("no backup of etcd of cluster {cluster}:{}", refusals.iter().map(|why| format!("\n  {why}")).collect::<String>())]
     NoBackup {
         cluster: String,
         /// One line for each master.
         refusals: Vec<String>,
+        /// The command that makes none.
+        without: String,
     },
     #[error("{} still on after {} s: {}", count(machines.len(), "machine"), after.as_secs(), names(machines))]
     StillOn {
@@ -134,6 +148,34 @@ pub enum PassError {
         planned: Ipv4Addr,
         seen: Ipv4Addr,
     },
+    #[error("cluster {cluster} cannot have snapshots: {why}")]
+    NoSnapshots { cluster: String, why: &'static str },
+    #[error("cluster {cluster} has a snapshot {snapshot} already")]
+    SnapshotExists { cluster: String, snapshot: String },
+    #[error("cluster {cluster} has no snapshot {snapshot}{}", others(known))]
+    NoSnapshot {
+        cluster: String,
+        snapshot: String,
+        known: Vec<String>,
+    },
+    #[error(
+        "snapshot {snapshot} of cluster {cluster} cannot be restored: it has no disks of {}",
+        names(missing)
+    )]
+    IncompleteSnapshot {
+        cluster: String,
+        snapshot: String,
+        missing: Vec<NodeName>,
+    },
+    #[error(
+        "the restoration of snapshot {snapshot} of cluster {cluster} was interrupted: the disks of its nodes are from different times"
+    )]
+    HalfRestored { cluster: String, snapshot: String },
+    #[error("{} started while the disks were saved: {}", count(machines.len(), "machine"), names(machines))]
+    StartedMeanwhile {
+        cluster: String,
+        machines: Vec<MachineName>,
+    },
     #[error("{} not running after {} s:{}", count(missing.len(), "machine"), after.as_secs(), seen_lines(missing))]
     NotBack {
         cluster: String,
@@ -143,6 +185,19 @@ pub enum PassError {
 }
 
 impl PassError {
+    pub(super) fn connections(error: ConnectionsError<'_>) -> Self {
+        Self::NetworkConfig {
+            what: error.to_string(),
+            help: error.fault.help,
+        }
+    }
+
+    pub(super) fn pool_exhausted(config: &ClusterConfig, node: NodeName) -> Self {
+        let ranges: Vec<_> = config.address_pool.iter().map(AddressRange::to_string).collect();
+        let pool = ranges.join(", ");
+        Self::PoolExhausted { pool, node }
+    }
+
     /// What a user can do about it, as a command where there is one.
     ///
     /// Suggests `destroy` only where the cluster cannot be an installed one;
@@ -167,11 +222,11 @@ impl PassError {
             Self::Preflight { .. } => "fix these problems and run the same command again".to_owned(),
             Self::Complete {
                 cluster,
-                workers: Some(workers),
+                scale: Some(options),
                 ..
-            } => format!("`ocpdeploy scale {cluster} --workers {workers}`"),
+            } => format!("`ocpdeploy scale {cluster} {options}`"),
             Self::Complete { cluster, .. } => format!(
-                "restore the settings. `ocpdeploy scale {cluster} --workers N` changes the number of workers. New \
+                "restore the settings. `ocpdeploy scale {cluster} --workers N --pool POOL=N` changes the number of workers. New \
                  sizes take effect when a node is recreated: `ocpdeploy node replace {cluster} NODE`. The \
                  number of masters, networks and addresses of an installed cluster cannot be changed"
             ),
@@ -239,6 +294,8 @@ impl PassError {
                 "on a real network another machine may have this address, so nothing is sent to it and it is not \
                  published; `ocpdeploy status {cluster}` shows its addresses"
             ),
+            Self::PoolExhausted { .. } => "enlarge address_pool in the env file, then run the same command again".to_owned(),
+            Self::NetworkConfig { help, .. } => help.clone().unwrap_or_default(),
             Self::TooLarge { .. } => "remove files from your own configs, or make them smaller".to_owned(),
             Self::Leftovers { .. } => "run the same command again; the platform's log may show the cause".to_owned(),
             Self::NotInstalled { cluster } => format!(
@@ -257,6 +314,7 @@ impl PassError {
             Self::Updating { cluster, .. } => format!(
                 "`oc get clusterversion` shows the progress; when the update is complete, run `ocpdeploy renew {cluster}`"
             ),
+            Self::External { hint, .. } => hint.clone(),
             Self::NoNode { cluster, .. } => format!("`ocpdeploy status {cluster}` shows its nodes"),
             // Removing a member is never suggested while the other members are in doubt.
             Self::UnsafeMaster { .. } => {
@@ -270,13 +328,40 @@ impl PassError {
                  the etcd pod of another master, `etcdctl member list`, `etcdctl member remove ID`), and run the same command again"
                     .to_owned()
             }
+            Self::TooYoung {
+                cluster,
+                may_force: false,
+                ..
+            } => format!(
+                "the cluster replaces them within a day while it runs; `ocpdeploy status {cluster}` shows when it has, then \
+                 run the same command again"
+            ),
             Self::TooYoung { cluster, .. } => format!(
                 "the requests of nodes that are off when these certificates expire must be approved by hand; to stop \
                  anyway, run `ocpdeploy stop {cluster} --force`"
             ),
-            Self::NoBackup { cluster, .. } => format!(
-                "nothing was stopped; check the login with `ocpdeploy node ssh {cluster} master-0`, or run \
-                 `ocpdeploy stop {cluster}` without --backup"
+            Self::NoBackup { cluster, without, .. } => format!(
+                "nothing was stopped; check the login with `ocpdeploy node ssh {cluster} master-0`, or continue without a \
+                 backup: `ocpdeploy {without}`"
+            ),
+            Self::NoSnapshots { cluster, .. } => format!(
+                "nothing was stopped; `ocpdeploy stop {cluster} --backup FOLDER` saves etcd"
+            ),
+            Self::SnapshotExists { cluster, snapshot } => format!(
+                "choose another name, or delete it first: `ocpdeploy snapshot delete {cluster} {snapshot}`"
+            ),
+            Self::NoSnapshot { cluster, .. } => format!("`ocpdeploy snapshot list {cluster}` shows its snapshots"),
+            Self::IncompleteSnapshot { cluster, snapshot, .. } => format!(
+                "nodes that joined or were recreated after a snapshot are not in it; `ocpdeploy scale {cluster} --workers N` \
+                 removes workers that joined later. If the snapshot is of no use, delete it: `ocpdeploy snapshot delete \
+                 {cluster} {snapshot}`"
+            ),
+            Self::HalfRestored { cluster, snapshot } => {
+                format!("complete it first: `ocpdeploy snapshot restore {cluster} {snapshot}`")
+            }
+            Self::StartedMeanwhile { cluster, .. } => format!(
+                "the snapshot is not consistent. Find out what starts the machines, for example high availability, and run \
+                 the same command again; `ocpdeploy status {cluster}` shows them"
             ),
             Self::StillOn { cluster, .. } => format!(
                 "run the same command again to wait longer, or power them off with \
@@ -336,6 +421,13 @@ fn seen_lines(missing: &[(MachineName, Seen)]) -> String {
         .iter()
         .map(|(name, seen)| format!("\n  {name} {seen}"))
         .collect()
+}
+
+fn others(known: &[String]) -> String {
+    match known.is_empty() {
+        true => String::new(),
+        false => format!(", only {}", known.join(", ")),
+    }
 }
 
 fn owned_lines(owned: &[Owned]) -> String {
@@ -416,12 +508,12 @@ mod tests {
                 why: "it moved",
             });
         }
-        for workers in [Some(5), None] {
+        for scale in [Some("--workers 5".to_owned()), None] {
             let what = "it has 2 workers".to_owned();
             all.push(PassError::Complete {
                 cluster: cluster(),
                 what,
-                workers,
+                scale,
             });
         }
         let network = || "lan".to_owned();
@@ -459,6 +551,10 @@ mod tests {
                 endpoints: vec!["registry.example.com:443".to_owned()],
             },
             PassError::NoRouterId { network: network() },
+            PassError::PoolExhausted {
+                pool: "10.0.0.20-10.0.0.30".to_owned(),
+                node: NodeName::bootstrap(),
+            },
             PassError::NoAddress {
                 network: network(),
                 node: node(),
@@ -468,6 +564,10 @@ mod tests {
             PassError::StaleAssets {
                 cluster: cluster(),
                 hours: 30,
+            },
+            PassError::NetworkConfig {
+                what: "net.yaml:3:5: no interface has IPv4 enabled".to_owned(),
+                help: Some("enable it".to_owned()),
             },
             PassError::TooLarge {
                 node: node(),
@@ -489,6 +589,11 @@ mod tests {
                 node: node(),
                 known: vec![],
             },
+            PassError::External {
+                node: node(),
+                why: what(),
+                hint: "choose another name".to_owned(),
+            },
             PassError::UnsafeMaster {
                 node: node(),
                 why: what(),
@@ -500,10 +605,43 @@ mod tests {
             PassError::TooYoung {
                 cluster: cluster(),
                 clock: what(),
+                may_force: true,
+            },
+            PassError::TooYoung {
+                cluster: cluster(),
+                clock: what(),
+                may_force: false,
             },
             PassError::NoBackup {
                 cluster: cluster(),
                 refusals: vec![what()],
+                without: "stop prod7".to_owned(),
+            },
+            PassError::NoSnapshots {
+                cluster: cluster(),
+                why: "it has none",
+            },
+            PassError::SnapshotExists {
+                cluster: cluster(),
+                snapshot: what(),
+            },
+            PassError::NoSnapshot {
+                cluster: cluster(),
+                snapshot: what(),
+                known: vec![],
+            },
+            PassError::IncompleteSnapshot {
+                cluster: cluster(),
+                snapshot: what(),
+                missing: vec![node()],
+            },
+            PassError::HalfRestored {
+                cluster: cluster(),
+                snapshot: what(),
+            },
+            PassError::StartedMeanwhile {
+                cluster: cluster(),
+                machines: vec![machine()],
             },
             PassError::StillOn {
                 cluster: cluster(),
@@ -587,9 +725,11 @@ mod tests {
             PassError::NoEgress { .. } => "NoEgress",
             PassError::NoRouterId { .. } => "NoRouterId",
             PassError::NoAddress { .. } => "NoAddress",
+            PassError::PoolExhausted { .. } => "PoolExhausted",
             PassError::NoRange { .. } => "NoRange",
             PassError::Simulated { .. } => "Simulated",
             PassError::StaleAssets { .. } => "StaleAssets",
+            PassError::NetworkConfig { .. } => "NetworkConfig",
             PassError::TooLarge { .. } => "TooLarge",
             PassError::Leftovers { .. } => "Leftovers",
             PassError::NotInstalled { .. } => "NotInstalled",
@@ -600,10 +740,17 @@ mod tests {
             PassError::NoRelease { .. } => "NoRelease",
             PassError::Updating { .. } => "Updating",
             PassError::NoNode { .. } => "NoNode",
+            PassError::External { .. } => "External",
             PassError::UnsafeMaster { .. } => "UnsafeMaster",
             PassError::StillMember { .. } => "StillMember",
             PassError::TooYoung { .. } => "TooYoung",
             PassError::NoBackup { .. } => "NoBackup",
+            PassError::NoSnapshots { .. } => "NoSnapshots",
+            PassError::SnapshotExists { .. } => "SnapshotExists",
+            PassError::NoSnapshot { .. } => "NoSnapshot",
+            PassError::IncompleteSnapshot { .. } => "IncompleteSnapshot",
+            PassError::HalfRestored { .. } => "HalfRestored",
+            PassError::StartedMeanwhile { .. } => "StartedMeanwhile",
             PassError::StillOn { .. } => "StillOn",
             PassError::CameBackElsewhere { .. } => "CameBackElsewhere",
             PassError::NotBack { .. } => "NotBack",

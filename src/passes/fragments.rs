@@ -52,7 +52,7 @@ pub(super) fn refuse_too_large(
     carrier: impl Fn(Role) -> Carrier,
 ) -> Result<(), PassError> {
     for (node, role) in config.nodes() {
-        let carrier = carrier(role);
+        let carrier = carrier(config.place_of(&node));
         if carrier.fetches {
             continue;
         }
@@ -106,10 +106,15 @@ fn ign_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Identifies the fragments without revealing their content.
-pub(super) fn fingerprints(fragments: &[Fragment]) -> Vec<(&str, Option<Role>, String)> {
-    fragments
-        .iter()
-        .map(|fragment| (fragment.origin.as_str(), fragment.role, sha256(&fragment.content)))
-        .collect()
+/// Identifies the user's own files for nodes without revealing their content.
+pub(super) fn fingerprints(config: &ClusterConfig, fragments: &[Fragment]) -> Vec<(String, Option<Role>, String)> {
+    let fragments = fragments.iter().map(|fragment| {
+        let origin = fragment.origin.clone();
+        (origin, fragment.role, sha256(&fragment.content))
+    });
+    let networks = config.network_config.iter().map(|file| {
+        let origin = format!("network_config of {}", file.nodes);
+        (origin, None, sha256(&file.text))
+    });
+    fragments.chain(networks).collect()
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use ipnetwork::Ipv4Network;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::run::Run;
 use crate::backend::Machine;
-use crate::cluster::{Evidence, Mac, MachineName};
+use crate::cluster::{Dhcp, Evidence, Mac, MachineName};
 use crate::local::network_probe;
 use crate::plan::harvest::{Seen, console_address, judge};
 use crate::plan::machines::Planned;
@@ -22,11 +22,18 @@ use crate::plan::machines::Planned;
 /// How long a running guest may be silent before it is looked for: a platform that reports addresses does so first.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Time between two looks at the network, and at the consoles.
-const INTERVAL: Duration = Duration::from_secs(2);
+/// Time between two looks at the network: a guest on a /24 is found within a second.
+const INTERVAL: Duration = Duration::from_millis(600);
 
-/// Addresses asked for in one look. Linux keeps up to 1024 neighbours by default (`neigh/default/gc_thresh3`).
-const SWEEP: usize = 512;
+/// Time for the answers of one look.
+const ANSWER: Duration = Duration::from_millis(200);
+
+/// Time between two looks at the consoles, which the platform transfers as a whole.
+const CONSOLES: Duration = Duration::from_secs(2);
+
+/// Addresses asked for in one look, each with a broadcast. Linux keeps up to 1024 neighbours by default
+/// (`neigh/default/gc_thresh3`).
+const SWEEP: usize = 256;
 
 /// Finds the addresses of guests over many looks.
 pub(super) struct GuestAddresses {
@@ -35,6 +42,7 @@ pub(super) struct GuestAddresses {
     silent_since: BTreeMap<MachineName, Instant>,
     found: BTreeMap<Mac, (Ipv4Addr, Evidence)>,
     last_look: Option<Instant>,
+    last_consoles: Option<Instant>,
     /// The addresses that this computer reaches without a router, once they are known.
     neighbours: Option<Vec<Ipv4Addr>>,
     /// Where in these the next sweep begins.
@@ -49,6 +57,7 @@ impl GuestAddresses {
             silent_since: BTreeMap::new(),
             found: BTreeMap::new(),
             last_look: None,
+            last_consoles: None,
             neighbours: None,
             next: 0,
         }
@@ -67,8 +76,10 @@ impl GuestAddresses {
         if !capabilities.guests_reachable {
             return;
         }
-        // Agents start late, and CoreOS of OKD has none: waiting for one gains nothing.
-        let patience = if capabilities.addresses_from_agent {
+        // Agents start late, and CoreOS of OKD has none: waiting for one gains nothing. Nor does waiting for a platform that
+        // is not the DHCP server of these machines.
+        let serves = run.config.dhcp != Dhcp::None && !run.facts.dhcp_ranges.is_empty();
+        let patience = if capabilities.addresses_from_agent || !serves {
             Duration::ZERO
         } else {
             SILENCE
@@ -77,10 +88,14 @@ impl GuestAddresses {
         if silent.is_empty() {
             return;
         }
-        if self.last_look.is_none_or(|last| last.elapsed() >= INTERVAL) {
+        let is_due = |last: Option<Instant>, interval| last.is_none_or(|last| last.elapsed() >= interval);
+        if is_due(self.last_look, INTERVAL) {
             self.last_look = Some(Instant::now());
             self.at_planned_addresses(&silent).await;
             self.on_network(&silent).await;
+        }
+        if is_due(self.last_consoles, CONSOLES) {
+            self.last_consoles = Some(Instant::now());
             self.on_consoles(run, &silent).await;
         }
         for plan in silent {
@@ -115,7 +130,7 @@ impl GuestAddresses {
 
     async fn at_planned_addresses(&mut self, silent: &[&Planned]) {
         let planned = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac()?)));
-        for (ip, mac) in network_probe::machines_at(planned.collect()).await {
+        for (ip, mac) in network_probe::machines_at(planned.collect(), ANSWER).await {
             self.found.insert(mac, (ip, Evidence::PlannedAddress));
         }
     }
@@ -130,6 +145,9 @@ impl GuestAddresses {
         let end = all.len().min(begin + SWEEP);
         self.next = end;
         network_probe::resolve(&all[begin..end]);
+        if begin < end {
+            sleep(ANSWER).await;
+        }
         let wanted: Vec<Mac> = silent.iter().filter_map(|plan| plan.mac()).collect();
         let entries = network_probe::neighbours().into_iter();
         let candidates: Vec<(Ipv4Addr, Mac)> = entries
@@ -147,7 +165,9 @@ impl GuestAddresses {
     async fn on_consoles(&mut self, run: &Run<'_>, silent: &[&Planned]) {
         let id = run.config.id();
         let look = |plan: &Planned| {
-            let (mac, console) = plan.mac().zip(run.backend.serial_console(plan.role))?;
+            let (mac, console) = plan
+                .mac()
+                .zip(run.backend.serial_console(run.backend.place(&plan.name)))?;
             let (id, name) = (&id, plan.name.clone());
             // A console that cannot be read has no address; the wait names the guest.
             Some(async move { Some((mac, console.tail(id, &name).await.ok()??)) })

@@ -12,7 +12,7 @@ use crate::cluster::{ImageSource, Role};
 use crate::openshift::installer::Installer;
 use crate::passes::image_sources::Shop;
 
-/// The handles of one kind of image, one per platform.
+/// The handles of one kind of image, one per platform: see `place_of`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Handles {
     all: ImageHandle,
@@ -22,8 +22,8 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    pub(super) fn of(&self, role: Role) -> &ImageHandle {
-        match (&self.workers, role) {
+    pub(super) fn at(&self, place: Role) -> &ImageHandle {
+        match (&self.workers, place) {
             (Some(workers), Role::Worker) => workers,
             _ => &self.all,
         }
@@ -58,13 +58,11 @@ impl Run<'_> {
         let step = format!("{workflow}/image");
         let all = self.image(&step, Role::Master, all, installer);
         let workers = async {
-            match self.config.workers_on {
-                Some(_) if self.config.workers > 0 => {
-                    let step = format!("{workflow}/worker-image");
-                    self.image(&step, Role::Worker, workers, installer).await.map(Some)
-                }
-                _ => Ok(None),
+            if !self.config.has_workers_elsewhere() {
+                return Ok(None);
             }
+            let step = format!("{workflow}/worker-image");
+            self.image(&step, Role::Worker, workers, installer).await.map(Some)
         };
         let (all, workers) = futures::try_join!(all, workers)?;
         Ok(Handles { all, workers })
@@ -89,7 +87,7 @@ impl Run<'_> {
         installer: Option<&Installer>,
     ) -> Result<Option<Handles>> {
         let mut all = Vec::new();
-        let workers = Some(Role::Worker).filter(|_| self.config.workers_on.is_some() && self.config.workers > 0);
+        let workers = Some(Role::Worker).filter(|_| self.config.has_workers_elsewhere());
         for ((role, step), source) in [(Some(Role::Master), "image"), (workers, "worker-image")]
             .into_iter()
             .zip(sources)
@@ -170,7 +168,7 @@ impl Run<'_> {
     /// Makes sure that pass one can boot its machines again; records no step.
     pub(super) async fn helper_images_again(&self) -> Result<()> {
         let sources = [&self.config.helper_image, &self.config.worker_helper_image];
-        let workers = Some(Role::Worker).filter(|_| self.config.workers_on.is_some() && self.config.workers > 0);
+        let workers = Some(Role::Worker).filter(|_| self.config.has_workers_elsewhere());
         for (role, source) in [Some(Role::Master), workers].into_iter().zip(sources) {
             let Some(role) = role else { continue };
             let request = self.shop(role, None).request(source).await;

@@ -11,7 +11,6 @@ use tracing::info;
 
 use super::error::PassError;
 use super::fragments;
-use super::one::hold_of;
 use super::run::Run;
 use super::simulated::refuse_simulated;
 use super::two::served_step;
@@ -19,11 +18,11 @@ use crate::PROGRESS;
 use crate::backend::{Power, ReservationState};
 use crate::cluster::{InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::local::ssh;
+use crate::node::config::NodeConfigs;
 use crate::node::services;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::drain::{self, Drain};
 use crate::openshift::installer::{Assets, Installer, Rehearsal, WaitContext};
-use crate::openshift::wait;
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::state::home;
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -121,7 +120,7 @@ impl Run<'_> {
     ) -> Result<BTreeMap<NodeName, ReservationState>> {
         let mut held = BTreeMap::new();
         for node in nodes.iter().filter(|node| joining.contains(&node.name)) {
-            let hold = hold_of(&self.config.id(), &self.config.network, &node.lease());
+            let hold = self.hold_of(&node.lease());
             let by = match ReservationState::without_platform(self.config.dhcp) {
                 Some(state) => state,
                 None => self.backend.reserve_address(&hold).await?,
@@ -138,22 +137,11 @@ impl Run<'_> {
         }
         let images = self.node_images_again().await?;
         let roles: BTreeSet<Role> = lacking.iter().map(|(_, role)| *role).collect();
-        let assets = self.pointers(reach, &roles).await?;
+        let all = self.later_configs(reach, table, &roles).await?;
         if let Reach::Api(api) = reach {
             // An existing node must not request a first certificate.
             for (node, _) in lacking {
                 api.delete_node(&table.id().fqdn(node.as_str())).await?;
-            }
-        }
-        let services = self.services(table)?;
-        let bootstrap = services::parts(&services.input(self, table), Role::Bootstrap)?;
-        let fragments = fragments::read(self.config)?;
-        let mut all = self.layers(table, &assets, &fragments, &bootstrap)?;
-        if self.config.mcs == Mcs::Embed {
-            for role in roles {
-                self.journal.forget(&served_step(role))?;
-                let served = self.served(&all, role, table).await?;
-                all.serve(role, &served)?;
             }
         }
         let fitted = self.fit(&all, |node, role| lacking.contains(&(node.clone(), role)))?;
@@ -164,6 +152,28 @@ impl Run<'_> {
             .buffer_unordered(self.backend.common_capabilities().concurrency)
             .try_collect()
             .await
+    }
+
+    /// The configs of later nodes of these roles.
+    pub(super) async fn later_configs<'c>(
+        &'c self,
+        reach: &Reach,
+        table: &'c Parameters,
+        roles: &BTreeSet<Role>,
+    ) -> Result<NodeConfigs<'c>> {
+        let assets = self.pointers(reach, roles).await?;
+        let services = self.services(table)?;
+        let bootstrap = services::parts(&services.input(self, table), Role::Bootstrap)?;
+        let fragments = fragments::read(self.config)?;
+        let mut all = self.layers(table, &assets, &fragments, &bootstrap)?;
+        if self.config.mcs == Mcs::Embed {
+            for role in roles {
+                self.journal.forget(&served_step(*role))?;
+                let served = self.served(&all, *role, table).await?;
+                all.serve(*role, &served)?;
+            }
+        }
+        Ok(all)
     }
 
     /// The pointer of later nodes of a role, as the cluster has it now; `None` in a rehearsal.
@@ -203,7 +213,7 @@ impl Run<'_> {
         let limit = self.config.timeouts.install;
         match reach {
             Reach::Api(api) => {
-                let cluster = wait::Cluster { api, table };
+                let cluster = self.cluster(api, table);
                 cluster.nodes_ready(joining, limit).await?;
                 let masters = table.of_role(Role::Master).filter(|node| joining.contains(&node.name));
                 let masters: Vec<NodeAddress> = masters.cloned().collect();
@@ -218,7 +228,7 @@ impl Run<'_> {
     }
 
     /// Compares the guests of a rehearsal with the table.
-    async fn ask_guests(&self, table: &Parameters, nodes: &BTreeSet<NodeName>) -> Result<()> {
+    pub(super) async fn ask_guests(&self, table: &Parameters, nodes: &BTreeSet<NodeName>) -> Result<()> {
         let mut table = table.clone();
         table.nodes.retain(|node| nodes.contains(&node.name));
         let wait = WaitContext {

@@ -1,9 +1,12 @@
 //! Networks that must not overlap: the machines', the cluster's, and the internal ones of OVN-Kubernetes.
 
-use ipnetwork::Ipv4Network;
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use ipnetwork::{Ipv4Network, Ipv6Network};
 
 use crate::backend::{Finding, NetworkFacts, Verdict};
-use crate::cluster::ClusterConfig;
+use crate::cluster::{ClusterConfig, ipv6_overlap};
 
 /// OVN-Kubernetes uses these on every node by default: `(name, range, field of the Network operator)`.
 ///
@@ -18,6 +21,28 @@ const OVN_KUBERNETES: [(&str, [u8; 4], u8, &str); 3] = [
         [169, 254, 169, 0],
         29,
         "gatewayConfig.ipv4.internalMasqueradeSubnet",
+    ),
+];
+
+/// As above, in the second address family.
+const OVN_KUBERNETES_IPV6: [(&str, Ipv6Addr, u8, &str); 3] = [
+    (
+        "join",
+        Ipv6Addr::new(0xfd98, 0, 0, 0, 0, 0, 0, 0),
+        64,
+        "ipv6.internalJoinSubnet",
+    ),
+    (
+        "transit",
+        Ipv6Addr::new(0xfd97, 0, 0, 0, 0, 0, 0, 0),
+        64,
+        "ipv6.internalTransitSwitchSubnet",
+    ),
+    (
+        "masquerade",
+        Ipv6Addr::new(0xfd69, 0, 0, 0, 0, 0, 0, 0),
+        125,
+        "gatewayConfig.ipv6.internalMasqueradeSubnet",
     ),
 ];
 
@@ -52,24 +77,53 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
         let inner = inner.map(|(name, inner)| (format!("{name} is"), inner));
         for (what, other) in machines.into_iter().chain(inner) {
             if overlap(other, range) {
-                found.push(Finding {
-                    // One of the user's manifests may have moved it.
-                    verdict: match config.manifests {
-                        Some(_) => Verdict::Warn,
-                        None => Verdict::Fail,
-                    },
-                    hint: Some(format!(
-                        "use another range, or move that of OVN-Kubernetes with a manifest for the Network operator \
-                         ({field}) in the folder `manifests`"
-                    )),
-                    ..Finding::fail(format!(
-                        "{what} {other}, which overlaps with {range}, the {own} network of OVN-Kubernetes on every node"
-                    ))
-                });
+                found.push(of_ovn(config, &format!("{what} {other}"), &range, own, field));
+            }
+        }
+    }
+    found.extend(ipv6_findings(config));
+    found
+}
+
+/// The overlaps of the second address family with networks of OVN-Kubernetes.
+fn ipv6_findings(config: &ClusterConfig) -> Vec<Finding> {
+    let Some(ipv6) = &config.ipv6 else {
+        return Vec::new();
+    };
+    let networks = [
+        ("machine_network", ipv6.machine_network),
+        ("cluster_network", ipv6.cluster_network),
+        ("service_network", ipv6.service_network),
+    ];
+    let mut found = Vec::new();
+    for (own, address, prefix, field) in OVN_KUBERNETES_IPV6 {
+        let Ok(range) = Ipv6Network::new(address, prefix) else {
+            continue;
+        };
+        for (name, other) in networks {
+            if ipv6_overlap(range, other) {
+                found.push(of_ovn(config, &format!("{name} is {other}"), &range, own, field));
             }
         }
     }
     found
+}
+
+fn of_ovn(config: &ClusterConfig, what: &str, range: &dyn fmt::Display, own: &str, field: &str) -> Finding {
+    Finding {
+        // One of the user's manifests may have moved it.
+        verdict: match config.manifests {
+            Some(_) => Verdict::Warn,
+            None => Verdict::Fail,
+        },
+        hint: Some(format!(
+            "use another range, or move that of OVN-Kubernetes with a manifest for the Network operator ({field}) in \
+             the folder `manifests`"
+        )),
+        ..Finding::fail(format!(
+            "{what}, which overlaps with {range}, the {own} network of OVN-Kubernetes on every node"
+        ))
+    }
 }
 
 fn overlap(one: Ipv4Network, other: Ipv4Network) -> bool {
@@ -79,6 +133,34 @@ fn overlap(one: Ipv4Network, other: Ipv4Network) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Ipv6Settings;
+
+    #[test]
+    fn ipv6_ranges_of_ovn_kubernetes_are_reported() {
+        for (cluster, expected) in [
+            ("fd01::/48", None),
+            (
+                "fd98::/48",
+                Some(
+                    "cluster_network is fd98::/48, which overlaps with fd98::/64, the join network of OVN-Kubernetes \
+                     on every node",
+                ),
+            ),
+        ] {
+            let mut config = ClusterConfig::example();
+            config.ipv6 = Some(Ipv6Settings {
+                machine_network: "fd00:1::/64".parse().unwrap(),
+                cluster_network: cluster.parse().unwrap(),
+                service_network: "fd02::/112".parse().unwrap(),
+                gateway: None,
+                api_ip: None,
+                ingress_ip: None,
+            });
+            let found = findings(&config, &NetworkFacts::default());
+            let texts: Vec<_> = found.iter().map(|finding| finding.text.as_str()).collect();
+            assert_eq!(texts, Vec::from_iter(expected));
+        }
+    }
 
     #[test]
     fn ranges_that_meet_are_reported_with_both_names() {

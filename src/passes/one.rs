@@ -1,10 +1,11 @@
-//! The steps of pass one: MACs, addresses, the parameter file, and reservations.
+//! The steps of pass one: MACs, addresses, and the parameter file. For reservations see `reserve.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use futures::channel::mpsc::{self, UnboundedSender};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use ipnetwork::Ipv4Network;
 use tokio::time::Instant;
@@ -17,20 +18,18 @@ use super::images::Handles;
 use super::launch::Launches;
 use super::run::Run;
 use crate::PROGRESS;
-use crate::backend::{
-    AddressReservation, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned, ReservationState,
-};
+use crate::backend::{BackendErrorKind, BalancedVip, Finding, Machine, MachineSpec, Owned};
 use crate::cluster::{
-    AddressAssignment, ApiEndpoint, ClusterConfig, ClusterId, Dhcp, Evidence, Lb, Mac, MachineName, NodeName, Pass,
-    Role, Vip,
+    AddressAssignment, ApiEndpoint, ClusterConfig, Evidence, Lb, MachineName, NodeName, Pass, Role, Vip,
 };
 use crate::local::network_probe;
 use crate::node::cloud_init;
 use crate::node::services::Release;
-use crate::plan::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
+use crate::plan::address_pool;
+use crate::plan::addresses::{self, vip_problem, virtual_router_ids, wished_router_id};
 use crate::plan::egress;
 use crate::plan::harvest::Watch;
-use crate::plan::machines::{self, MacTable, Planned};
+use crate::plan::machines::{self, MacTable, Planned, VipSource};
 use crate::printable::count;
 use crate::state::durations::Phase;
 use crate::state::inventory;
@@ -38,6 +37,9 @@ use crate::state::parameters::{NodeAddress, Parameters, VrrpPassword};
 
 /// Four of the one-second intervals in which routers advertise themselves.
 const LISTEN: Duration = Duration::from_secs(4);
+
+/// Time between two reads of a machine's serial console.
+const CONSOLE: Duration = Duration::from_millis(700);
 
 /// The timeout until a machine reaches the image registries.
 const EGRESS: Duration = Duration::from_secs(30);
@@ -48,36 +50,47 @@ const NETWORK: Duration = Duration::from_secs(10);
 /// The step that chooses the MACs.
 pub(super) const MACS: &str = "pass-one/macs";
 
-/// The step that reserves the table's addresses on the platform.
-const HOLD: &str = "pass-one/hold";
-
 impl Run<'_> {
     pub(super) fn judge_macs(&self) -> Result<()> {
         self.journal.judge(MACS, &(self.config.nodes(), &self.config.given))
     }
 
-    pub(super) fn judge_held(&self, parameters: &Parameters) -> Result<()> {
-        match self.config.dhcp {
-            Dhcp::User | Dhcp::None => Ok(()),
-            Dhcp::Platform => self.journal.judge(HOLD, &holds(parameters)),
-        }
-    }
-
     /// Compares the inputs of `boot_and_look` with those of earlier runs.
     pub(super) async fn judge_boot(&self, workflow: &str, macs: &MacTable) -> Result<()> {
-        let planned = machines::pass_one(self.config, macs);
+        let images = self.judge_helper_images(workflow).await?;
+        let planned = self.throwaway_machines(workflow, macs, images.as_ref())?;
         self.journal.judge(&format!("{workflow}/leases"), &planned)?;
-        if let Some(images) = self.judge_helper_images(workflow).await? {
+        self.judge_vips(&machines::unleased_vips(self.config, macs, &planned))?;
+        if let Some(images) = images {
             self.journal
                 .judge(&format!("{workflow}/create"), &(&planned, &images))?;
         }
         Ok(())
     }
 
+    /// The machines of pass one. Earlier versions booted helpers everywhere: what one of them has created is continued.
+    fn throwaway_machines(&self, workflow: &str, macs: &MacTable, images: Option<&Handles>) -> Result<Vec<Planned>> {
+        let earlier = machines::pass_one(self.config, macs, VipSource::Leased);
+        let create = format!("{workflow}/create");
+        let continues = match images {
+            Some(images) if self.journal.done_at(&create).is_some() => {
+                !self.journal.is_outdated(&create, &(&earlier, images))?
+            }
+            _ => false,
+        };
+        Ok(match continues {
+            true => earlier,
+            false => machines::pass_one(self.config, macs, self.vip_source()),
+        })
+    }
+
+    fn vip_source(&self) -> VipSource {
+        VipSource::of(self.config, &self.backend.capabilities(Role::Master), Some(self.facts))
+    }
+
     pub(super) async fn macs(&self) -> Result<MacTable> {
         let choose = async {
-            let clusters = inventory::clusters(self.home)?;
-            let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
+            let neighbours = self.neighbours()?;
             Ok(machines::macs(self.config, &neighbours.macs))
         };
         self.journal
@@ -88,9 +101,9 @@ impl Run<'_> {
     /// Boots throwaway machines and waits until each has shown one stable address; the steps' names begin with
     /// `workflow`.
     pub(super) async fn boot_and_look(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
-        let planned = machines::pass_one(self.config, macs);
-        let total = planned.len();
         let images = self.helper_images(workflow).await?;
+        let planned = self.throwaway_machines(workflow, macs, Some(&images))?;
+        let total = planned.len();
         // The machines of other workflows are fewer.
         let about = match workflow {
             "pass-one" => self.estimate.behind(Phase::PassOne),
@@ -108,19 +121,28 @@ impl Run<'_> {
         self.journal
             .step(&format!("{workflow}/create"), &(&planned, &images), create)
             .await?;
-        let mut leases = self
-            .journal
-            .step(
-                &format!("{workflow}/leases"),
-                &planned,
-                self.look_for_leases(workflow, &planned, &images),
-            )
-            .await?;
-        let step = format!("{workflow}/egress");
-        let endpoints = self.egress()?;
-        self.journal
-            .step(&step, &endpoints, self.check_egress(&planned, &endpoints))
-            .await?;
+        let vips = machines::unleased_vips(self.config, macs, &planned);
+        let (known, early) = mpsc::unbounded();
+        // Not for new workers: until they are in the table, a reservation would not be released.
+        let early = Some(early).filter(|_| workflow == "pass-one" && self.vip_source() == VipSource::Reserved);
+        let step = format!("{workflow}/leases");
+        let leases = async {
+            let look = self.look_for_leases(workflow, &planned, &images, known);
+            let leases = self.journal.step(&step, &planned, look);
+            // While the machines boot: reserving makes their creation wait, because libvirt locks the network.
+            let (mut leases, vips) = futures::try_join!(leases, self.reserve_vips(&vips))?;
+            leases.extend(vips);
+            let endpoints = self.egress()?;
+            let egress = self.check_egress(&planned, &endpoints);
+            self.journal
+                .step(&format!("{workflow}/egress"), &endpoints, egress)
+                .await?;
+            Ok::<_, anyhow::Error>(leases)
+        };
+        let mut leases = tokio::select! {
+            leases = leases => leases?,
+            never = self.reserve_early(early) => match never {},
+        };
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
             Some(AddressAssignment {
@@ -143,7 +165,7 @@ impl Run<'_> {
         let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
         let egress: Vec<String> = self.egress()?.into_iter().flatten().collect();
         let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys, &egress)?;
-        Ok(machine.spec(self.config, images.of(machine.role), payload))
+        Ok(machine.spec(self.config, images.at(self.config.place_of(&machine.node)), payload))
     }
 
     /// The endpoints that nodes must reach; none if no release is installed.
@@ -166,7 +188,7 @@ impl Run<'_> {
     async fn check_egress(&self, planned: &[Planned], wanted: &[egress::AnyOf]) -> Result<()> {
         let Some((first, console)) = planned
             .first()
-            .and_then(|first| Some((first, self.backend.serial_console(first.role)?)))
+            .and_then(|first| Some((first, self.backend.serial_console(self.backend.place(&first.name))?)))
             .filter(|_| !wanted.is_empty())
         else {
             return Ok(());
@@ -198,7 +220,7 @@ impl Run<'_> {
                     info!(target: PROGRESS, machine = %name, "egress check skipped: no result on the serial console");
                     return Ok(());
                 }
-                _ => tokio::time::sleep(Duration::from_secs(1)).await,
+                _ => tokio::time::sleep(CONSOLE).await,
             }
         }
     }
@@ -208,6 +230,7 @@ impl Run<'_> {
         workflow: &str,
         planned: &[Planned],
         images: &Handles,
+        known: UnboundedSender<AddressAssignment>,
     ) -> Result<Vec<AddressAssignment>> {
         let begun = Instant::now();
         let mut launches = Launches::new();
@@ -234,6 +257,11 @@ impl Run<'_> {
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
                     self.journal
                         .note(&format!("{workflow}/leases/{}", plan.node), &(ip, evidence))?;
+                    let name = plan.node.clone();
+                    if let Some(mac) = plan.mac() {
+                        // Without a receiver nothing is reserved early.
+                        let _ = known.unbounded_send(AddressAssignment { name, mac, ip });
+                    }
                 }
             }
             if watch.is_complete(planned) {
@@ -247,7 +275,7 @@ impl Run<'_> {
             if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
                 return Err(error.into());
             }
-            tokio::time::sleep(self.backend.common_capabilities().poll_interval).await;
+            tokio::time::sleep(self.pause(&watch)).await;
         }
         let lease = |plan: &Planned| {
             Some(AddressAssignment {
@@ -287,50 +315,6 @@ impl Run<'_> {
             }
             looked => Ok(looked.map(drop)?),
         }
-    }
-
-    /// Chooses free addresses; each choice is atomic because the platform rejects a conflict.
-    pub(super) async fn reserve(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
-        let choose = async {
-            let network = self.machine_network()?;
-            let _allocation = inventory::allocate(self.home)?;
-            let clusters = inventory::clusters(self.home)?;
-            let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
-            let ours = self.backend.list_reservations(&self.config.id()).await?;
-            // The bootstrap's address is free, but stays in the table.
-            let table = Parameters::read(&self.dir.parameters()).ok().flatten();
-            let leases = table.iter().flat_map(Parameters::leases);
-            let kept: Vec<Ipv4Addr> = leases
-                .filter(|lease| !macs.contains_key(&lease.name))
-                .map(|lease| lease.ip)
-                .collect();
-            let free = free_addresses(network, self.facts, &neighbours.addresses).into_iter();
-            let mut free = free.filter(|ip| !kept.contains(ip));
-            let mut leases = Vec::new();
-            for (name, mac) in macs {
-                let given = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == *name);
-                let chosen = match given {
-                    Some(vip) => self.balanced(vip).await?.map(|balanced| balanced.ip),
-                    None => None,
-                };
-                if let Some(ip) = chosen.or_else(|| machines::given_vip(self.config, given?)) {
-                    leases.push(AddressAssignment {
-                        name: name.clone(),
-                        mac: *mac,
-                        ip,
-                    });
-                } else if let Some(held) = ours.iter().find(|lease| lease.mac == *mac) {
-                    leases.push(AddressAssignment {
-                        name: name.clone(),
-                        ..held.clone()
-                    });
-                } else {
-                    leases.push(self.reserve_one(name, *mac, &mut free).await?);
-                }
-            }
-            Ok(leases)
-        };
-        self.journal.step(&format!("{workflow}/leases"), macs, choose).await
     }
 
     /// A VIP on the platform's own load balancer, which is created if missing.
@@ -388,44 +372,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn reserve_one(
-        &self,
-        name: &NodeName,
-        mac: Mac,
-        free: &mut impl Iterator<Item = Ipv4Addr>,
-    ) -> Result<AddressAssignment> {
-        for ip in free {
-            let lease = AddressAssignment {
-                name: name.clone(),
-                mac,
-                ip,
-            };
-            match self
-                .backend
-                .reserve_address(&hold_of(&self.config.id(), &self.config.network, &lease))
-                .await
-            {
-                Ok(_) => {
-                    info!(target: PROGRESS, machine = %name, state = "reserved", done = true, "{ip}");
-                    return Ok(lease);
-                }
-                // No address is free for a MAC that is in use.
-                Err(error) if error.kind == BackendErrorKind::Conflict => {
-                    let facts = self.backend.network_facts(&self.config.network).await?;
-                    if facts.taken.values().any(|other| *other == Some(mac)) {
-                        return Err(error.into());
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(PassError::NoAddress {
-            network: self.config.network.clone(),
-            node: name.clone(),
-        }
-        .into())
-    }
-
     /// VRRP ids in use on the network, if this computer receives their advertisements.
     pub(super) async fn listen_for_routers(&self) -> Result<BTreeMap<u8, Ipv4Addr>> {
         let near = self
@@ -445,17 +391,21 @@ impl Run<'_> {
         })
     }
 
-    /// Chooses VRIDs that no cluster of the network uses and writes the table, under one lock.
+    /// Chooses addresses of the pool and VRIDs that no cluster of the network uses, and writes the table, under one lock.
+    ///
+    /// `pool`: all MACs, and the pool's free addresses.
     pub(super) fn write_parameters(
         &self,
-        leases: Vec<AddressAssignment>,
+        mut leases: Vec<AddressAssignment>,
+        (macs, pool): (&MacTable, &[Ipv4Addr]),
         heard: &BTreeMap<u8, Ipv4Addr>,
         endpoint: Option<ApiEndpoint>,
     ) -> Result<Parameters> {
         let network = self.machine_network()?;
         let _allocation = inventory::allocate(self.home)?;
-        let clusters = inventory::clusters(self.home)?;
-        let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
+        let neighbours = self.neighbours()?;
+        address_pool::fill(self.config, macs, pool, &neighbours.addresses, &mut leases)
+            .map_err(|node| PassError::pool_exhausted(self.config, node))?;
         let by_name: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
         let missing = |name: &NodeName| PassError::Mismatch {
             cluster: self.config.name.clone(),
@@ -477,11 +427,14 @@ impl Run<'_> {
             let router = heard.get(&id)?;
             Some(format!("virtual_router_id {id} is used by {router}"))
         });
+        let ipv6 = addresses::ipv6_table(self.config, self.facts, [api.ip, ingress.ip]);
+        let ipv6_used = ipv6.iter().flat_map(|ipv6| neighbours.ipv6_clashes(ipv6));
         let findings: Vec<_> = [(Vip::Api, api.ip), (Vip::Ingress, ingress.ip)]
             .into_iter()
             .filter(|_| self.config.lb != Lb::Platform)
             .filter_map(|(vip, ip)| vip_problem(vip, ip, self.facts, true, &neighbours.addresses))
             .chain(used)
+            .chain(ipv6_used)
             .map(Finding::fail)
             .collect();
         if !findings.is_empty() {
@@ -512,6 +465,7 @@ impl Run<'_> {
         );
         parameters.api_endpoint = endpoint;
         parameters.tenant.clone_from(&self.config.tenant);
+        parameters.ipv6 = ipv6;
         if self.config.lb == Lb::Keepalived {
             parameters.vrrp_password = Some(vrrp_password()?);
         }
@@ -519,40 +473,23 @@ impl Run<'_> {
         Ok(parameters)
     }
 
-    /// Reserves every address of the table on the platform, unless something else provides it.
-    pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
-        if let Some(state) = ReservationState::without_platform(self.config.dhcp) {
-            let leases = parameters.leases().into_iter();
-            return Ok(leases.map(|lease| (lease.name, state)).collect());
-        }
-        let holds = holds(parameters);
-        let hold_all = async {
-            info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
-            let one = |hold: &AddressReservation| {
-                let (name, hold) = (hold.assignment.name.clone(), hold.clone());
-                async move { Ok((name, self.backend.reserve_address(&hold).await?)) }
-            };
-            stream::iter(&holds)
-                .map(one)
-                .buffer_unordered(self.backend.common_capabilities().concurrency)
-                .try_collect()
-                .await
-        };
-        self.journal.step(HOLD, &holds, hold_all).await
-    }
-
-    /// Deletes the machines of pass one and verifies that none is left.
+    /// Deletes the machines of pass one that are left, and verifies that none is.
     pub(super) async fn sweep_pass_one(&self) -> Result<()> {
         self.journal
             .step("pass-one/gone", &(), self.delete_throwaway_machines())
             .await
     }
 
+    /// The machines of pass one that exist.
+    pub(super) async fn throwaway(&self) -> Result<Vec<Machine>> {
+        let mut machines = self.backend.list_machines(&self.config.id()).await?;
+        machines.retain(|machine| machine.pass == Pass::One);
+        Ok(machines)
+    }
+
     pub(super) async fn delete_throwaway_machines(&self) -> Result<()> {
         let id = self.config.id();
-        let mut machines = self.backend.list_machines(&id).await?;
-        machines.retain(|machine| machine.pass == Pass::One);
-        delete_machines(self.backend, &id, &machines).await?;
+        delete_machines(self.backend, &id, &self.throwaway().await?).await?;
         // A run that was killed while deleting may have left a machine's disks, which no list of machines shows.
         let owned = self.backend.list_owned(&id).await?;
         let of_machine = |thing: &Owned| MachineName::of_harvest_in(&self.config.name, &thing.name);
@@ -561,34 +498,6 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-/// The reservation of an address, with its DNS names.
-pub(super) fn hold_of(cluster: &ClusterId, network: &str, lease: &AddressAssignment) -> AddressReservation {
-    let hosts: Vec<&str> = match lease.name.as_str() {
-        "api" => vec!["api", "api-int"],
-        "ingress" => vec!["console-openshift-console.apps", "oauth-openshift.apps"],
-        node => vec![node],
-    };
-    AddressReservation {
-        cluster: cluster.clone(),
-        network: network.to_owned(),
-        assignment: lease.clone(),
-        dns_names: hosts.into_iter().map(|host| cluster.fqdn(host)).collect(),
-    }
-}
-
-/// The reservations: one for each address, also when both VIPs are the same.
-pub(super) fn holds(parameters: &Parameters) -> Vec<AddressReservation> {
-    let mut holds: Vec<AddressReservation> = Vec::new();
-    for lease in parameters.leases() {
-        let hold = hold_of(&parameters.id(), &parameters.network, &lease);
-        match holds.iter_mut().find(|other| other.assignment.ip == hold.assignment.ip) {
-            Some(other) => other.dns_names.extend(hold.dns_names),
-            None => holds.push(hold),
-        }
-    }
-    holds
 }
 
 fn vrrp_password() -> Result<VrrpPassword> {

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::error::PassError;
 use super::report::Seen;
 use crate::backend::{Backend, NetworkFacts};
 use crate::cluster::{
@@ -16,6 +17,8 @@ use crate::ignition::contents::data_url;
 use crate::node::config::NodeConfigs;
 use crate::node::services::{self, Release};
 use crate::openshift::installer;
+use crate::plan::addresses::ipv6_gateway;
+use crate::plan::connections::connections;
 use crate::plan::machines;
 use crate::state::parameters::{NodeAddress, Parameters};
 
@@ -50,7 +53,9 @@ pub(super) fn refuse_conflicts(
     };
     let files = installers_files(config, &services, release.version)?;
     let bootstrap = services::parts(&services, Role::Bootstrap)?;
+    let connections = connections(config, seen.table.as_ref()).map_err(PassError::connections)?;
     let all = NodeConfigs::new(config, &parameters, &files, &seen.fragments, &bootstrap)?;
+    let all = all.with_connections(connections);
     for (node, role) in config.nodes() {
         all.layers(&node, role)?;
     }
@@ -79,7 +84,8 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
     });
     let nodes = nodes.collect();
     let machine_network = facts.cidr.unwrap_or_else(|| STAND_IN.into());
-    Parameters::new(
+    let addresses = [vips[0].ip, vips[1].ip];
+    let mut table = Parameters::new(
         &config.name,
         &config.domain,
         config.backend.name(),
@@ -90,7 +96,12 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
         vips,
         [1, 2],
         nodes,
-    )
+    );
+    table.ipv6 = config.ipv6.as_ref().map(|ipv6| {
+        let gateway = ipv6_gateway(ipv6, facts).unwrap_or(ipv6.machine_network.network());
+        ipv6.table(gateway, addresses)
+    });
+    table
 }
 
 /// The virtual IPs that will not be reserved, as far as that is known.
@@ -100,7 +111,7 @@ fn leased(backend: &dyn Backend, config: &ClusterConfig, parameters: &Parameters
         || config.harvest != Harvest::Boot;
     let leased = Vip::ALL
         .into_iter()
-        .filter(|vip| !kept && machines::given_vip(config, *vip).is_none());
+        .filter(|vip| !kept && machines::is_harvested(config, *vip));
     leased.map(|vip| parameters.vip(vip)).collect()
 }
 

@@ -16,13 +16,13 @@ use super::error::PassError;
 use super::partial_failure::with_leftovers;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
-use crate::backend::{Action, Backend, BackendError, Machine, Power, Stop};
+use crate::backend::{Action, Backend, BackendError, Machine, Power, SnapshotName, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::installer::{self, Assets};
 use crate::openshift::wait::{
     self,
-    clock::{self, Clock},
+    clock::{Certificates, Clock},
 };
 use crate::plan::harvest::{Seen, judge};
 use crate::printable::count;
@@ -39,6 +39,12 @@ const AT_ONCE: Duration = Duration::from_secs(60);
 
 /// The journal steps that record which machines were off, one for each node.
 const OFF: &str = "off";
+
+/// The journal steps of `snapshot save` and `snapshot restore`, each with the snapshot's name below it. While the disks
+/// are reverted, they are from different times.
+pub(super) const SAVE: &str = "save";
+pub(super) const RESTORE: &str = "restore";
+pub(super) const REVERT: &str = "revert";
 
 /// Options of `stop`.
 #[derive(Clone, Copy, Debug)]
@@ -67,21 +73,21 @@ impl SwitchedOff {
 
 /// Nodes that `stop` cordoned: a note of the journal, for `start`. Nodes that users cordoned remain so.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Cordoned {
-    nodes: BTreeSet<NodeName>,
+pub(super) struct Cordoned {
+    pub nodes: BTreeSet<NodeName>,
 }
 
 impl Cordoned {
-    const NOTE: &str = "cordoned";
+    pub const NOTE: &str = "cordoned";
 }
 
 /// An installed cluster and its local state.
-struct Installed<'a> {
-    backend: &'a dyn Backend,
-    known: &'a Known,
-    dir: ClusterDir,
-    journal: Journal,
-    table: Parameters,
+pub(super) struct Installed<'a> {
+    pub backend: &'a dyn Backend,
+    pub known: &'a Known,
+    pub dir: ClusterDir,
+    pub journal: Journal,
+    pub table: Parameters,
 }
 
 /// Shuts a cluster down, workers before masters; idempotent. Returns whether any machine was on.
@@ -89,34 +95,48 @@ pub async fn stop(backend: &dyn Backend, known: &Known, home: &Home, options: St
     let cluster = Installed::open(backend, known, home)?;
     let was_on = !cluster.machines().await?.iter().all(is_off);
     if was_on && !options.force {
-        cluster.refuse_young().await?;
+        cluster.refuse_young(true, true).await?;
     }
     if let Some(folder) = options.backup {
         cluster.back_up(folder, was_on).await?;
     }
     if was_on {
-        cluster.cordon().await?;
         with_leftovers(backend, &known.id(), "stop", true, cluster.off(options).await).await?;
+        for node in &cluster.table.external {
+            warn!(target: PROGRESS, step = "stop", "{} at {} is an external node: shut it down yourself", node.name, node.ip);
+        }
     }
-    cluster.note(cluster.nodes().map(|node| node.name.clone()).collect())?;
+    cluster.note_all_off()?;
     Ok(was_on)
 }
 
 /// Starts a cluster, masters before workers, and waits until its nodes are Ready. Returns whether any machine was off.
 pub async fn start(backend: &dyn Backend, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
+    cluster.refuse_half_restored(None)?;
     let was_off = cluster.machines().await?.iter().any(is_off);
     with_leftovers(backend, &known.id(), "start", true, cluster.on(limit).await).await?;
+    for node in &cluster.table.external {
+        let name = &node.name;
+        warn!(target: PROGRESS, step = "start",
+            "{name} at {} is an external node: switch it on yourself, then run `ocpdeploy node join {} {name}`", node.ip, known.name);
+    }
     cluster.note(Vec::new())?;
+    // What was interrupted before is not resumed with disks that have changed.
+    for interrupted in [SAVE, RESTORE] {
+        if cluster.journal.was_begun(&format!("{interrupted}/")) {
+            cluster.journal.forget(interrupted)?;
+        }
+    }
     Ok(was_off)
 }
 
-fn is_off(machine: &Machine) -> bool {
+pub(super) fn is_off(machine: &Machine) -> bool {
     machine.power == Power::Off
 }
 
 impl<'a> Installed<'a> {
-    fn open(backend: &'a dyn Backend, known: &'a Known, home: &Home) -> Result<Self> {
+    pub fn open(backend: &'a dyn Backend, known: &'a Known, home: &Home) -> Result<Self> {
         let dir = home.cluster(&known.name);
         let journal = Journal::open(&dir, &known.name)?;
         let table = Parameters::read(&dir.parameters())?;
@@ -136,15 +156,33 @@ impl<'a> Installed<'a> {
     }
 
     /// The machines of the table's nodes.
-    async fn machines(&self) -> Result<Vec<Machine>, BackendError> {
+    pub async fn machines(&self) -> Result<Vec<Machine>, BackendError> {
         let mut machines = self.backend.list_machines(&self.known.id()).await?;
         machines.retain(|machine| machine.pass == Pass::Two && self.table.node(&machine.node).is_some());
         Ok(machines)
     }
 
+    /// Between a restoration that was interrupted and its repetition, the disks are from different times. `except` is
+    /// the snapshot of the repetition.
+    pub fn refuse_half_restored(&self, except: Option<&SnapshotName>) -> Result<(), PassError> {
+        let step = self.journal.first_begun(&format!("{REVERT}/"));
+        let half = step.and_then(|step| Some(step.split('/').nth(1)?.to_owned()));
+        match half.filter(|half| except.is_none_or(|except| except.as_str() != half)) {
+            Some(snapshot) => Err(PassError::HalfRestored {
+                cluster: self.known.name.clone(),
+                snapshot,
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Records which machines are off, for readers that do not query the platform.
-    fn note(&self, off: Vec<NodeName>) -> Result<()> {
+    pub fn note(&self, off: Vec<NodeName>) -> Result<()> {
         self.journal.note(SwitchedOff::NOTE, &SwitchedOff { off })
+    }
+
+    pub fn note_all_off(&self) -> Result<()> {
+        self.note(self.nodes().map(|node| node.name.clone()).collect())
     }
 
     async fn api(&self) -> Result<ClusterApi> {
@@ -152,34 +190,38 @@ impl<'a> Installed<'a> {
         Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_endpoint()).await?)
     }
 
-    /// While the cluster uses the installer's certificates, it must run to replace them.
-    async fn refuse_young(&self) -> Result<()> {
+    /// While the cluster uses the installer's certificates, it must run to replace them. What a cluster that is off has,
+    /// `stop` has recorded.
+    pub async fn refuse_young(&self, is_on: bool, may_force: bool) -> Result<()> {
         let assets: Option<Assets> = self.journal.output("assets")?;
         let (Some(assets), false) = (assets, self.known.rehearsal) else {
             return Ok(());
         };
-        let (namespace, name) = clock::SIGNER;
-        let signer = self.api().await?.secret(namespace, name).await;
-        let rotated = signer.ok().flatten().and_then(|signer| clock::is_rotated(&signer));
-        let clock = Clock::at(Timestamp::now(), assets.made_at, rotated);
-        let may_stop = rotated.unwrap_or(clock.minutes_left <= 0);
-        match may_stop {
-            true => Ok(()),
-            false => Err(PassError::TooYoung {
+        let certificates = match is_on {
+            true => Certificates::query(&self.api().await?).await,
+            false => self.journal.output(Certificates::NOTE)?.unwrap_or_default(),
+        };
+        let clock = Clock::at(Timestamp::now(), assets.made_at, certificates);
+        let may_stop = certificates.rotated.unwrap_or(clock.minutes_left <= 0);
+        if !may_stop {
+            return Err(PassError::TooYoung {
                 cluster: self.known.name.clone(),
                 clock: clock.text(),
+                may_force,
             }
-            .into()),
+            .into());
         }
+        self.journal.note_at_first_line(Certificates::NOTE, &certificates)
     }
 
     async fn back_up(&self, folder: &Path, is_on: bool) -> Result<()> {
         refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip)?;
+        let without = format!("stop {}", self.known.name);
         let without_etcd = match (self.known.rehearsal, is_on) {
             (true, _) => "a rehearsal has no etcd",
             (false, false) => "all machines are off",
             (false, true) => {
-                for file in backup::back_up(&self.dir, &self.table, folder).await? {
+                for file in backup::back_up(&self.dir, &self.table, folder, &without).await? {
                     info!(target: PROGRESS, step = "backup", "{}", file.display());
                 }
                 return Ok(());
@@ -188,6 +230,7 @@ impl<'a> Installed<'a> {
         Err(PassError::NoBackup {
             cluster: self.known.name.clone(),
             refusals: vec![without_etcd.to_owned()],
+            without,
         }
         .into())
     }
@@ -235,7 +278,9 @@ impl<'a> Installed<'a> {
         self.journal.note(Cordoned::NOTE, &Cordoned::default())
     }
 
-    async fn off(&self, options: StopOptions<'_>) -> Result<()> {
+    /// Cordons all nodes, and shuts them down in order.
+    pub async fn off(&self, options: StopOptions<'_>) -> Result<()> {
+        self.cordon().await?;
         // Only this stop counts, not an earlier one whose end was not recorded.
         if !self.known.rehearsal {
             self.journal.forget(OFF)?;
@@ -246,7 +291,17 @@ impl<'a> Installed<'a> {
         Ok(())
     }
 
-    async fn on(&self, limit: Duration) -> Result<()> {
+    /// Powers all machines off at once.
+    pub async fn power_off(&self) -> Result<()> {
+        let mut left = Vec::new();
+        for role in [Role::Worker, Role::Master] {
+            left.extend(self.stop_all(role, Stop::Force, AT_ONCE).await?);
+        }
+        self.all_off(left, AT_ONCE)
+    }
+
+    /// Starts the machines in order, and waits until the nodes have their addresses and are Ready.
+    pub async fn on(&self, limit: Duration) -> Result<()> {
         if !self.known.rehearsal {
             for machine in self.machines().await?.iter().filter(|machine| is_off(machine)) {
                 self.note_off(machine).await?;
@@ -265,12 +320,16 @@ impl<'a> Installed<'a> {
             warn!(target: PROGRESS, step = "stop", "powering off {} that did not shut down", count(left.len(), "machine"));
             left = self.stop_all(role, Stop::Force, AT_ONCE).await?;
         }
+        self.all_off(left, options.limit)
+    }
+
+    fn all_off(&self, left: Vec<MachineName>, after: Duration) -> Result<()> {
         match left.is_empty() {
             true => Ok(()),
             false => Err(PassError::StillOn {
                 cluster: self.known.name.clone(),
                 machines: left,
-                after: options.limit,
+                after,
             }
             .into()),
         }
@@ -279,11 +338,12 @@ impl<'a> Installed<'a> {
     /// Stops the machines of a role; returns those that still run when the time is over.
     async fn stop_all(&self, role: Role, how: Stop, limit: Duration) -> Result<Vec<MachineName>> {
         let (id, begun) = (self.known.id(), Instant::now());
-        let (mut asked, mut with_leftovers) = (None, BTreeSet::new());
+        let (mut asked, mut with_leftovers, mut broken) = (None, BTreeSet::new(), BTreeSet::new());
         loop {
             let machines = self.machines().await?;
             let of_role = machines.iter().filter(|machine| machine.role == role);
-            let (off, on): (Vec<_>, Vec<_>) = of_role.partition(|machine| is_off(machine));
+            let (off, on): (Vec<_>, Vec<_>) =
+                of_role.partition(|machine| is_off(machine) || broken.contains(&machine.name));
             for machine in off {
                 if with_leftovers.insert(machine.name.clone()) {
                     self.note_off(machine).await?;
@@ -297,13 +357,20 @@ impl<'a> Installed<'a> {
                 asked = Some(Instant::now());
                 let ask = |machine: &'_ Machine| {
                     let (id, name) = (id.clone(), machine.name.clone());
-                    async move { self.backend.stop_machine(&id, &name, how).await.map(drop) }
+                    // One that is off after a failure is reported as broken.
+                    let is_broken = matches!(machine.power, Power::Broken(_));
+                    async move {
+                        let stopped = self.backend.stop_machine(&id, &name, how).await?;
+                        let is_broken_and_off = is_broken && stopped == Action::Unchanged(());
+                        Ok::<_, BackendError>(is_broken_and_off.then_some(name))
+                    }
                 };
-                stream::iter(on)
+                let asked: Vec<Option<MachineName>> = stream::iter(on)
                     .map(ask)
                     .buffer_unordered(self.backend.common_capabilities().concurrency)
-                    .try_collect::<()>()
+                    .try_collect()
                     .await?;
+                broken.extend(asked.into_iter().flatten());
             }
             sleep(self.backend.common_capabilities().poll_interval).await;
         }
@@ -348,11 +415,11 @@ impl<'a> Installed<'a> {
         Ok(())
     }
 
-    fn name_of(&self, node: &NodeAddress) -> MachineName {
+    pub fn name_of(&self, node: &NodeAddress) -> MachineName {
         MachineName::of_node(&self.known.name, &node.name)
     }
 
-    fn nodes(&self) -> impl Iterator<Item = &NodeAddress> {
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeAddress> {
         self.table.nodes.iter().filter(|node| node.role != Role::Bootstrap)
     }
 
@@ -413,6 +480,7 @@ impl<'a> Installed<'a> {
             let cluster = wait::Cluster {
                 api: &api,
                 table: &self.table,
+                pools: &[],
             };
             cluster.nodes_back(&nodes, &self.seen_off(), limit).await?;
             self.uncordon(&api).await?;

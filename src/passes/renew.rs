@@ -18,7 +18,6 @@ use crate::node::services::{self, Manifest};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::installer::Installer;
 use crate::openshift::releases::{ClusterRelease, Releases};
-use crate::openshift::wait;
 use crate::state::home::Home;
 use crate::state::parameters::Parameters;
 
@@ -84,10 +83,7 @@ impl Run<'_> {
         let has_pods = !files.is_empty();
         if has_policies && has_pods {
             api.apply(object(&services::disruption_policy(&files))?).await?;
-            let cluster = wait::Cluster {
-                api: &api,
-                table: &table,
-            };
+            let cluster = self.cluster(&api, &table);
             cluster.disruption_policy(&files, self.config.timeouts.install).await?;
         }
         let roles = self.apply_manifests(&api, &table, &services, installed_workers).await?;

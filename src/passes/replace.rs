@@ -65,6 +65,17 @@ impl Run<'_> {
 }
 
 fn node(table: &Parameters, name: &NodeName) -> Result<NodeAddress, PassError> {
+    if table.is_external(name) {
+        return Err(PassError::External {
+            node: name.clone(),
+            why: "it is an external node, whose machine ocpdeploy cannot recreate".to_owned(),
+            hint: format!(
+                "install its machine again with a file of `ocpdeploy node join-file {cluster} {name}`, then run \
+                 `ocpdeploy node join {cluster} {name}`",
+                cluster = table.cluster
+            ),
+        });
+    }
     let nodes = table.nodes.iter().filter(|node| node.role != Role::Bootstrap);
     let found = nodes.clone().find(|node| node.name == *name).cloned();
     found.ok_or_else(|| PassError::NoNode {
@@ -98,7 +109,7 @@ async fn refuse_unsafe(api: &ClusterApi, table: &Parameters, node: &NodeAddress)
         ))
         .into());
     }
-    let cluster = wait::Cluster { api, table };
+    let cluster = wait::Cluster { api, table, pools: &[] };
     if let Some(lack) = cluster.etcd_lacks(&others).await? {
         return Err(unsafe_for(lack).into());
     }

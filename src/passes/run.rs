@@ -15,9 +15,12 @@ use crate::plan::machines::{self, Planned};
 use crate::printable::printable_console;
 use crate::state::durations::{self, Deployment, Estimate};
 use crate::state::home::{ClusterDir, Home};
-use crate::state::inventory::Known;
+use crate::state::inventory::{self, Known, Neighbours};
 use crate::state::journal::{self, INSTALLED, Journal, RUN};
 use crate::state::parameters::Parameters;
+
+/// The longest pause before a new address is queried again.
+const CONFIRMATION: Duration = Duration::from_millis(250);
 
 /// One run on a cluster: the inputs of every step.
 pub(super) struct Run<'a> {
@@ -86,6 +89,16 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// What other clusters have: their addresses, ids and MACs.
+    pub(super) fn neighbours(&self) -> Result<Neighbours> {
+        let clusters = inventory::clusters(self.home)?;
+        Ok(inventory::neighbours(
+            &clusters,
+            &self.facts.identity,
+            &self.config.id(),
+        ))
+    }
+
     /// As `partial_failure::with_leftovers`, for operations that have begun: a rejection before that is unchanged.
     pub(super) async fn with_leftovers<T>(&self, operation: &'static str, outcome: Result<T>) -> Result<T> {
         match self.journal.is_begun() {
@@ -123,11 +136,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records the size of the machines of a role: one of them is about to be created.
-    pub(super) fn record_size(&self, role: Role) -> Result<()> {
+    /// Records the size of a node's machine, which is about to be created.
+    pub(super) fn record_size(&self, node: &NodeName, role: Role) -> Result<()> {
         let mut known = Known::read(&self.dir)?.unwrap_or_else(|| self.known.clone());
         let mut sizes = known.sizes.take().unwrap_or_else(|| self.config.sizes());
-        sizes.update(role, self.config);
+        sizes.update(node, role, self.config);
         known.sizes = Some(sizes);
         Ok(known.write(&self.dir)?)
     }
@@ -193,6 +206,15 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// The pause until the next query of all machines: short if it only has to confirm an address.
+    pub(super) fn pause(&self, watch: &Watch) -> Duration {
+        let interval = self.backend.common_capabilities().poll_interval;
+        match watch.is_confirming() {
+            true => interval.min(CONFIRMATION),
+            false => interval,
+        }
+    }
+
     pub(super) fn is_installed(&self) -> bool {
         self.journal.done_at(INSTALLED).is_some()
     }
@@ -210,7 +232,7 @@ impl<'a> Run<'a> {
         let mut explained = Vec::new();
         for (index, (name, seen)) in machines.into_iter().enumerate() {
             let console = match index {
-                0..3 => match self.backend.serial_console(name.role()) {
+                0..3 => match self.backend.serial_console(self.backend.place(&name)) {
                     Some(console) => console.tail(&self.config.id(), &name).await.ok().flatten(),
                     None => None,
                 },
@@ -223,15 +245,19 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The sizes of a cluster's machines: for a role with existing machines their sizes, otherwise the planned ones.
+/// The sizes of a cluster's machines: for a role or pool with existing machines their sizes, otherwise the planned ones.
 fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Option<Sizes> {
     let mut sizes = before?;
-    for role in [Role::Bootstrap, Role::Master, Role::Worker] {
+    let roles = [Role::Bootstrap, Role::Master, Role::Worker].map(|role| (NodeName::node(role, 0), role));
+    let pools = config.pools.iter();
+    let pools = pools.map(|pool| (NodeName::of_pool(&pool.name, 0), Role::Worker));
+    for (first, role) in roles.into_iter().chain(pools) {
+        let like_it = first.as_str().trim_end_matches('0');
         let had = ["pass-two/create", "join"]
             .iter()
-            .any(|steps| journal.was_begun(&format!("{steps}/{role}")));
+            .any(|steps| journal.was_begun(&format!("{steps}/{like_it}")));
         if !had {
-            sizes.update(role, config);
+            sizes.update(&first, role, config);
         }
     }
     Some(sizes)
@@ -245,7 +271,7 @@ pub(super) fn leased_vips(
 ) -> Vec<AddressAssignment> {
     Vip::ALL
         .into_iter()
-        .filter(|vip| config.harvest == Harvest::Boot && machines::given_vip(config, *vip).is_none())
+        .filter(|vip| config.harvest == Harvest::Boot && machines::is_harvested(config, *vip))
         .map(|vip| parameters.vip(vip))
         .filter(|lease| held.get(&lease.name) == Some(&ReservationState::Unreserved))
         .collect()

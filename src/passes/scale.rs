@@ -1,19 +1,21 @@
-//! Adds or removes workers: the addresses of new ones are harvested first, and removed ones are drained first.
+//! Adds or removes workers, in pools and outside of them: the addresses of new ones are harvested first, and removed ones
+//! are drained first.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 use tracing::warn;
 
 use super::error::PassError;
 use super::join::Reach;
-use super::one::hold_of;
 use super::run::{Run, on_installed};
 use crate::PROGRESS;
 use crate::backend::{Backend, Finding, Verdict};
-use crate::cluster::{ClusterConfig, Dhcp, Harvest, NodeName, Role};
+use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, NodeName, Role};
 use crate::openshift::drain::Drain;
-use crate::plan::machines;
+use crate::plan::address_pool;
+use crate::plan::machines::{self, VipSource};
 use crate::state::home::Home;
 use crate::state::inventory;
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -38,14 +40,14 @@ pub struct Scaled {
     pub is_rehearsal: bool,
 }
 
-/// Scales an installed cluster to the number of workers in its settings, or continues with that.
+/// Scales an installed cluster to the numbers of workers in its settings, or continues with that.
 pub async fn scale(
     backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     options: ScaleOptions,
 ) -> Result<Scaled> {
-    if config.workers == 0 && options.installed_workers > 0 {
+    if config.router_workers() == 0 && options.installed_workers > 0 {
         let cluster = config.name.clone();
         return Err(PassError::LastWorker { cluster }.into());
     }
@@ -59,9 +61,10 @@ impl Run<'_> {
     async fn bring_to_size(&self, options: ScaleOptions) -> Result<Scaled> {
         let before = self.installed()?;
         self.refuse_other_settings(&before)?;
+        self.refuse_external_names(&before)?;
         let reach = self.reach(&before).await?;
 
-        if before.of_role(Role::Worker).count() < self.config.workers {
+        if self.config.nodes().iter().any(|(node, _)| before.node(node).is_none()) {
             self.pointer(&reach, Role::Worker).await?;
         }
 
@@ -79,10 +82,7 @@ impl Run<'_> {
         self.join(&reach, &table, &workers).await?;
         self.balance_routers(&table, options.installed_workers).await?;
         let renewed = self.renew(&reach, &table, options.installed_workers).await?;
-        self.journal.forget("scaled")?;
-        self.journal
-            .step("scaled", &self.config.workers, async { Ok(()) })
-            .await?;
+        self.record_scaled().await?;
         Ok(Scaled {
             added: workers
                 .into_iter()
@@ -96,19 +96,36 @@ impl Run<'_> {
         })
     }
 
-    /// Rejects any change except the number of workers.
+    /// Records that the cluster has other nodes than it was installed with.
+    pub(super) async fn record_scaled(&self) -> Result<()> {
+        self.journal.forget("scaled")?;
+        let workers = self.config.all_workers();
+        self.journal.step("scaled", &workers, async { Ok(()) }).await
+    }
+
+    /// Rejects any change except the numbers of workers.
     pub(super) fn refuse_other_settings(&self, table: &Parameters) -> Result<()> {
-        let as_it_is = ClusterConfig {
-            workers: table.of_role(Role::Worker).count(),
-            ..self.config.clone()
-        };
+        let as_it_is = self.config.with_workers_of(table.nodes.iter().map(|node| &node.name));
         match machines::mismatch(&as_it_is, table) {
             Some(what) => Err(PassError::Complete {
                 cluster: self.config.name.clone(),
                 what,
-                workers: None,
+                scale: None,
             }
             .into()),
+            None => Ok(()),
+        }
+    }
+
+    /// A number of workers that includes the name of an external node is rejected.
+    fn refuse_external_names(&self, table: &Parameters) -> Result<(), PassError> {
+        let nodes = self.config.nodes();
+        match nodes.into_iter().find(|(node, _)| table.is_external(node)) {
+            Some((node, _)) => Err(PassError::External {
+                why: "an external node of the cluster has this name".to_owned(),
+                hint: format!("remove it first: `ocpdeploy node remove {} {node}`", table.cluster),
+                node,
+            }),
             None => Ok(()),
         }
     }
@@ -117,20 +134,19 @@ impl Run<'_> {
         Parameters::read(&self.dir.parameters())?.context("the parameter file does not exist")
     }
 
-    /// The worker with the highest number, while there are too many.
+    /// The last worker that the settings do not have. Of a pool, or of the workers outside of pools, it has the highest
+    /// number.
     fn surplus(&self) -> Result<Option<NodeAddress>> {
-        let table = self.table()?;
-        let mut workers: Vec<_> = table.of_role(Role::Worker).collect();
-        Ok(match workers.len() > self.config.workers {
-            true => workers.pop().cloned(),
-            false => None,
-        })
+        let (table, wanted) = (self.table()?, self.config.nodes());
+        let is_surplus = |node: &&NodeAddress| wanted.iter().all(|(name, _)| *name != node.name);
+        let last = table.of_role(Role::Worker).filter(is_surplus).last().cloned();
+        Ok(last)
     }
 
     /// Removes a worker from the cluster, the platform and the table, in this order.
     async fn remove(&self, reach: &Reach, node: &NodeAddress, drain: Drain) -> Result<()> {
         self.leave(reach, node, drain).await?;
-        let hold = hold_of(&self.config.id(), &self.config.network, &node.lease());
+        let hold = self.hold_of(&node.lease());
         if self.config.dhcp == Dhcp::Platform {
             self.backend.release_address(&hold).await?;
         }
@@ -150,7 +166,7 @@ impl Run<'_> {
         macs.retain(|node, _| is_new(node) && *node != NodeName::bootstrap());
         let mut one = Vec::new();
         if self.config.harvest == Harvest::Boot {
-            one = machines::pass_one(self.config, &self.only_new(&macs, before));
+            one = machines::pass_one(self.config, &self.only_new(&macs, before), VipSource::Leased);
         }
         let mut two = machines::pass_two(self.config, &macs, Some(before));
         two.retain(|machine| is_new(&machine.node));
@@ -181,9 +197,8 @@ impl Run<'_> {
     async fn harvest_new(&self) -> Result<Parameters> {
         let table = self.table()?;
         let choose = async {
-            let clusters = inventory::clusters(self.home)?;
-            let mut taken = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id()).macs;
-            taken.extend(table.leases().iter().map(|lease| lease.mac));
+            let mut taken = self.neighbours()?.macs;
+            taken.extend(table.all_leases().iter().map(|lease| lease.mac));
             Ok(self.only_new(&machines::macs(self.config, &taken), &table))
         };
         let missing: Vec<_> = self
@@ -195,7 +210,7 @@ impl Run<'_> {
         let table = if missing.is_empty() {
             table
         } else {
-            // An earlier attempt for another number of workers cannot be reused.
+            // An earlier attempt for other numbers of workers cannot be reused.
             if self.journal.is_outdated("scale/macs", &missing)? {
                 self.journal.forget("scale")?;
             }
@@ -205,26 +220,31 @@ impl Run<'_> {
                 Harvest::Reserve => self.reserve("scale", &macs).await?,
                 Harvest::Static => machines::static_leases(self.config, &macs),
             };
-            let mut leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
-            let mut new = Vec::new();
-            for (name, role) in missing {
-                if let Some(lease) = leases.remove(&name) {
-                    new.push(self.node_address("scale", role, &lease));
-                }
-            }
-            self.append(new)?
+            let free = self.free_of_pool(missing.len(), Some(&table)).await?;
+            self.append(missing, leases, (&macs, &free))?
         };
         self.delete_throwaway_machines().await?;
         self.journal.forget("scale")?;
         Ok(table)
     }
 
-    fn append(&self, new: Vec<NodeAddress>) -> Result<Parameters> {
+    fn append(
+        &self,
+        missing: Vec<(NodeName, Role)>,
+        mut leases: Vec<AddressAssignment>,
+        (macs, pool): (&machines::MacTable, &[Ipv4Addr]),
+    ) -> Result<Parameters> {
         let _allocation = inventory::allocate(self.home)?;
-        let clusters = inventory::clusters(self.home)?;
-        let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
+        let neighbours = self.neighbours()?;
+        address_pool::fill(self.config, macs, pool, &neighbours.addresses, &mut leases)
+            .map_err(|node| PassError::pool_exhausted(self.config, node))?;
+        let mut leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
         let mut table = self.table()?;
-        table.nodes.extend(new);
+        for (name, role) in missing {
+            if let Some(lease) = leases.remove(&name) {
+                table.nodes.push(self.node_address("scale", role, &lease));
+            }
+        }
         let findings: Vec<_> = neighbours.clashes(&table).into_iter().map(Finding::fail).collect();
         if !findings.is_empty() {
             return Err(PassError::Preflight { findings }.into());
@@ -242,15 +262,29 @@ impl Run<'_> {
     }
 
     /// Changes the platform's load balancers to this table, with the routers where they are.
-    async fn balance_routers(&self, table: &Parameters, installed_workers: usize) -> Result<()> {
+    pub(super) async fn balance_routers(&self, table: &Parameters, installed_workers: usize) -> Result<()> {
         self.balance(&self.with_routers(installed_workers), table).await
     }
 
-    /// Updates the manifests that name the cluster's workers; returns the roles whose manifests changed.
-    async fn renew(&self, reach: &Reach, table: &Parameters, installed_workers: usize) -> Result<Vec<String>> {
+    /// Updates the labels and taints of pools, and the manifests that name the cluster's workers; returns the roles whose
+    /// manifests changed.
+    pub(super) async fn renew(
+        &self,
+        reach: &Reach,
+        table: &Parameters,
+        installed_workers: usize,
+    ) -> Result<Vec<String>> {
         let Reach::Api(api) = reach else { return Ok(Vec::new()) };
+        if !self.config.pools.is_empty() {
+            let limit = self.config.timeouts.install;
+            self.cluster(api, table).pools_labeled(limit).await?;
+            self.make_config_pools(api).await?;
+        }
         let services = self.services(table)?;
-        let renewed = self.apply_manifests(api, table, &services, installed_workers).await?;
+        let mut renewed = self.apply_manifests(api, table, &services, installed_workers).await?;
+        if renewed.iter().any(|role| *role == Role::Worker.to_string()) {
+            renewed.extend(self.config_pools().map(|pool| pool.name.clone()));
+        }
         if !renewed.is_empty() {
             let roles = renewed.join(" and ");
             warn!(target: PROGRESS, step = "tables",

@@ -18,7 +18,6 @@ use super::fragments;
 use super::guest_addresses::GuestAddresses;
 use super::images::Handles;
 use super::launch::Launches;
-use super::one::hold_of;
 use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{Machine, MachineSpec, Payload, ReservationState};
@@ -31,8 +30,9 @@ use crate::node::pointer::Server;
 use crate::node::services::{self, Release};
 use crate::openshift::installer::{self, Assets, Installer, NodeReport, WaitContext};
 use crate::openshift::mcs;
-use crate::openshift::wait::{Cluster, WaitError, clock};
+use crate::openshift::wait::{WaitError, clock};
 use crate::passes::diagnose;
+use crate::plan::connections::connections;
 use crate::plan::harvest::{Seen, Watch, judge};
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::printable::count;
@@ -133,7 +133,7 @@ impl Run<'_> {
             [role] => format!("{MERGE}/{role}"),
             _ => MERGE.to_owned(),
         };
-        let prints = fragments::fingerprints(&fragments);
+        let prints = fragments::fingerprints(self.config, &fragments);
         let input = (assets, parameters, self.config.mcs, prints, &bootstrap, &asked, roles);
         let wanted = |_: &NodeName, role| roles.contains(&role);
         let mut fitted = None;
@@ -167,18 +167,15 @@ impl Run<'_> {
         bootstrap: &HostParts,
     ) -> Result<NodeConfigs<'c>> {
         let mut installer = BTreeMap::new();
-        for (_, role) in self.config.nodes() {
+        let external = parameters.external.iter().map(|node| node.role);
+        for role in self.config.nodes().into_iter().map(|(_, role)| role).chain(external) {
             if let Entry::Vacant(entry) = installer.entry(role) {
                 entry.insert(assets.read(role)?);
             }
         }
-        Ok(NodeConfigs::new(
-            self.config,
-            parameters,
-            &installer,
-            fragments,
-            bootstrap,
-        )?)
+        let connections = connections(self.config, Some(parameters)).map_err(PassError::connections)?;
+        let all = NodeConfigs::new(self.config, parameters, &installer, fragments, bootstrap)?;
+        Ok(all.with_connections(connections))
     }
 
     fn is_served(&self, role: Role) -> bool {
@@ -227,7 +224,7 @@ impl Run<'_> {
             let bytes = all
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
-            let carrier = self.backend.capabilities(role).carrier;
+            let carrier = self.backend.capabilities(self.config.place_of(&node)).carrier;
             let fitted = match budget::fit(&carrier, bytes.clone()) {
                 Ok(fitted) => fitted,
                 Err(_) if carrier.fetches => Fitted { bytes, packed: false },
@@ -310,7 +307,11 @@ impl Run<'_> {
         images: &Handles,
     ) -> Result<()> {
         for machine in planned {
-            let input = (machine, configs.get(&machine.node), images.of(machine.role));
+            let input = (
+                machine,
+                configs.get(&machine.node),
+                images.at(self.config.place_of(&machine.node)),
+            );
             self.journal.judge(&create_step(machine), &input)?;
         }
         Ok(())
@@ -327,7 +328,7 @@ impl Run<'_> {
     }
 
     async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<()> {
-        let input = (machine, config, images.of(machine.role));
+        let input = (machine, config, images.at(self.config.place_of(&machine.node)));
         self.journal
             .step(&create_step(machine), &input, self.make(machine, images))
             .await?;
@@ -338,14 +339,18 @@ impl Run<'_> {
     /// Creates a machine with its node's config.
     pub(super) async fn make(&self, machine: &Planned, images: &Handles) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
-        self.record_size(machine.role)?;
+        self.record_size(&machine.node, machine.role)?;
         self.backend.create_machine(&self.node_spec(machine, images)?).await?;
         Ok(())
     }
 
     fn node_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let ignition = fs_err::read(self.dir.ignition(machine.node.as_str()))?;
-        Ok(machine.spec(self.config, images.of(machine.role), Payload::Ignition(ignition)))
+        Ok(machine.spec(
+            self.config,
+            images.at(self.config.place_of(&machine.node)),
+            Payload::Ignition(ignition),
+        ))
     }
 
     /// Compares each node's address with the table: the same MAC does not guarantee the same address.
@@ -403,7 +408,7 @@ impl Run<'_> {
             if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
                 return Err(error.into());
             }
-            tokio::time::sleep(self.backend.common_capabilities().poll_interval).await;
+            tokio::time::sleep(self.pause(&watch)).await;
         }
     }
 
@@ -467,9 +472,7 @@ impl Run<'_> {
             self.backend.delete_machine(&self.config.id(), &name).await?;
             let lease = parameters.leases().into_iter().find(|lease| lease.name == node);
             if let Some(lease) = lease.filter(|_| self.config.dhcp == Dhcp::Platform) {
-                self.backend
-                    .release_address(&hold_of(&self.config.id(), &self.config.network, &lease))
-                    .await?;
+                self.backend.release_address(&self.hold_of(&lease)).await?;
             }
             info!(target: PROGRESS, machine = %name, state = "removed", done = true);
             Ok(())
@@ -487,9 +490,10 @@ impl Run<'_> {
             let reports = installer.wait_for_install(wait).await?;
             if !self.config.is_rehearsal() {
                 let (api, table) = (wait.api().await?, wait.parameters);
-                let cluster = Cluster { api: &api, table };
+                let cluster = self.cluster(&api, table);
                 let limit = self.config.timeouts.install;
                 cluster.trust_routers(&self.dir.kubeconfig(), limit).await?;
+                self.make_config_pools(&api).await?;
             }
             Ok(reports)
         };

@@ -1,8 +1,10 @@
-//! Compares the table with the platform, its DHCP server and the cluster; repairs reservations.
+//! Compares the table with the platform, its DHCP server, the cluster and its nodes; repairs reservations.
+
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
@@ -13,12 +15,12 @@ use tracing::info;
 use super::destroy::delete_machines;
 use super::effective_settings::EffectiveSettings;
 use super::error::PassError;
-use super::one::{hold_of, holds};
+use super::reserve::{hold_in, holds};
 use super::services::RenewedRelease;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
 use crate::backend::{Backend, Machine, ReservationState};
-use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role};
+use crate::cluster::{AddressAssignment, ClusterConfig, MachineName, NodeName, Pass, Role};
 use crate::local::network_probe;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::releases::{ClusterRelease, Releases};
@@ -37,6 +39,7 @@ pub enum Place {
     Reservation,
     Node,
     Release,
+    Settings,
 }
 
 impl fmt::Display for Place {
@@ -47,6 +50,7 @@ impl fmt::Display for Place {
             Self::Reservation => "reservation",
             Self::Node => "node",
             Self::Release => "release",
+            Self::Settings => "settings",
         })
     }
 }
@@ -75,8 +79,15 @@ pub struct Verified {
     pub removed: Vec<MachineName>,
 }
 
-/// Compares; with `repair` it first corrects reservations and removes machines that are no longer needed.
-pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: bool) -> Result<Verified> {
+/// Compares; with `repair` it first corrects reservations and removes machines that are no longer needed. `settings` reads
+/// the settings as they are now.
+pub async fn verify(
+    backend: &dyn Backend,
+    known: &Known,
+    home: &Home,
+    settings: impl FnOnce() -> Result<ClusterConfig>,
+    repair: bool,
+) -> Result<Verified> {
     let dir = home.cluster(&known.name);
     let journal = Journal::open(&dir, &known.name)?;
     let table = Parameters::read(&dir.parameters())?.ok_or_else(|| PassError::NotHarvested {
@@ -98,9 +109,12 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
         seen.add_answering().await;
     }
     let mut left_out = Vec::new();
-    let mut outdated = None;
+    let (mut outdated, mut of_nodes) = (None, Vec::new());
     if !is_held {
         left_out.push("reservations: the platform reserves no address of this cluster".to_owned());
+    }
+    for node in &table.external {
+        left_out.push(format!("machine: {} is an external node", node.name));
     }
     if known.rehearsal {
         left_out.push("nodes: a rehearsal has no API".to_owned());
@@ -123,6 +137,25 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
             }
             Err(error) => left_out.push(format!("nodes: {error}")),
         }
+        match settings() {
+            Ok(config) => {
+                let (texts, unknown) = nodes::compare(&dir, &table, &config).await;
+                of_nodes.extend(texts.into_iter().map(|(node, text)| Difference {
+                    name: node.to_string(),
+                    place: Place::Settings,
+                    text,
+                }));
+                left_out.extend(unknown);
+            }
+            Err(error) => {
+                // With its place and the rest, `check` shows it.
+                let why = error.to_string();
+                left_out.push(format!(
+                    "settings of the nodes: {}",
+                    why.lines().next().unwrap_or_default()
+                ));
+            }
+        }
     }
     let mut removed = Vec::new();
     if repair {
@@ -139,6 +172,7 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
     }
     let mut differences = seen.differences();
     differences.extend(outdated);
+    differences.extend(of_nodes);
     Ok(Verified {
         lines: table.leases().len(),
         differences,
@@ -178,9 +212,7 @@ async fn put_right(
 ) -> Result<Vec<AddressAssignment>> {
     let leases = table.leases();
     for lease in held.iter().filter(|lease| !leases.contains(lease)) {
-        backend
-            .release_address(&hold_of(&table.id(), &table.network, lease))
-            .await?;
+        backend.release_address(&hold_in(table, lease)).await?;
         info!(target: PROGRESS, step = "repair", "released {} for {}", lease.ip, lease.mac);
     }
     let mut made = Vec::new();
@@ -242,7 +274,7 @@ impl Look<'_> {
             (judge(Some(machine), node.mac, None) == Seen::NoLease).then_some((node.ip, node.mac))
         };
         let silent = self.machines.iter().filter_map(is_silent).collect();
-        for (ip, mac) in network_probe::machines_at(silent).await {
+        for (ip, mac) in network_probe::machines_at(silent, network_probe::ANSWER).await {
             let nics = self.machines.iter_mut().flat_map(|machine| &mut machine.nics);
             nics.filter(|nic| nic.mac == mac).for_each(|nic| nic.addresses.push(ip));
         }
@@ -341,7 +373,7 @@ impl Look<'_> {
         };
         let id = self.table.id();
         let of_cluster = |node: &&NodeAddress| node.role != Role::Bootstrap;
-        for planned in self.table.nodes.iter().filter(of_cluster) {
+        for planned in self.table.all_nodes().filter(of_cluster) {
             let host = id.fqdn(planned.name.as_str());
             let Some(node) = nodes.iter().find(|node| node.name == host) else {
                 differs(&planned.name, "is not in the cluster".to_owned());
@@ -350,17 +382,17 @@ impl Look<'_> {
             if !node.is_ready {
                 differs(&planned.name, "is not Ready".to_owned());
             }
-            let ip = planned.ip.to_string();
-            if !node.addresses.is_empty() && !node.addresses.contains(&ip) {
+            let ips: Vec<_> = self.table.both(planned.ip).iter().map(IpAddr::to_string).collect();
+            if !node.addresses.is_empty() && !ips.iter().all(|ip| node.addresses.contains(ip)) {
                 let theirs: Vec<_> = node.addresses.iter().map(String::as_str).collect();
                 differs(
                     &planned.name,
-                    format!("reports {}, the table has {ip}", theirs.join(" and ")),
+                    format!("reports {}, the table has {}", theirs.join(" and "), ips.join(" and ")),
                 );
             }
         }
         for node in nodes {
-            let mut planned = self.table.nodes.iter().filter(of_cluster);
+            let mut planned = self.table.all_nodes().filter(of_cluster);
             if planned.all(|planned| id.fqdn(planned.name.as_str()) != node.name) {
                 differs(&node.name, "is in the cluster, but not in the table".to_owned());
             }

@@ -1,13 +1,14 @@
 //! Chooses and validates MACs, virtual IPs and VRIDs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::Ipv4Network;
 use sha2::{Digest, Sha256};
 
-use crate::backend::NetworkFacts;
-use crate::cluster::{ClusterId, Mac, Vip};
+use crate::backend::{Ipv6Facts, NetworkFacts};
+use crate::cluster::{ClusterConfig, ClusterId, Ipv6Settings, Ipv6Table, Mac, Vip};
+use crate::state::parameters::Parameters;
 
 /// Derives the MAC of a NIC from its tenant, cluster and name, avoiding those in use.
 ///
@@ -102,6 +103,103 @@ pub fn vip_taken(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, own: &BTreeSet<Ma
     }
 }
 
+/// Why an external node cannot have this address, or `None` if it can. Only its own MAC may have a reservation for it.
+pub fn external_problem(
+    ip: Ipv4Addr,
+    mac: Mac,
+    table: &Parameters,
+    facts: &NetworkFacts,
+    others: &Others,
+) -> Option<String> {
+    let network = table.machine_network;
+    let own = table.all_leases();
+    if let Some(who) = others.get(&ip) {
+        return Some(format!("{ip} is already used by {who}"));
+    }
+    if let Some(lease) = own.iter().find(|lease| lease.ip == ip || lease.mac == mac) {
+        return Some(format!("{} has {} and {}", lease.name, lease.mac, lease.ip));
+    }
+    if !network.contains(ip) {
+        return Some(format!("{ip} is outside the machine network {network}"));
+    }
+    if ip == network.network() || ip == network.broadcast() {
+        return Some(format!("{ip} is the network or broadcast address of {network}"));
+    }
+    if table.gateway == Some(ip) || table.resolvers.contains(&ip) {
+        return Some(format!("{ip} is the gateway or a name server"));
+    }
+    if !mac.is_unicast() {
+        return Some(format!("{mac} is not a unicast MAC address"));
+    }
+    match facts.taken.get(&ip) {
+        Some(Some(other)) if *other == mac => None,
+        Some(_) => Some(format!("{ip} is reserved on the network for another machine")),
+        None => None,
+    }
+}
+
+/// The second address family of a cluster with these VIPs; its gateway is known after the checks.
+pub fn ipv6_table(config: &ClusterConfig, facts: &NetworkFacts, vips: [Ipv4Addr; 2]) -> Option<Ipv6Table> {
+    let ipv6 = config.ipv6.as_ref()?;
+    Some(ipv6.table(ipv6_gateway(ipv6, facts)?, vips))
+}
+
+/// What the platform knows about the second address family.
+fn ipv6_facts<'a>(ipv6: &Ipv6Settings, facts: &'a NetworkFacts) -> Option<&'a Ipv6Facts> {
+    facts.ipv6.iter().find(|known| known.cidr == ipv6.machine_network)
+}
+
+/// The IPv6 gateway of the settings, otherwise that of the platform.
+pub fn ipv6_gateway(ipv6: &Ipv6Settings, facts: &NetworkFacts) -> Option<Ipv6Addr> {
+    ipv6.gateway.or_else(|| ipv6_facts(ipv6, facts)?.gateway)
+}
+
+/// Why the network cannot have this second address family, and a hint.
+pub fn ipv6_problem(config: &ClusterConfig, facts: &NetworkFacts) -> Option<(String, String)> {
+    let (ipv6, network) = (config.ipv6.as_ref()?, &config.network);
+    if !facts.ipv6.is_empty() && ipv6_facts(ipv6, facts).is_none() {
+        let known: Vec<_> = facts.ipv6.iter().map(|known| known.cidr.to_string()).collect();
+        let known = known.join(" or ");
+        return Some((
+            format!(
+                "the IPv6 network of {network} is {known}, but machine_network has {}",
+                ipv6.machine_network
+            ),
+            format!("set the IPv6 network in machine_network to {known}"),
+        ));
+    }
+    let gateway = ipv6_gateway(ipv6, facts);
+    if gateway.is_none() {
+        return Some((
+            format!("network {network} has no IPv6 gateway that the platform knows"),
+            "set it, such as gateway=fe80::1; a network of libvirt has one with `<ip family='ipv6' address='fd00:1::1' \
+             prefix='64'/>`, a subnet of OpenStack with `openstack subnet set --gateway`"
+                .to_owned(),
+        ));
+    }
+    let vip = Vip::ALL
+        .into_iter()
+        .find(|vip| ipv6.given_vip(*vip).is_some_and(|ip| Some(ip) == gateway))?;
+    Some((
+        format!("{vip}_ip has the IPv6 gateway of network {network}"),
+        "choose another address".to_owned(),
+    ))
+}
+
+/// The given IPv6 addresses of VIPs that are reserved on the network for another MAC than those of `own`.
+pub fn ipv6_vips_taken<'a>(
+    config: &'a ClusterConfig,
+    facts: &'a NetworkFacts,
+    own: &'a BTreeSet<Mac>,
+) -> impl Iterator<Item = (Vip, Ipv6Addr)> + 'a {
+    Vip::ALL.into_iter().filter_map(|vip| {
+        let ipv6 = config.ipv6.as_ref()?;
+        let ip = ipv6.given_vip(vip)?;
+        let owner = ipv6_facts(ipv6, facts)?.taken.get(&ip)?;
+        (!owner.is_some_and(|mac| own.contains(&mac))).then_some((vip, ip))
+    })
+}
+
 /// Free addresses of a network, lowest first: outside the DHCP ranges, then inside.
 pub fn free_addresses(network: Ipv4Network, facts: &NetworkFacts, others: &Others) -> Vec<Ipv4Addr> {
     let usable = |ip: &Ipv4Addr| {
@@ -134,8 +232,39 @@ mod tests {
             dhcp_ranges: vec![(Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(10, 0, 0, 14))],
             taken: [(Ipv4Addr::new(10, 0, 0, 3), None)].into(),
             resolvers: vec![],
+            mtu: None,
             answers_dns: true,
             peer_domain: None,
+            ipv6: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_given_ipv6_gateway_needs_no_platform_that_knows_it() {
+        let ipv6 = |gateway| Ipv6Settings {
+            machine_network: "fd00:1::/64".parse().unwrap(),
+            cluster_network: "fd01::/48".parse().unwrap(),
+            service_network: "fd02::/112".parse().unwrap(),
+            gateway,
+            api_ip: None,
+            ingress_ip: None,
+        };
+        let [given, known]: [Ipv6Addr; 2] = ["fe80::1", "fd00:1::1"].map(|ip| ip.parse().unwrap());
+        let with = |cidr: &str| {
+            let second = Ipv6Facts {
+                cidr: cidr.parse().unwrap(),
+                gateway: Some(known),
+                taken: BTreeMap::new(),
+            };
+            NetworkFacts {
+                ipv6: vec![second],
+                ..facts()
+            }
+        };
+        let (bridge, other, same) = (facts(), with("fd00:2::/64"), with("fd00:1::/64"));
+        for (facts, found) in [(&bridge, None), (&other, None), (&same, Some(known))] {
+            assert_eq!(ipv6_gateway(&ipv6(Some(given)), facts), Some(given), "{facts:?}");
+            assert_eq!(ipv6_gateway(&ipv6(None), facts), found, "{facts:?}");
         }
     }
 

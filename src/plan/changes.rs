@@ -101,7 +101,9 @@ fn of_pass_two(plan: &Plan, planned: &Planned, exists: bool, there: &There<'_>) 
 
 /// The size of the existing machine, if it is not the planned one.
 fn other_size<'a>(sizes: &'a Sizes, planned: &Planned) -> Option<&'a Size> {
-    sizes.of(planned.role).filter(|size| **size != planned.size)
+    sizes
+        .of(&planned.node, planned.role)
+        .filter(|size| **size != planned.size)
 }
 
 /// `12 to create, 3 to keep`, without what there is none of.

@@ -17,9 +17,10 @@ pub fn endpoints<'a>(config: &ClusterConfig, images: impl IntoIterator<Item = &'
     if let Some(proxy) = proxy(&config.proxy) {
         return vec![vec![proxy]];
     }
+    let mirrors = config.mirrors();
     let mut all = BTreeSet::new();
     for image in images {
-        let mirrored = config.registry_mirrors.iter().find(|mirror| {
+        let mirrored = mirrors.iter().find(|mirror| {
             let rest = image.strip_prefix(mirror.source.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@']))
         });

@@ -175,6 +175,12 @@ impl Watch {
         self.stable.get(name).copied()
     }
 
+    /// Whether an address was seen once and not yet again.
+    pub fn is_confirming(&self) -> bool {
+        let mut seen = self.last.iter();
+        seen.any(|(name, seen)| matches!(seen, Seen::Address(_)) && !self.stable.contains_key(name))
+    }
+
     pub fn is_complete(&self, planned: &[Planned]) -> bool {
         planned.iter().all(|plan| self.stable.contains_key(&plan.name))
     }
@@ -243,6 +249,7 @@ mod tests {
             },
             nics,
             ip: None,
+            ipv6: None,
         }]
     }
 
@@ -288,6 +295,20 @@ mod tests {
         assert_eq!(look([10, 0, 0, 7]), None, "stable no more");
         assert!(!watch.is_complete(&planned));
         assert_eq!(watch.missing(&planned)[0].1, Seen::Address(Ipv4Addr::new(10, 0, 0, 7)));
+    }
+
+    #[test]
+    fn an_address_that_was_seen_once_is_to_be_confirmed() {
+        let planned = planned();
+        let mut watch = Watch::new(None);
+        let mut look = |ips: &[[u8; 4]]| {
+            watch.look(&planned, &[machine(Power::Running, &[(MAC, ips)])]);
+            watch.is_confirming()
+        };
+        assert!(!look(&[]));
+        assert!(look(&[[10, 0, 0, 5]]));
+        assert!(!look(&[[10, 0, 0, 5]]), "it is confirmed");
+        assert!(!look(&[[10, 0, 0, 5], [10, 0, 0, 6]]), "two are none");
     }
 
     #[test]

@@ -3,17 +3,18 @@
 //! More than 500 lines with its tests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
-use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, Nic, Payload, Requirements};
+use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, NetworkFacts, Nic, Payload, Requirements};
 use crate::cluster::{
-    AddressAssignment, BackendConfig, ClusterConfig, Harvest, ImageSource, InstallerChoice, Lb, Mac, MachineName, Mcs,
-    NodeName, Pass, Role, Size, Vip,
+    self, AddressAssignment, BackendConfig, ClusterConfig, Dhcp, Harvest, ImageSource, InstallerChoice, Lb, Mac,
+    MachineName, Mcs, NodeName, Pass, Role, Size, Vip,
 };
 use crate::plan::Change;
 use crate::plan::addresses::derive_mac;
+use crate::plan::node_settings::NodeSettings;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A machine of one of the passes, before its image and payload are known.
@@ -27,6 +28,9 @@ pub struct Planned {
     pub nics: Vec<Nic>,
     /// `None` before pass one.
     pub ip: Option<Ipv4Addr>,
+    /// Known together with `ip`, if the cluster has two address families.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Addr>,
 }
 
 impl Planned {
@@ -46,6 +50,7 @@ impl Planned {
             nics: self.nics.clone(),
             payload,
             autostart: config.autostart && self.pass == Pass::Two && self.role != Role::Bootstrap,
+            ipv6: config.ipv6.as_ref().map(|ipv6| ipv6.machine_network),
         }
     }
 
@@ -81,8 +86,11 @@ pub fn macs(config: &ClusterConfig, taken: &BTreeSet<Mac>) -> MacTable {
 fn given_mac(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Mac> {
     match role {
         Role::Bootstrap => config.given.bootstrap_mac,
-        Role::Master => by_index(&config.given.master_macs, node, role),
-        Role::Worker => by_index(&config.given.worker_macs, node, role),
+        Role::Master => by_number(&config.given.master_macs, node),
+        Role::Worker => {
+            let pool = config.pool_of(node);
+            by_number(pool.map_or(&config.given.worker_macs, |pool| &pool.macs), node)
+        }
         Role::Helper => None,
     }
 }
@@ -90,18 +98,33 @@ fn given_mac(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Mac>
 fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Ipv4Addr> {
     match role {
         Role::Bootstrap => config.given.bootstrap_ip,
-        Role::Master => by_index(&config.given.master_ips, node, role),
-        Role::Worker => by_index(&config.given.worker_ips, node, role),
+        Role::Master => by_number(&config.given.master_ips, node),
+        Role::Worker => {
+            let pool = config.pool_of(node);
+            by_number(pool.map_or(&config.given.worker_ips, |pool| &pool.ips), node)
+        }
         Role::Helper => None,
     }
 }
 
-/// The entry of a list at the node's index.
-fn by_index<T: Copy>(list: &[T], node: &NodeName, role: Role) -> Option<T> {
-    list.iter()
-        .enumerate()
-        .find(|(index, _)| NodeName::node(role, *index) == *node)
-        .map(|(_, value)| *value)
+/// The node's address, if the env file sets it.
+pub fn given_ip_of(config: &ClusterConfig, node: &NodeName) -> Option<Ipv4Addr> {
+    given_ip(config, node, node.role())
+}
+
+/// Whether a VIP's address is neither set nor that of a load balancer of the platform.
+pub fn is_open(config: &ClusterConfig, vip: Vip) -> bool {
+    given_vip(config, vip).is_none() && config.lb != Lb::Platform
+}
+
+/// Whether pass one finds a VIP, by a machine or by a reservation: nothing else determines its address.
+pub fn is_harvested(config: &ClusterConfig, vip: Vip) -> bool {
+    is_open(config, vip) && config.address_pool.is_empty()
+}
+
+/// The entry of a list at the node's number.
+fn by_number<T: Copy>(list: &[T], node: &NodeName) -> Option<T> {
+    list.get(node.number()?).copied()
 }
 
 /// The VIP's address, if the env file sets it.
@@ -152,8 +175,11 @@ pub fn balancer(config: &ClusterConfig, vip: Vip, table: Option<&Parameters>, bo
         Vip::Ingress => (vec![80, 443], config.router_roles()),
     };
     let members = table.map(|table| {
-        let takes = |node: &&NodeAddress| roles.contains(&node.role) && !(bootstrapped && node.role == Role::Bootstrap);
-        table.nodes.iter().filter(takes).map(NodeAddress::lease).collect()
+        let takes = |node: &&NodeAddress| {
+            let is_due = roles.contains(&node.role) && !(bootstrapped && node.role == Role::Bootstrap);
+            is_due && (vip == Vip::Api || config.admits_routers(&node.name))
+        };
+        table.all_nodes().filter(takes).map(NodeAddress::lease).collect()
     });
     LoadBalancer {
         cluster: config.id(),
@@ -167,14 +193,41 @@ pub fn balancer(config: &ClusterConfig, vip: Vip, table: Option<&Parameters>, bo
     }
 }
 
-/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not set. The platform's load
-/// balancers have addresses without them.
-pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
+/// How the VIPs that are not set get their addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VipSource {
+    /// A helper machine leases each.
+    Leased,
+    /// The platform reserves each without a machine.
+    Reserved,
+}
+
+impl VipSource {
+    /// The platform reserves them if it is the DHCP server of the network. Without facts about the network: as far as the
+    /// settings tell.
+    pub fn of(config: &ClusterConfig, capabilities: &Capabilities, facts: Option<&NetworkFacts>) -> Self {
+        let serves_dhcp = match facts {
+            Some(facts) => !facts.dhcp_ranges.is_empty(),
+            // E.g. `bridge:br0`.
+            None => !config.network.contains(':'),
+        };
+        // The facts of two platforms do not tell which of them is the DHCP server.
+        let is_one = config.workers_on.is_none();
+        match capabilities.reserves_addresses && config.dhcp == Dhcp::Platform && is_one && serves_dhcp {
+            true => Self::Reserved,
+            false => Self::Leased,
+        }
+    }
+}
+
+/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not set and has to be leased.
+/// The platform's load balancers have addresses without them.
+pub fn pass_one(config: &ClusterConfig, macs: &MacTable, vips: VipSource) -> Vec<Planned> {
     let mut count = BTreeMap::<Role, usize>::new();
     let helpers = Vip::ALL
         .into_iter()
         .enumerate()
-        .filter(|(_, vip)| given_vip(config, *vip).is_none() && config.lb != Lb::Platform)
+        .filter(|(_, vip)| vips == VipSource::Leased && is_harvested(config, *vip))
         .map(|(index, vip)| (NodeName::vip(vip), Role::Helper, index));
     let nodes = config.nodes().into_iter().map(|(node, role)| {
         let next = count.entry(role).or_default();
@@ -186,19 +239,36 @@ pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
     all.into_iter()
         .filter_map(|(node, role, index)| {
             let nics = vec![Nic {
-                network: config.network_of(role).to_owned(),
+                network: config.network_of(config.place_of(&node)).to_owned(),
                 mac: *macs.get(&node)?,
             }];
+            // Where pools may be on another platform, the name says which one.
+            let has_pools_elsewhere = config.workers_on.as_ref().is_some_and(|on| !on.only.is_empty());
+            let pool = node.pool().zip(node.number()).filter(|_| has_pools_elsewhere);
             Some(Planned {
-                name: MachineName::of_harvest(&config.name, role, index),
+                name: match pool {
+                    Some((pool, number)) => MachineName::of_harvest_in_pool(&config.name, pool, number),
+                    None => MachineName::of_harvest(&config.name, role, index),
+                },
                 node,
                 role,
                 pass: Pass::One,
                 size: config.helper_size.clone(),
                 nics,
                 ip: None,
+                ipv6: None,
             })
         })
+        .collect()
+}
+
+/// The VIPs that are neither set nor leased by one of these machines of pass one.
+pub fn unleased_vips(config: &ClusterConfig, macs: &MacTable, one: &[Planned]) -> MacTable {
+    let harvested = Vip::ALL.into_iter().filter(|vip| is_harvested(config, *vip));
+    let names = harvested.map(NodeName::vip);
+    names
+        .filter(|name| one.iter().all(|machine| machine.node != *name))
+        .filter_map(|name| Some((name.clone(), *macs.get(&name)?)))
         .collect()
 }
 
@@ -213,10 +283,10 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
             continue;
         };
         let mut nics = vec![Nic {
-            network: config.network_of(role).to_owned(),
+            network: config.network_of(config.place_of(&node)).to_owned(),
             mac,
         }];
-        for (index, network) in config.extra_networks.iter().enumerate() {
+        for (index, network) in config.extra_networks_of(&node).iter().enumerate() {
             let mac = derive_mac(tenant, &config.id(), &format!("{node}/{}", index + 1), &taken);
             taken.insert(mac);
             nics.push(Nic {
@@ -224,13 +294,21 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
                 mac,
             });
         }
+        let ip = known.map(|known| known.ip).or_else(|| given_ip(config, &node, role));
+        let beside = |ip| {
+            config
+                .ipv6
+                .as_ref()
+                .map(|ipv6| cluster::beside(ipv6.machine_network, ip))
+        };
         machines.push(Planned {
             name: MachineName::of_node(&config.name, &node),
             role,
             pass: Pass::Two,
-            size: config.size_of(role).clone(),
+            size: config.size_of(&node, role).clone(),
             nics,
-            ip: known.map(|known| known.ip).or_else(|| given_ip(config, &node, role)),
+            ip,
+            ipv6: ip.and_then(beside),
             node,
         });
     }
@@ -252,6 +330,9 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
         return Some(format!("it has no address for {node}"));
     }
     let nodes = config.nodes();
+    if let Some((node, _)) = nodes.iter().find(|(node, _)| parameters.is_external(node)) {
+        return Some(format!("its {node} is an external node"));
+    }
     if let Some(node) = parameters
         .nodes
         .iter()
@@ -276,15 +357,44 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
             parameters.gateway.map_or("unknown".to_owned(), |ip| ip.to_string())
         ));
     }
+    if let Some(what) = ipv6_mismatch(config, parameters) {
+        return Some(what);
+    }
     if !given.name_servers.is_empty() && given.name_servers != parameters.resolvers {
         return Some("its name servers differ from `name_servers` in the settings".to_owned());
     }
     None
 }
 
+/// As `mismatch`, for the second address family.
+fn ipv6_mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
+    let (given, table) = match (&config.ipv6, &parameters.ipv6) {
+        (None, None) => return None,
+        (Some(_), None) => return Some("it has no IPv6 network, but the settings have one".to_owned()),
+        (None, Some(table)) => {
+            let network = table.machine_network;
+            return Some(format!("it has IPv6 network {network}, but the settings have none"));
+        }
+        (Some(given), Some(table)) => (given, table),
+    };
+    if given.machine_network != table.machine_network {
+        let (has, wanted) = (table.machine_network, given.machine_network);
+        return Some(format!("its IPv6 network is {has}, but the settings have {wanted}"));
+    }
+    let addresses = [
+        ("gateway", given.gateway, table.gateway),
+        ("api_ip", given.api_ip, table.api_ip),
+        ("ingress_ip", given.ingress_ip, table.ingress_ip),
+    ];
+    let (what, wanted, has) = addresses
+        .into_iter()
+        .find(|(_, given, table)| given.is_some_and(|given| given != *table))?;
+    Some(format!("its {what} is {has}, but the settings have {}", wanted?))
+}
+
 /// The requirements on the platform, and on the workers' own.
 pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
-    let elsewhere = |machine: &&Planned| config.workers_on.is_some() && machine.role == Role::Worker;
+    let elsewhere = |machine: &&Planned| config.place_of(&machine.node) == Role::Worker;
     let on = |there: bool, images: [&ImageSource; 2]| {
         let of = |machines: &[Planned]| -> Vec<Planned> {
             machines
@@ -318,20 +428,19 @@ fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Req
         |machines: &[Planned], of: fn(&Size) -> u64| machines.iter().map(|machine| of(&machine.size)).sum::<u64>();
     let disk = |size: &Size| size.disk_gib + size.extra_disks_gib.iter().sum::<u64>();
     Requirements {
-        networks: std::iter::once(&config.network)
-            .chain(&config.extra_networks)
-            .cloned()
-            .collect(),
+        networks: networks(config, two),
         machines: one
             .iter()
             .chain(two)
             .map(|machine| (machine.name.clone(), machine.nics.iter().map(|nic| nic.mac).collect()))
             .collect(),
+        vips: Vec::new(),
         cluster: Some(config.id()),
         memory_mib: sum(one, |size| size.memory_mib).max(sum(two, |size| size.memory_mib)),
         cpus_per_machine: two.iter().map(|machine| machine.size.cpus).max().unwrap_or(1),
         disk_gib: sum(one, disk).max(sum(two, disk)),
         autostart: config.autostart,
+        ipv6: config.ipv6.as_ref().map(|ipv6| ipv6.machine_network),
         inner_networks: vec![config.networks.cluster_network, config.networks.service_network],
         sizes: one
             .iter()
@@ -345,6 +454,18 @@ fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Req
         },
         workers: None,
     }
+}
+
+/// The machine network first, then the networks of additional NICs, each once.
+fn networks(config: &ClusterConfig, two: &[Planned]) -> Vec<String> {
+    let mut networks = vec![config.network.clone()];
+    let additional = two.iter().flat_map(|machine| machine.nics.iter().skip(1));
+    for network in config.extra_networks.iter().chain(additional.map(|nic| &nic.network)) {
+        if !networks.contains(network) {
+            networks.push(network.clone());
+        }
+    }
+    networks
 }
 
 /// What a deployment would create; changes nothing.
@@ -361,11 +482,15 @@ pub struct Plan {
     /// Whether a parameter file exists, so that pass one is skipped.
     pub harvested: bool,
     pub vips: Vec<PlannedVip>,
+    pub nodes: NodeSettings,
     pub pass_one: Vec<Planned>,
     pub pass_two: Vec<Planned>,
     /// How long earlier deployments took; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<ExpectedTime>,
+    /// The address of the registry cache that the nodes pull through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registry_cache: Option<Ipv4Addr>,
     /// What this network does not support.
     pub limits: Vec<&'static str>,
     /// Peak usage, without the workers' own platform.
@@ -382,11 +507,23 @@ pub struct ExpectedTime {
     pub seconds: u64,
     /// As long as that many earlier deployments on this platform.
     pub deployments: usize,
+    /// Where the time goes.
+    pub phases: Vec<ExpectedPhase>,
+}
+
+/// A part of a deployment: its usual time, and the best one of all earlier deployments.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExpectedPhase {
+    pub phase: String,
+    pub seconds: u64,
+    pub best_seconds: u64,
 }
 
 /// The workers' own platform, and its peak usage.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedPlace {
+    /// `workers`, or some of them.
+    pub machines: String,
     pub backend: String,
     pub network: String,
     pub memory_mib: u64,
@@ -398,6 +535,8 @@ pub struct PlannedPlace {
 pub struct PlannedVip {
     pub name: NodeName,
     pub ip: Option<Ipv4Addr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Addr>,
     pub mac: Mac,
     /// `None` until the address is known.
     pub virtual_router_id: Option<u8>,
@@ -411,9 +550,9 @@ fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
     if Capabilities::of(&config.backend).reserves_addresses || config.lb == Lb::Platform {
         return None;
     }
-    Some(match given_vip(config, vip) {
-        Some(_) => "not reserved: it must be outside the range of every DHCP server",
-        None => {
+    Some(match is_harvested(config, vip) {
+        false => "not reserved: it must be outside the range of every DHCP server",
+        true => {
             "leased with its own MAC; the node that holds it renews the lease, which can expire while all nodes are off"
         }
     })
@@ -432,7 +571,10 @@ const ON_PODS: [&str; 5] = [
 pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTreeSet<Mac>) -> Plan {
     let macs = macs(config, taken);
     let one = match (parameters, config.harvest) {
-        (None, Harvest::Boot) => pass_one(config, &macs),
+        (None, Harvest::Boot) => {
+            let vips = VipSource::of(config, &Capabilities::of(&config.backend), None);
+            pass_one(config, &macs, vips)
+        }
         _ => Vec::new(),
     };
     let two = pass_two(config, &macs, parameters);
@@ -441,8 +583,11 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         .into_iter()
         .filter_map(|vip| {
             let name = NodeName::vip(vip);
+            let ip = parameters.map(|p| p.vip(vip).ip).or_else(|| given_vip(config, vip));
+            let of_table = parameters.and_then(|p| Some(p.ipv6.as_ref()?.vip(vip)));
             Some(PlannedVip {
-                ip: parameters.map(|p| p.vip(vip).ip).or_else(|| given_vip(config, vip)),
+                ip,
+                ipv6: of_table.or_else(|| Some(config.ipv6.as_ref()?.vip(vip, ip?))),
                 mac: parameters
                     .map(|p| p.vip(vip).mac)
                     .or_else(|| macs.get(&name).copied())?,
@@ -461,6 +606,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
             .as_ref()
             .zip(needs.workers.as_ref())
             .map(|(workers, needs)| PlannedPlace {
+                machines: workers.machines(),
                 backend: workers.name_beside(&config.backend),
                 network: workers.network.clone(),
                 memory_mib: needs.memory_mib,
@@ -470,9 +616,11 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         harvest: config.harvest,
         harvested: parameters.is_some(),
         vips,
+        nodes: NodeSettings::new(config, parameters),
         pass_one: one,
         pass_two: two,
         expected: None,
+        registry_cache: config.registry_cache.as_ref().map(|cache| cache.address),
         limits: match &config.backend {
             BackendConfig::Kubevirt(site) if site.pods.is_some() => ON_PODS.to_vec(),
             _ => Vec::new(),
@@ -486,7 +634,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{GivenAddresses, KubevirtConfig, PodNetwork, WorkersOn};
+    use crate::cluster::{Effect, GivenAddresses, KubevirtConfig, PodNetwork, Pool, Taint, WorkersOn};
     use crate::state::parameters::tests::example;
 
     fn names(machines: &[Planned]) -> Vec<&str> {
@@ -497,7 +645,10 @@ mod tests {
     fn pass_one_never_bears_a_final_name() {
         let config = ClusterConfig::example();
         let macs = macs(&config, &BTreeSet::new());
-        let (one, two) = (pass_one(&config, &macs), pass_two(&config, &macs, None));
+        let (one, two) = (
+            pass_one(&config, &macs, VipSource::Leased),
+            pass_two(&config, &macs, None),
+        );
         assert_eq!(
             names(&one),
             [
@@ -557,13 +708,54 @@ mod tests {
     fn a_given_vip_needs_no_helper() {
         let mut config = ClusterConfig::example();
         config.given.api_ip = Some(Ipv4Addr::new(192, 168, 122, 10));
-        let one = pass_one(&config, &macs(&config, &BTreeSet::new()));
+        let macs = macs(&config, &BTreeSet::new());
+        let one = pass_one(&config, &macs, VipSource::Leased);
         let helpers: Vec<_> = one.iter().filter(|machine| machine.role == Role::Helper).collect();
         assert_eq!(helpers.len(), 1);
         assert_eq!(
             (helpers[0].node.as_str(), helpers[0].name.as_str()),
             ("ingress", "lab-harvest-helper-1")
         );
+        let one = pass_one(&config, &macs, VipSource::Reserved);
+        assert!(one.iter().all(|machine| machine.role != Role::Helper), "{one:?}");
+    }
+
+    #[test]
+    fn vips_are_reserved_where_the_platform_is_the_dhcp_server() {
+        let range = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 9));
+        let serving = NetworkFacts {
+            dhcp_ranges: vec![range],
+            ..NetworkFacts::default()
+        };
+        let foreign = NetworkFacts::default();
+        let example = ClusterConfig::example();
+        let of = |change: fn(&mut ClusterConfig), facts| {
+            let mut config = example.clone();
+            change(&mut config);
+            VipSource::of(&config, &Capabilities::of(&config.backend), facts)
+        };
+        let workers_elsewhere = |config: &mut ClusterConfig| {
+            config.workers_on = Some(WorkersOn {
+                backend: ovirt(),
+                network: "ovirtmgmt".to_owned(),
+                only: Vec::new(),
+            });
+        };
+        for (change, facts, vips) in [
+            ((|_| {}) as fn(&mut ClusterConfig), Some(&serving), VipSource::Reserved),
+            (|_| {}, Some(&foreign), VipSource::Leased),
+            (|_| {}, None, VipSource::Reserved),
+            (
+                |config| config.network = "bridge:br0".to_owned(),
+                None,
+                VipSource::Leased,
+            ),
+            (|config| config.dhcp = Dhcp::User, Some(&serving), VipSource::Leased),
+            (|config| config.backend = ovirt(), Some(&serving), VipSource::Leased),
+            (workers_elsewhere, Some(&serving), VipSource::Leased),
+        ] {
+            assert_eq!(of(change, facts), vips);
+        }
     }
 
     #[test]
@@ -573,7 +765,7 @@ mod tests {
         assert_eq!(plan_now.memory_mib, 8192 + 3 * 16384 + 2 * 8192);
         assert_eq!(plan_now.disk_gib, 600);
         config.helper_size.memory_mib = 100_000;
-        assert_eq!(plan(&config, None, &BTreeSet::new()).memory_mib, 800_000);
+        assert_eq!(plan(&config, None, &BTreeSet::new()).memory_mib, 600_000);
         config.harvest = Harvest::Reserve;
         assert!(plan(&config, None, &BTreeSet::new()).pass_one.is_empty());
     }
@@ -588,7 +780,11 @@ mod tests {
     fn autostart_is_for_nodes_that_stay() {
         let mut config = ClusterConfig::example();
         let macs = macs(&config, &BTreeSet::new());
-        let all = [pass_one(&config, &macs), pass_two(&config, &macs, None)].concat();
+        let all = [
+            pass_one(&config, &macs, VipSource::Leased),
+            pass_two(&config, &macs, None),
+        ]
+        .concat();
         let started = |config: &ClusterConfig| {
             let image = ImageHandle("image".to_owned());
             let specs = all
@@ -717,6 +913,72 @@ mod tests {
     }
 
     #[test]
+    fn pools_have_their_own_sizes_networks_and_addresses() {
+        let mut config = ClusterConfig::example();
+        config.extra_networks = vec!["storage".to_owned()];
+        config.given.worker_ips = vec![API; 2];
+        let fast = Size {
+            cpus: 16,
+            ..config.worker_size.clone()
+        };
+        let ip = Ipv4Addr::new(192, 168, 122, 77);
+        config.pools = vec![
+            Pool::example("infra", 1),
+            Pool {
+                size: fast.clone(),
+                extra_networks: vec!["rdma".to_owned()],
+                ips: vec![API, ip],
+                ..Pool::example("gpu", 2)
+            },
+        ];
+        let macs = macs(&config, &BTreeSet::new());
+        let one = pass_one(&config, &macs, VipSource::Leased);
+        let two = pass_two(&config, &macs, None);
+        let last = two.last().unwrap();
+        assert_eq!((last.node.as_str(), last.name.as_str()), ("gpu-1", "lab-gpu-1"));
+        assert_eq!((&last.size, last.ip, last.role), (&fast, Some(ip), Role::Worker));
+        assert_eq!(last.nics[1].network, "rdma");
+        let infra = two.iter().find(|machine| machine.node.as_str() == "infra-0").unwrap();
+        assert_eq!((infra.ip, infra.nics.len()), (None, 1));
+        let needs = needs(&config, &one, &two);
+        assert_eq!(needs.networks, ["default", "storage", "rdma"]);
+        assert_eq!(needs.cpus_per_machine, 16);
+        let names: BTreeSet<_> = one.iter().chain(&two).map(|machine| &machine.name).collect();
+        assert_eq!(names.len(), one.len() + two.len(), "two machines have one name");
+        let back = config.with_workers_of(two.iter().map(|machine| &machine.node));
+        assert_eq!((back.workers, &back.pools), (config.workers, &config.pools));
+    }
+
+    #[test]
+    fn a_load_balancer_leaves_out_nodes_that_repel_routers() {
+        let mut config = ClusterConfig::example();
+        let taint = Taint {
+            key: "dedicated".to_owned(),
+            value: String::new(),
+            effect: Effect::NoSchedule,
+        };
+        config.pools = vec![Pool {
+            taints: [taint].into(),
+            ..Pool::example("infra", 1)
+        }];
+        let mut table = example();
+        let infra = NodeAddress {
+            name: NodeName::of_pool("infra", 0),
+            ..table.nodes.last().unwrap().clone()
+        };
+        table.nodes.push(infra);
+        let members = |config: &ClusterConfig| {
+            balancer(config, Vip::Ingress, Some(&table), true)
+                .members
+                .unwrap()
+                .len()
+        };
+        assert_eq!(members(&config), 2);
+        config.pools[0].taints.clear();
+        assert_eq!(members(&config), 3);
+    }
+
+    #[test]
     fn a_parameter_file_that_does_not_match_the_settings_is_rejected() {
         let table = example();
         let settings = |change: fn(&mut ClusterConfig)| {
@@ -763,9 +1025,14 @@ mod tests {
         config.workers_on = Some(WorkersOn {
             backend: ovirt(),
             network: "ovirtmgmt".to_owned(),
+            only: Vec::new(),
         });
         let macs = macs(&config, &BTreeSet::new());
-        let here = needs(&config, &pass_one(&config, &macs), &pass_two(&config, &macs, None));
+        let here = needs(
+            &config,
+            &pass_one(&config, &macs, VipSource::Leased),
+            &pass_two(&config, &macs, None),
+        );
         assert_eq!((here.memory_mib, here.disk_gib), (8192 + 3 * 16384, 4 * 100));
         assert_eq!(here.networks, ["default"]);
         let there = here.workers.unwrap();
@@ -777,7 +1044,11 @@ mod tests {
         };
         assert_eq!((machines(&here.machines), machines(&there.machines)), (0, 4));
         config.workers_on = None;
-        let all = needs(&config, &pass_one(&config, &macs), &pass_two(&config, &macs, None));
+        let all = needs(
+            &config,
+            &pass_one(&config, &macs, VipSource::Leased),
+            &pass_two(&config, &macs, None),
+        );
         assert!(all.workers.is_none());
         assert_eq!(machines(&all.machines), 4);
     }

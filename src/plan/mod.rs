@@ -1,10 +1,14 @@
 //! From a configuration, and later the address table, to the machines of each pass. Pure.
 
+pub mod address_pool;
 pub mod addresses;
 pub mod changes;
+pub mod connections;
 pub mod egress;
 pub mod harvest;
 pub mod machines;
+pub mod node_report;
+pub mod node_settings;
 
 use serde::Serialize;
 

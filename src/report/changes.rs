@@ -1,5 +1,6 @@
 //! Results of commands that change a cluster.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -45,7 +46,11 @@ impl Harvested {
 pub struct Scaled {
     cluster: ClusterId,
     rehearsal: bool,
+    /// Those of the pools included.
     workers: usize,
+    /// The number of nodes of each pool.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pools: BTreeMap<String, usize>,
     added: Vec<NodeName>,
     removed: Vec<NodeName>,
     /// Roles whose nodes the machine config operator updates now.
@@ -54,7 +59,14 @@ pub struct Scaled {
 
 impl From<passes::Scaled> for Scaled {
     fn from(scaled: passes::Scaled) -> Self {
+        let mut pools = BTreeMap::new();
+        for node in scaled.table.of_role(Role::Worker) {
+            if let Some(pool) = node.name.pool() {
+                *pools.entry(pool.to_owned()).or_default() += 1;
+            }
+        }
         Self {
+            pools,
             cluster: scaled.table.id(),
             rehearsal: scaled.is_rehearsal,
             workers: scaled.table.of_role(Role::Worker).count(),
@@ -75,7 +87,20 @@ impl Scaled {
         if !self.removed.is_empty() {
             text += &format!("removed: {}\n", names(&self.removed));
         }
-        text += &format!("cluster {} has {}\n", self.cluster, count(self.workers, "worker"));
+        let in_pools: Vec<_> = self
+            .pools
+            .iter()
+            .map(|(pool, nodes)| format!("{nodes} in pool {pool}"))
+            .collect();
+        let in_pools = match in_pools.is_empty() {
+            true => String::new(),
+            false => format!(", {}", in_pools.join(", ")),
+        };
+        text += &format!(
+            "cluster {} has {}{in_pools}\n",
+            self.cluster,
+            count(self.workers, "worker")
+        );
         if self.rehearsal {
             text += "rehearsal: no node was drained, no certificate was approved, and no MachineConfig was updated\n";
         }
@@ -172,6 +197,81 @@ impl Replaced {
     }
 }
 
+/// What an external machine boots with, and the next commands.
+#[derive(Debug, Serialize)]
+pub struct JoinFileWritten {
+    pub cluster: ClusterId,
+    pub node: NodeAddress,
+    /// The address is in the files; otherwise the DHCP server must know it.
+    pub static_address: bool,
+    /// The Ignition config, and with a static address NetworkManager's files.
+    pub files: Vec<PathBuf>,
+    /// CoreOS' live image with these files.
+    pub iso: Option<PathBuf>,
+    pub next: Vec<String>,
+}
+
+impl JoinFileWritten {
+    pub fn text(&self) -> String {
+        let NodeAddress { name, mac, ip, .. } = &self.node;
+        let (id, cluster) = (
+            &self.cluster,
+            self.cluster.as_str().split('.').next().unwrap_or_default(),
+        );
+        let mut text = format!("{name} of cluster {id}: MAC {mac}, address {ip}\n");
+        for file in self.files.iter().chain(&self.iso) {
+            text += &format!(
+                "wrote {}, which contains secrets\n",
+                printable_line(&file.display().to_string())
+            );
+        }
+        if !self.static_address {
+            text += &format!(
+                "the DHCP server must assign {ip} to {mac}; `ocpdeploy export dhcp {cluster}` writes its configuration\n"
+            );
+        }
+        text += "next:\n";
+        self.next.iter().fold(text, |text, line| text + &format!("  {line}\n"))
+    }
+}
+
+/// An external node that joined or was removed.
+#[derive(Debug, Serialize)]
+pub struct ExternalChanged {
+    cluster: ClusterId,
+    rehearsal: bool,
+    node: NodeAddress,
+    joined: bool,
+    /// Roles whose nodes the machine config operator updates now.
+    updating: Vec<String>,
+}
+
+impl ExternalChanged {
+    pub fn new(cluster: ClusterId, joined: bool, changed: passes::Changed) -> Self {
+        Self {
+            cluster,
+            rehearsal: changed.is_rehearsal,
+            node: changed.node,
+            joined,
+            updating: changed.renewed,
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let (name, cluster) = (&self.node.name, &self.cluster);
+        let mut text = match self.joined {
+            true => format!("{name} joined cluster {cluster} with {}\n", self.node.ip),
+            false => format!(
+                "{name} is removed from cluster {cluster}; switch its machine off, and wipe its disk, which has secrets\n"
+            ),
+        };
+        if self.rehearsal {
+            text += "rehearsal: no node was drained, no certificate was approved, and no MachineConfig was updated\n";
+        }
+        text + &updating(&self.updating, "")
+    }
+}
+
 /// The objects of a cluster that was destroyed, or would be.
 #[derive(Debug, Serialize)]
 pub struct Destroyed<'a> {
@@ -179,16 +279,24 @@ pub struct Destroyed<'a> {
     pub dry_run: bool,
     pub addresses_kept: bool,
     pub objects: &'a [Owned],
+    /// Nodes whose machines are not ours.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub external: &'a [NodeName],
 }
 
 impl Destroyed<'_> {
     pub fn text(&self) -> String {
         let cluster = self.cluster;
-        match (self.dry_run, self.addresses_kept) {
+        let mut text = match (self.dry_run, self.addresses_kept) {
             (true, _) => owned(cluster, self.objects),
             (false, true) => format!("cluster {cluster} destroyed; its addresses are kept\n"),
             (false, false) => format!("cluster {cluster} destroyed\n"),
+        };
+        for node in self.external {
+            text +=
+                &format!("{node} was an external node: switch its machine off, and wipe its disk, which has secrets\n");
         }
+        text
     }
 }
 

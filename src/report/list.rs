@@ -11,7 +11,7 @@ use super::status::made_at;
 use super::{fitted, row};
 use crate::backend::Machine;
 use crate::cluster::{Role, Vip};
-use crate::openshift::wait::clock::Clock;
+use crate::openshift::wait::clock::{Certificates, Clock};
 use crate::printable::printable_line;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{self, Holder};
@@ -102,7 +102,7 @@ impl Entry {
             backend: known.platforms(),
             rehearsal: known.rehearsal,
             addresses: cluster.parameters.as_ref().map(|parameters| {
-                let count = |role| parameters.nodes.iter().filter(|node| node.role == role).count();
+                let count = |role| parameters.all_nodes().filter(|node| node.role == role).count();
                 Addresses {
                     network: parameters.network.clone(),
                     network_identity: parameters.network_identity.clone(),
@@ -115,7 +115,7 @@ impl Entry {
                 }
             }),
             progress: Progress::of(cluster, journal, holder, machines),
-            certificates: made_at.map(|made_at| Clock::at(now, made_at, None)),
+            certificates: made_at.map(|made_at| Clock::at(now, made_at, Certificates::default())),
         }
     }
 

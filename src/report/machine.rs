@@ -46,7 +46,7 @@ struct Configuration {
 
 impl Shown {
     pub fn new(platform: &'static str, machine: &Machine, sizes: Option<&Sizes>, described: Description) -> Self {
-        let size = sizes.and_then(|sizes| sizes.of(machine.role)).cloned();
+        let size = sizes.and_then(|sizes| sizes.of(&machine.node, machine.role)).cloned();
         Self {
             machine: machine.name.clone(),
             node: machine.node.clone(),

@@ -1,6 +1,7 @@
 //! Output for users and scripts: pure functions from values to text and JSON.
 
 pub mod audit;
+pub mod cache;
 pub mod changes;
 pub mod check;
 pub mod deployed;
@@ -10,6 +11,7 @@ pub mod list;
 pub mod machine;
 pub mod plan;
 pub mod settings;
+pub mod snapshots;
 pub mod state;
 pub mod status;
 

@@ -1,5 +1,6 @@
 //! The plan as text; its JSON form is the plan itself.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{or_nothing, row, table};
@@ -19,15 +20,11 @@ pub fn text(plan: &Plan) -> String {
     );
     if let Some(workers) = &plan.workers_on {
         let network = printable_line(&workers.network);
-        text += &format!("workers on {}, network {network}\n", workers.backend);
+        text += &format!("{} on {}, network {network}\n", workers.machines, workers.backend);
     }
-    let nics = plan.pass_two.first().map_or(&[][..], |machine| &machine.nics);
-    let additional: Vec<&str> = nics.iter().skip(1).map(|nic| nic.network.as_str()).collect();
-    if !additional.is_empty() {
-        text += &format!(
-            "additional NICs of each node on {}\n",
-            printable_line(&additional.join(", "))
-        );
+    text += &additional_nics(plan);
+    for line in plan.nodes.lines() {
+        text += &format!("nodes: {}\n", printable_line(&line));
     }
     text += &match (plan.harvested, plan.harvest) {
         (true, _) => "pass one is skipped: the addresses are already known\n".to_owned(),
@@ -36,23 +33,34 @@ pub fn text(plan: &Plan) -> String {
             count(plan.pass_one.len(), "temporary machine")
         ),
         (false, Harvest::Reserve) => "pass one reserves the addresses and boots no machines\n".to_owned(),
+        (false, Harvest::Static) if plan.pass_two.iter().any(|machine| machine.ip.is_none()) => {
+            "pass one is skipped: the addresses are chosen from address_pool\n".to_owned()
+        }
         (false, Harvest::Static) => "pass one is skipped: the addresses are set in the env file\n".to_owned(),
     };
-    let head = row([&"PASS", &"MACHINE", &"CPUS", &"MEMORY", &"DISKS", &"MAC", &"IP"]);
-    let machines = plan.pass_one.iter().chain(&plan.pass_two).map(machine);
+    let mut head = row([&"PASS", &"MACHINE", &"CPUS", &"MEMORY", &"DISKS", &"MAC", &"IP"]);
+    let has_ipv6 = plan.nodes.ipv6.is_some();
+    head.extend(has_ipv6.then(|| "IPV6".to_owned()));
+    let machines = plan.pass_one.iter().chain(&plan.pass_two).map(|planned| {
+        let ipv6 = has_ipv6.then(|| or_nothing(planned.ipv6));
+        machine(planned).into_iter().chain(ipv6).collect()
+    });
     text += &format!(
         "\n{}",
         table(&std::iter::once(head).chain(machines).collect::<Vec<_>>())
     );
 
-    let head = row([&"VIP", &"MAC", &"IP", &"VRID"]);
+    let mut head = row([&"VIP", &"MAC", &"IP", &"VRID"]);
+    head.extend(has_ipv6.then(|| "IPV6".to_owned()));
     let vips = plan.vips.iter().map(|vip| {
-        row([
+        let mut cells = row([
             &vip.name,
             &vip.mac,
             &or_nothing(vip.ip),
             &or_nothing(vip.virtual_router_id),
-        ])
+        ]);
+        cells.extend(has_ipv6.then(|| or_nothing(vip.ipv6)));
+        cells
     });
     text += &format!("\n{}", table(&std::iter::once(head).chain(vips).collect::<Vec<_>>()));
     for vip in &plan.vips {
@@ -63,6 +71,11 @@ pub fn text(plan: &Plan) -> String {
     }
     if !plan.limits.is_empty() {
         text += &format!("\nlimitations of this network:\n  {}\n", plan.limits.join("\n  "));
+    }
+    if let Some(address) = plan.registry_cache {
+        text += &format!(
+            "\nnodes pull images through the registry cache at {address}, which they trust; to change it, set registry_cache=off\n"
+        );
     }
     text += &format!(
         "\npeak usage: {} memory, {} GiB disk\n",
@@ -84,6 +97,11 @@ pub fn text(plan: &Plan) -> String {
             count(expected.deployments, "earlier deployment"),
             plan.backend
         );
+        let head = row([&"PHASE", &"USUALLY", &"BEST"]);
+        let time = |seconds| about(Duration::from_secs(seconds));
+        let phases = expected.phases.iter();
+        let phases = phases.map(|phase| row([&phase.phase, &time(phase.seconds), &time(phase.best_seconds)]));
+        text += &format!("\n{}", table(&std::iter::once(head).chain(phases).collect::<Vec<_>>()));
     }
     if let Some(changes) = &plan.changes {
         text += &format!("\ncompared with the platform: {}\n", changes::summary(changes));
@@ -93,6 +111,28 @@ pub fn text(plan: &Plan) -> String {
         if !rows.is_empty() {
             let head = row([&"ACTION", &"OBJECT", &"NAME", &"WHY"]);
             text += &format!("\n{}", table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
+        }
+    }
+    text
+}
+
+/// The networks of the additional NICs, and of pools that have others.
+fn additional_nics(plan: &Plan) -> String {
+    let networks = |machine: &Planned| {
+        let names = machine.nics.iter().skip(1).map(|nic| nic.network.as_str());
+        printable_line(&names.collect::<Vec<_>>().join(", "))
+    };
+    let each = plan.pass_two.first().map(networks).unwrap_or_default();
+    let mut text = match each.is_empty() {
+        true => String::new(),
+        false => format!("additional NICs of each node on {each}\n"),
+    };
+    let mut seen = BTreeSet::new();
+    for machine in &plan.pass_two {
+        let of_machine = networks(machine);
+        let pool = machine.node.pool().filter(|_| of_machine != each);
+        if let Some(pool) = pool.filter(|pool| seen.insert(pool.to_owned())) {
+            text += &format!("additional NICs of pool {pool} on {of_machine}\n");
         }
     }
     text

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::snapshots::restored_text;
 use crate::backend::{Machine, Power as MachinePower};
 use crate::cluster::{NodeName, Pass, Role};
 use crate::passes::SwitchedOff;
+use crate::passes::snapshot::Restored;
 use crate::state::inventory::Cluster;
-use crate::state::journal::{Entry, Event, Holder, INSTALLED, is_done};
+use crate::state::journal::{self, Entry, Event, Holder, INSTALLED, is_done};
 
 /// The state of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,6 +68,9 @@ pub struct Progress {
     /// Nodes of a complete cluster whose machines are switched off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub off: Vec<NodeName>,
+    /// The last restoration from a snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Restored>,
     /// The state as a sentence, and what is running or was interrupted.
     pub phase: String,
 }
@@ -81,11 +86,13 @@ impl Progress {
 
     /// The state for tables, including that of a rehearsal's machines.
     pub fn text(&self) -> String {
-        match (self.state, self.power) {
-            (State::Rehearsal, Some(Power::Stopped)) => "rehearsal, stopped".to_owned(),
-            (State::Rehearsal, Some(Power::PartlyStopped)) => "rehearsal, partly stopped".to_owned(),
-            _ => self.state.as_str().to_owned(),
-        }
+        let text = match (self.state, self.power) {
+            (State::Rehearsal, Some(Power::Stopped)) => "rehearsal, stopped",
+            (State::Rehearsal, Some(Power::PartlyStopped)) => "rehearsal, partly stopped",
+            _ => self.state.as_str(),
+        };
+        let restored = if self.restored.is_some() { ", restored" } else { "" };
+        format!("{text}{restored}")
     }
 
     fn before(journal: &[Entry], holder: Option<&Holder>) -> Self {
@@ -99,7 +106,9 @@ impl Progress {
             (None, None) => (State::New, "not started".to_owned()),
             (None, Some(last)) => match last.event {
                 Event::Failed => (State::Failed, failed(last)),
-                Event::Done if last.step == "pass-one/gone" => (State::Harvested, "pass one is complete".to_owned()),
+                Event::Done if last.step == "pass-one/gone" && open_steps(journal).is_empty() => {
+                    (State::Harvested, "pass one is complete".to_owned())
+                }
                 _ => {
                     let words = format!("interrupted {at}; to resume, run the same command again");
                     (State::Installing, words)
@@ -110,6 +119,7 @@ impl Progress {
             state,
             power: None,
             off: Vec::new(),
+            restored: None,
             phase,
         }
     }
@@ -152,6 +162,10 @@ impl Progress {
             _ if !off.is_empty() => phase += &format!(": powered off: {}", names(&off)),
             _ => {}
         }
+        let restored = journal::output(journal, Restored::NOTE);
+        if let Some(restored) = &restored {
+            phase += &format!("; {}", restored_text(restored));
+        }
         if machines.is_none() {
             phase += ", as last seen: the platform could not be reached";
         }
@@ -170,6 +184,7 @@ impl Progress {
             state,
             power: Some(power),
             off,
+            restored,
             phase,
         }
     }

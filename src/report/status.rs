@@ -2,7 +2,7 @@
 //!
 //! More than 500 lines with its tests.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -12,6 +12,7 @@ use super::{fitted, labelled, or_nothing, row};
 use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::openshift::wait::clock::Clock;
+use crate::passes::SwitchedOff;
 use crate::plan::harvest::{Seen, judge};
 use crate::printable::printable_line;
 use crate::state::inventory::Cluster;
@@ -58,6 +59,9 @@ pub struct Status {
     /// `None` in a rehearsal and before the installer's files exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates: Option<Clock>,
+    /// When `stop` switched all machines off, if they still are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off_since: Option<Timestamp>,
 }
 
 /// A virtual IP.
@@ -65,6 +69,8 @@ pub struct Status {
 pub struct VipStatus {
     pub name: NodeName,
     pub ip: Ipv4Addr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Addr>,
     pub mac: Mac,
     pub virtual_router_id: u8,
 }
@@ -77,6 +83,8 @@ pub struct NodeStatus {
     pub mac: Mac,
     /// `None` for a machine that is not in the parameter file.
     pub planned_ip: Option<Ipv4Addr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planned_ipv6: Option<Ipv6Addr>,
     pub seen_ips: Vec<Ipv4Addr>,
     /// `None` without a machine.
     pub power: Option<&'static str>,
@@ -101,21 +109,32 @@ pub enum Verdict {
     Removed,
     /// The machine exists, but has no address to compare.
     Unready,
+    /// An external node: its machine is not on the platform.
+    External,
 }
 
 impl Status {
     /// Compares the parameter file and the journal with one bulk query of the platform.
     pub fn of(cluster: &Cluster, journal: &[Entry], holder: Option<Holder>, machines: &[Machine]) -> Self {
         let progress = Progress::of(cluster, journal, holder.as_ref(), Some(machines));
+        let off_since = progress
+            .power
+            .filter(|power| *power == super::state::Power::Stopped)
+            .and_then(|_| stopped_at(journal));
         let (known, parameters) = (&cluster.known, cluster.parameters.as_ref());
         let second: Vec<&Machine> = machines.iter().filter(|machine| machine.pass == Pass::Two).collect();
+        let ipv6 = parameters.and_then(|parameters| parameters.ipv6.as_ref());
         let planned = parameters.iter().flat_map(|parameters| {
             let network = Some(parameters.machine_network);
             let second = &second;
             parameters.nodes.iter().map(move |node| {
                 let machine = second.iter().copied().find(|machine| machine.node == node.name);
                 let seen = judge(machine, node.mac, network);
-                node_status(node.name.clone(), node.role, node.mac, Some(node.ip), machine, seen)
+                let status = node_status(node.name.clone(), node.role, node.mac, Some(node.ip), machine, seen);
+                NodeStatus {
+                    planned_ipv6: ipv6.map(|ipv6| ipv6.beside(node.ip)),
+                    ..status
+                }
             })
         });
         let unplanned = second.iter().filter_map(|machine| {
@@ -142,12 +161,25 @@ impl Status {
                 (Verdict::NotMade, "not created yet".to_owned())
             };
         }
+        let external = parameters.iter().flat_map(|parameters| &parameters.external);
+        nodes.extend(external.map(|node| NodeStatus {
+            node: node.name.clone(),
+            role: node.role,
+            mac: node.mac,
+            planned_ip: Some(node.ip),
+            planned_ipv6: ipv6.map(|ipv6| ipv6.beside(node.ip)),
+            seen_ips: Vec::new(),
+            power: None,
+            verdict: Verdict::External,
+            text: "external".to_owned(),
+        }));
         let vips = parameters.iter().flat_map(|parameters| {
             Vip::ALL.into_iter().map(|vip| {
                 let lease = parameters.vip(vip);
                 VipStatus {
                     name: lease.name,
                     ip: lease.ip,
+                    ipv6: ipv6.map(|ipv6| ipv6.vip(vip)),
                     mac: lease.mac,
                     virtual_router_id: parameters.router_id(vip),
                 }
@@ -169,6 +201,7 @@ impl Status {
                 .map(|machine| machine.name.clone())
                 .collect(),
             certificates: None,
+            off_since,
         }
     }
 
@@ -184,23 +217,38 @@ impl Status {
         if let Some(network) = &self.network {
             text += &labelled("network ", network, limit);
         }
-        if let Some(clock) = &self.certificates {
-            text += &labelled("certificates ", &clock.text(), limit);
+        match (&self.certificates, self.off_since) {
+            (clock, Some(since)) => {
+                let certificates = clock.map(|clock| clock.certificates).unwrap_or_default();
+                text += &labelled("off     ", &certificates.off_text(since), limit);
+            }
+            (Some(clock), None) => text += &labelled("certificates ", &clock.text(), limit),
+            (None, None) => {}
         }
         if !self.vips.is_empty() {
-            let head = row([&"VIP", &"MAC", &"IP", &"VRID"]);
-            let vips = self
-                .vips
-                .iter()
-                .map(|vip| row([&vip.name, &vip.mac, &vip.ip, &vip.virtual_router_id]));
+            let has_ipv6 = self.vips.iter().any(|vip| vip.ipv6.is_some());
+            let mut head = row([&"VIP", &"MAC", &"IP", &"VRID"]);
+            head.extend(has_ipv6.then(|| "IPV6".to_owned()));
+            let vips = self.vips.iter().map(|vip| {
+                let mut cells = row([&vip.name, &vip.mac, &vip.ip, &vip.virtual_router_id]);
+                cells.extend(has_ipv6.then(|| or_nothing(vip.ipv6)));
+                cells
+            });
             let rows: Vec<_> = std::iter::once(head).chain(vips).collect();
             text += &format!("\n{}", fitted(&rows, limit, &[]));
         }
         if !self.nodes.is_empty() {
             let head = row([&"NODE", &"ROLE", &"MAC", &"PLANNED", &"SEEN", &"POWER", &"STATE"]);
             let nodes = self.nodes.iter().map(NodeStatus::row);
-            let rows: Vec<_> = std::iter::once(head).chain(nodes).collect();
-            text += &format!("\n{}", fitted(&rows, limit, &[1, 5]));
+            let mut rows: Vec<_> = std::iter::once(head).chain(nodes).collect();
+            let mut spare = vec![1, 5];
+            if self.nodes.iter().any(|node| node.planned_ipv6.is_some()) {
+                let ipv6 = self.nodes.iter().map(|node| or_nothing(node.planned_ipv6));
+                let column = std::iter::once("PLANNED IPV6".to_owned()).chain(ipv6);
+                rows.iter_mut().zip(column).for_each(|(row, cell)| row.insert(4, cell));
+                spare = vec![1, 6, 4];
+            }
+            text += &format!("\n{}", fitted(&rows, limit, &spare));
         }
         if !self.pass_one.is_empty() {
             text += "\nmachines of pass one:\n";
@@ -287,6 +335,7 @@ fn node_status(
         role,
         mac,
         planned_ip,
+        planned_ipv6: None,
         seen_ips,
         power: machine.map(|machine| power(&machine.power)),
         verdict,
@@ -303,6 +352,14 @@ fn power(power: &Power) -> &'static str {
         Power::Paused(_) => "paused",
         Power::Broken(_) => "broken",
     }
+}
+
+/// When the last `stop` ended.
+fn stopped_at(journal: &[Entry]) -> Option<Timestamp> {
+    let is_note = |entry: &&Entry| entry.is_note() && entry.step == SwitchedOff::NOTE;
+    let last = journal.iter().rfind(is_note)?;
+    let off: SwitchedOff = serde_json::from_value(last.output.clone()).ok()?;
+    (!off.off.is_empty()).then_some(last.time)
 }
 
 /// When the installer's current files were created.

@@ -8,12 +8,12 @@ use ipnetwork::Ipv4Network;
 use super::parse::{LONGEST_NAME, dns_label};
 use super::values::Values;
 use crate::cluster::{
-    BackendConfig, ClusterId, ClusterNetworks, Dhcp, Downloads, GivenAddresses, Harvest, Lb, Mac, MachineName,
-    NodeName, Role, unsupported_release,
+    AddressRange, BackendConfig, ClusterId, ClusterNetworks, Dhcp, Dns, Downloads, GivenAddresses, Harvest, Lb,
+    MachineName, NodeName, Pool, Role, unsupported_release,
 };
 use crate::printable::count;
 
-const MOST_MACHINES: u64 = 1000;
+pub(super) const MOST_MACHINES: u64 = 1000;
 
 /// Cluster and base domain.
 pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
@@ -62,6 +62,10 @@ pub(super) fn masters(values: &mut Values<'_>) -> Option<usize> {
     let masters = bounded(values, "masters", 0, MOST_MACHINES)?;
     match masters {
         0 => values.problem(&["masters"], "a cluster requires at least one master", HINT),
+        2 if values.is_ignored("arbiter") => {
+            let message = "two masters with an arbiter are not supported";
+            values.problem(&["arbiter", "masters"], message, HINT);
+        }
         2 => values.problem(&["masters"], "two masters are less fault-tolerant than one", HINT),
         4 => values.warn("masters", "four masters tolerate no more failures than three"),
         1 | 3 | 5 => {}
@@ -77,10 +81,11 @@ pub(super) fn release(
     masters: Option<usize>,
     backend: Option<&BackendConfig>,
     networks: Option<&ClusterNetworks>,
+    has_ipv6: bool,
 ) {
     let release = downloads.and_then(|downloads| downloads.version.as_ref()?.release());
     if let (Some(release), Some(masters), Some(backend), Some(networks)) = (release, masters, backend, networks)
-        && let Some(unsupported) = unsupported_release(release, masters, backend, networks)
+        && let Some(unsupported) = unsupported_release(release, masters, backend, networks, has_ipv6)
     {
         values.problem(unsupported.settings, unsupported.why, unsupported.hint);
     }
@@ -104,18 +109,15 @@ pub(super) fn disk(values: &mut Values<'_>, name: &'static str) -> Option<u64> {
     bounded(values, name, 1, 64 << 10)
 }
 
-pub(super) fn extra_disks(values: &mut Values<'_>) -> Option<Vec<u64>> {
-    let sizes = values.numbers("extra_disks")?;
+pub(super) fn extra_disks(values: &mut Values<'_>, name: &'static str) -> Option<Vec<u64>> {
+    let sizes = values.numbers(name)?;
     if sizes.contains(&0) {
-        values.problem(
-            &["extra_disks"],
-            "`extra_disks`: the minimum size of a disk is 1 GiB",
-            "",
-        );
+        let message = format!("`{name}`: the minimum size of a disk is 1 GiB");
+        values.problem(&[name], message, "");
     }
     if sizes.len() > 16 {
-        let message = format!("`extra_disks`: {} disks are more than the maximum of 16", sizes.len());
-        values.problem(&["extra_disks"], message, "");
+        let message = format!("`{name}`: {} disks are more than the maximum of 16", sizes.len());
+        values.problem(&[name], message, "");
     }
     Some(sizes)
 }
@@ -140,8 +142,11 @@ pub(super) fn sizes(values: &mut Values<'_>, workers: Option<usize>) {
         ("master_memory", 16384, " MiB"),
         ("bootstrap_memory", 16384, " MiB"),
         ("numcpus", 4, ""),
+        ("master_numcpus", 4, ""),
         ("bootstrap_numcpus", 4, ""),
         ("disk_size", 100, " GiB"),
+        ("master_disk_size", 100, " GiB"),
+        ("worker_disk_size", 100, " GiB"),
     ];
     if workers.is_some_and(|workers| workers > 0) {
         least.push(("worker_memory", 8192, " MiB"));
@@ -153,19 +158,6 @@ pub(super) fn sizes(values: &mut Values<'_>, workers: Option<usize>) {
             values.warn(name, &message);
         }
     }
-}
-
-/// MACs that a NIC can have.
-pub(super) fn macs(values: &mut Values<'_>, name: &'static str) -> Option<Vec<Mac>> {
-    values.list(name, |text| {
-        let mac: Mac = text.parse()?;
-        match mac.is_unicast() {
-            true => Ok(mac),
-            false => Err(format!(
-                "`{text}` is a multicast MAC address; the first byte must be even"
-            )),
-        }
-    })
 }
 
 /// Prefix length of a node's subnet of the pod network.
@@ -188,20 +180,22 @@ pub(super) fn room_for_nodes(
     networks: Option<&ClusterNetworks>,
     masters: Option<usize>,
     workers: Option<usize>,
+    pools: &[Pool],
 ) {
     let (Some(networks), Some(masters), Some(workers)) = (networks, masters, workers) else {
         return;
     };
+    let nodes = masters + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>();
     let subnets = 1usize << (networks.host_prefix - networks.cluster_network.prefix());
-    if masters + workers > subnets {
+    if nodes > subnets {
         values.problem(
-            &["cluster_network", "cluster_host_prefix", "workers", "masters"],
+            &["cluster_network", "cluster_host_prefix", "workers", "pools", "masters"],
             format!(
                 "{} has {} of /{}, too few for {}",
                 networks.cluster_network,
                 count(subnets, "subnet"),
                 networks.host_prefix,
-                count(masters + workers, "node")
+                count(nodes, "node")
             ),
             "use a larger network or a longer prefix",
         );
@@ -209,7 +203,12 @@ pub(super) fn room_for_nodes(
 }
 
 /// Networks do not overlap, addresses lie in the machine network, and none is given twice.
-pub(super) fn addresses(values: &mut Values<'_>, given: Option<&GivenAddresses>, networks: Option<&ClusterNetworks>) {
+pub(super) fn addresses(
+    values: &mut Values<'_>,
+    given: Option<&GivenAddresses>,
+    pools: &[Pool],
+    networks: Option<&ClusterNetworks>,
+) {
     let mut known = Vec::new();
     if let Some(networks) = networks {
         known.push(("cluster_network", networks.cluster_network));
@@ -232,7 +231,9 @@ pub(super) fn addresses(values: &mut Values<'_>, given: Option<&GivenAddresses>,
     let Some(given) = given else {
         return;
     };
-    let addresses = given_ips(given);
+    let of_pools = pools.iter().flat_map(|pool| &pool.ips);
+    let mut addresses = given_ips(given);
+    addresses.extend(of_pools.map(|ip| ("pool_ips", *ip)));
     for (name, ip) in &addresses {
         for (network_name, network) in &known {
             let inside = network.contains(*ip);
@@ -257,14 +258,63 @@ pub(super) fn addresses(values: &mut Values<'_>, given: Option<&GivenAddresses>,
     // Both VIPs may be one address; nothing else may be.
     let both_vips = |a: &str, b: &str| [a, b] == ["api_ip", "ingress_ip"];
     no_doubles(values, &addresses, both_vips);
+    name_servers(values, given, &addresses, &known);
     let bootstrap = given.bootstrap_mac.iter().map(|mac| ("bootstrap_mac", *mac));
     let masters = given.master_macs.iter().map(|mac| ("master_macs", *mac));
     let workers = given.worker_macs.iter().map(|mac| ("worker_macs", *mac));
+    let pools = pools.iter().flat_map(|pool| &pool.macs);
+    let pools = pools.map(|mac| ("pool_macs", *mac));
     no_doubles(
         values,
-        &bootstrap.chain(masters).chain(workers).collect::<Vec<_>>(),
+        &bootstrap.chain(masters).chain(workers).chain(pools).collect::<Vec<_>>(),
         |_, _| false,
     );
+}
+
+/// Name servers are neither inside of the cluster nor one of its nodes. A router or a load balancer may be one.
+fn name_servers(
+    values: &mut Values<'_>,
+    given: &GivenAddresses,
+    addresses: &[(&'static str, Ipv4Addr)],
+    networks: &[(&'static str, Ipv4Network)],
+) {
+    const NAME: &str = "name_servers";
+    for ip in &given.name_servers {
+        let inner = networks.iter().filter(|(name, _)| *name != "machine_network");
+        for (name, network) in inner.filter(|(_, network)| network.contains(*ip)) {
+            let message = format!("`{NAME}`: {ip} is in `{name}` {network}");
+            values.problem(&[NAME, *name], message, "");
+        }
+    }
+    let is_of_node = |name: &str| !["gateway", "api_ip", "ingress_ip"].contains(&name);
+    let mut all: Vec<_> = addresses.iter().filter(|(name, _)| is_of_node(name)).copied().collect();
+    all.extend(given.name_servers.iter().map(|ip| (NAME, *ip)));
+    // The nodes themselves are compared already.
+    no_doubles(values, &all, |_, name| name != NAME);
+}
+
+/// The machine network has an address for every machine.
+pub(super) fn room_for_machines(
+    values: &mut Values<'_>,
+    given: Option<&GivenAddresses>,
+    masters: Option<usize>,
+    workers: Option<usize>,
+    pools: &[Pool],
+) {
+    let network = given.and_then(|given| given.machine_network);
+    let (Some(network), Some(masters), Some(workers)) = (network, masters, workers) else {
+        return;
+    };
+    let machines = 1 + masters + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>();
+    let usable = match network.prefix() {
+        31.. => network.size(),
+        _ => network.size() - 2,
+    };
+    if u32::try_from(machines).is_ok_and(|machines| machines > usable) {
+        let message = format!("`machine_network`: {network} has {usable} addresses, too few for {machines} machines");
+        let help = "set the whole subnet of the nodes, including the bootstrap machine";
+        values.problem(&["machine_network"], message, help);
+    }
 }
 
 /// Services of the user's own require values that only the user knows.
@@ -292,7 +342,27 @@ pub(super) fn own_services(
     }
 }
 
-fn given_ips(given: &GivenAddresses) -> Vec<(&'static str, Ipv4Addr)> {
+/// Where the domains that a node searches come from: with its own DNS server from that, otherwise from its connection.
+///
+/// OVN-Kubernetes takes over those of a static connection only (openshift/machine-config-operator:
+/// templates/common/_base/files/configure-ovs-network.yaml, `convert_to_bridge`).
+pub(super) fn search_domains(
+    values: &mut Values<'_>,
+    domains: Option<&[String]>,
+    dns: Option<Dns>,
+    dhcp: Option<Dhcp>,
+) {
+    let is_given = domains.is_some_and(|domains| !domains.is_empty());
+    if is_given && dns == Some(Dns::User) && matches!(dhcp, Some(Dhcp::Platform | Dhcp::User)) {
+        values.problem(
+            &["dns_search", "dns"],
+            "dns_search and dns=user cannot be combined where nodes get their addresses by DHCP",
+            "set the domains on the DHCP server (option 119) and remove dns_search, or use dns=dnsmasq",
+        );
+    }
+}
+
+pub(super) fn given_ips(given: &GivenAddresses) -> Vec<(&'static str, Ipv4Addr)> {
     let gateway = given.gateway.iter().map(|ip| ("gateway", *ip));
     let api = given.api_ip.iter().map(|ip| ("api_ip", *ip));
     let ingress = given.ingress_ip.iter().map(|ip| ("ingress_ip", *ip));
@@ -338,9 +408,11 @@ fn no_doubles<T: Ord + Copy + std::fmt::Display>(
 pub(super) fn counts(
     values: &mut Values<'_>,
     given: Option<&GivenAddresses>,
+    address_pool: Option<&[AddressRange]>,
     harvest: Option<Harvest>,
     masters: Option<usize>,
     workers: Option<usize>,
+    pools: &[Pool],
 ) {
     let Some(given) = given else {
         return;
@@ -358,7 +430,8 @@ pub(super) fn counts(
             values.problem(&[list, machines], message, "list one for each, or none");
         }
     }
-    if harvest != Some(Harvest::Static) {
+    // A pool has the rest.
+    if harvest != Some(Harvest::Static) || address_pool.is_none_or(|ranges| !ranges.is_empty()) {
         return;
     }
     let missing: Vec<&str> = [
@@ -367,6 +440,7 @@ pub(super) fn counts(
         ("bootstrap_ip", given.bootstrap_ip.is_none()),
         ("master_ips", given.master_ips.is_empty() && masters != Some(0)),
         ("worker_ips", given.worker_ips.is_empty() && workers != Some(0)),
+        ("pool_ips", pools.iter().any(|pool| pool.ips.len() < pool.nodes)),
     ]
     .into_iter()
     .filter_map(|(name, missing)| missing.then_some(name))
@@ -375,7 +449,7 @@ pub(super) fn counts(
         values.problem(
             &["harvest"],
             format!("harvest=static requires all addresses; not set: {}", missing.join(", ")),
-            "",
+            "set them, or an `address_pool` from which they are chosen",
         );
     }
 }

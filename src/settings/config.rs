@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::values::Values;
-use super::{access, checks, images, parse, platforms, registry_mirrors, version_lock};
+use super::{
+    access, address_pool, checks, dual_stack, images, network_config, parse, platforms, pools, registry_cache,
+    registry_mirrors, version_lock,
+};
 use crate::cluster::{
-    BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, FragmentSource, GivenAddresses, Launch, Lb, Mcs,
-    Size, Timeouts,
+    BackendConfig, Capabilities, ClusterConfig, ClusterId, ClusterNetworks, Dhcp, FragmentSource, GivenAddresses,
+    Launch, Lb, Mcs, Size, Timeouts,
 };
 
 /// The whole configuration; `None` only when a problem was added.
@@ -21,14 +24,22 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let masters = checks::masters(values);
     let workers = checks::workers(values);
     let extra_disks = extra_disks(values);
+    let worker_extra_disks = match values.value("worker_extra_disks") {
+        Some(_) => checks::extra_disks(values, "worker_extra_disks"),
+        None => extra_disks.clone(),
+    };
     let none = Some(Vec::new());
     let bootstrap_size = size(
         values,
         ["bootstrap_numcpus", "bootstrap_memory", "disk_size"],
         none.clone(),
     );
-    let master_size = size(values, ["numcpus", "master_memory", "disk_size"], extra_disks.clone());
-    let worker_size = size(values, ["numcpus", "worker_memory", "disk_size"], extra_disks);
+    let [master_cpus, master_disk] =
+        [("master_numcpus", "numcpus"), ("master_disk_size", "disk_size")].map(|names| given_or(values, names));
+    let [worker_cpus, worker_disk] =
+        [("worker_numcpus", "numcpus"), ("worker_disk_size", "disk_size")].map(|names| given_or(values, names));
+    let master_size = size(values, [master_cpus, "master_memory", master_disk], extra_disks);
+    let worker_size = size(values, [worker_cpus, "worker_memory", worker_disk], worker_extra_disks);
     let helper_size = size(values, ["helper_numcpus", "helper_memory", "helper_disk_size"], none);
     checks::sizes(values, workers);
     if matches!(backend, Some(BackendConfig::Ovirt(_))) {
@@ -37,6 +48,9 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let network = values.text("network");
     let workers_on = platforms::workers_on(values, backend.as_ref());
     let extra_networks = values.texts("extra_networks");
+    let id = names.as_ref().map(|(name, domain)| ClusterId::new(name, domain));
+    let pools = pools::pools(values, id.as_ref(), worker_size.as_ref(), extra_networks.as_deref());
+    let of_pools = pools.as_deref().unwrap_or_default();
     if matches!(backend, Some(BackendConfig::OpenStack(_))) {
         // A port keeps its address without any machine.
         values.replace_default("harvest", "backend openstack", "reserve");
@@ -59,16 +73,33 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         _ => platforms::with_dhcp(values),
     }
     let harvest = values.choice("harvest");
+    dual_stack::set_defaults(values);
     let given = given_addresses(values);
+    let address_pool = values.list("address_pool", parse::range);
     let networks = cluster_networks(values);
+    let ipv6 = dual_stack::read(values);
     if matches!(backend, Some(BackendConfig::Ovirt(_))) && values.value("machine_network").is_none() {
         let help =
             "set the subnet of the network, e.g. `machine_network=10.0.0.0/24`: not available from the oVirt API";
         values.missing("machine_network", help);
     }
-    checks::addresses(values, given.as_ref(), networks.as_ref());
-    checks::counts(values, given.as_ref(), harvest, masters, workers);
-    checks::room_for_nodes(values, networks.as_ref(), masters, workers);
+    checks::addresses(values, given.as_ref(), of_pools, networks.as_ref());
+    checks::counts(
+        values,
+        given.as_ref(),
+        address_pool.as_deref(),
+        harvest,
+        masters,
+        workers,
+        of_pools,
+    );
+    if let (Some(given), Some(ranges), Some(networks)) = (&given, &address_pool, &networks) {
+        address_pool::check(values, given, ranges, networks);
+    }
+    platforms::check_workers_on(values, workers_on.as_ref().and_then(Option::as_ref), of_pools);
+    pools::check_addresses(values, of_pools);
+    checks::room_for_nodes(values, networks.as_ref(), masters, workers, of_pools);
+    checks::room_for_machines(values, given.as_ref(), masters, workers, of_pools);
     let worker_images = workers_on.as_ref().and_then(Option::as_ref).map(|workers| {
         let names = ["worker_image", "worker_helper_image"];
         images::images(values, names, Some(&workers.backend), harvest)
@@ -82,12 +113,21 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let lock = version_lock::read(values);
     let installer = images::installer(values);
     let downloads = images::downloads(values, &installer);
-    checks::release(values, downloads.as_ref(), masters, backend.as_ref(), networks.as_ref());
+    let has_ipv6 = ipv6.as_ref().is_some_and(Option::is_some);
+    checks::release(
+        values,
+        downloads.as_ref(),
+        masters,
+        backend.as_ref(),
+        networks.as_ref(),
+        has_ipv6,
+    );
     let ssh_keys = access::ssh_keys(values);
     let pull_secret = access::pull_secret(values);
     let ca = access::ca(values);
     let proxy = access::proxy(values);
     let registry_mirrors = registry_mirrors::registry_mirrors(values);
+    let registry_cache = registry_cache::registry_cache(values);
     let egress_check = values.switch("egress_check");
     let fips = values.switch("fips");
     if let (Some(true), Some(keys)) = (fips, &ssh_keys) {
@@ -96,9 +136,13 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let capabilities = capabilities(values);
     let manifests = manifests(values);
     let fragments = fragments(values);
+    let network_config = network_config::read(values);
     let use_br = values.switch("use_br");
     let masters_schedulable = values.switch("masters_schedulable");
+    pools::check_routers(values, of_pools, workers, masters_schedulable);
     let ntp_servers = values.list("ntp_servers", parse::host);
+    let mtu = values.optional("mtu", parse::mtu);
+    let dns_search = values.list("dns_search", parse::domain);
     let registry = values.choice("registry");
     let dns = values.choice("dns");
     let lb = values.choice("lb");
@@ -114,6 +158,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         values.problem(&["lb"], message, help);
     }
     checks::own_services(values, given.as_ref(), harvest, lb, dhcp);
+    checks::search_domains(values, dns_search.as_deref(), dns, dhcp);
     let autostart = values.switch("autostart");
     let workers_when = values.choice("workers_when");
     let keep_bootstrap = values.switch("keep_bootstrap");
@@ -125,10 +170,11 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         _ => String::new(),
     };
 
+    let registry_mirrors = registry_mirrors?;
     let (name, domain) = names?;
     let (image, helper_image) = images?;
     let (worker_image, worker_helper_image) = worker_images?;
-    Some(ClusterConfig {
+    let config = ClusterConfig {
         name,
         domain,
         backend: backend?,
@@ -136,6 +182,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         workers_on: workers_on?,
         masters: masters?,
         workers: workers?,
+        pools: pools?,
         bootstrap_size: bootstrap_size?,
         master_size: master_size?,
         worker_size: worker_size?,
@@ -143,11 +190,13 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         network: network?,
         extra_networks: extra_networks?,
         networks: networks?,
+        ipv6: ipv6?,
         image,
         helper_image,
         worker_image,
         worker_helper_image,
         given: given?,
+        address_pool: address_pool?,
         harvest: harvest?,
         mcs: mcs?,
         installer,
@@ -157,15 +206,20 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         pull_secret: pull_secret?,
         ca: ca?,
         proxy: proxy?,
-        registry_mirrors: registry_mirrors?,
+        registry_mirrors: registry_mirrors.mirrors,
+        mirror_manifests: registry_mirrors.manifests,
+        registry_cache: registry_cache?,
         egress_check: egress_check?,
         fips: fips?,
         capabilities: capabilities?,
         manifests,
         fragments,
+        network_config: network_config?,
         use_br: use_br?,
         masters_schedulable: masters_schedulable?,
         ntp_servers: ntp_servers?,
+        mtu: mtu?,
+        dns_search: dns_search?,
         registry: registry?,
         dns: dns?,
         lb: lb?,
@@ -175,7 +229,11 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         keep_bootstrap: keep_bootstrap?,
         timeouts: timeouts?,
         launch: launch?,
-    })
+    };
+    address_pool::check_size(values, &config);
+    network_config::check(values, &config);
+    dual_stack::check(values, &config);
+    Some(config)
 }
 
 fn size(values: &mut Values<'_>, names: [&'static str; 3], extra_disks_gib: Option<Vec<u64>>) -> Option<Size> {
@@ -191,10 +249,18 @@ fn size(values: &mut Values<'_>, names: [&'static str; 3], extra_disks_gib: Opti
     })
 }
 
+/// The setting of a role if it is set, else the one of all.
+fn given_or(values: &mut Values<'_>, (of_role, of_all): (&'static str, &'static str)) -> &'static str {
+    match values.value(of_role) {
+        Some(_) => of_role,
+        None => of_all,
+    }
+}
+
 /// `extra_disks` where it is given, else the POC's single `extra_disk`.
 fn extra_disks(values: &mut Values<'_>) -> Option<Vec<u64>> {
     let extra_disk = values.switch("extra_disk");
-    let given = checks::extra_disks(values)?;
+    let given = checks::extra_disks(values, "extra_disks")?;
     match extra_disk? {
         _ if !given.is_empty() => Some(given),
         true => Some(vec![checks::disk(values, "extra_disk_size")?]),
@@ -203,18 +269,18 @@ fn extra_disks(values: &mut Values<'_>) -> Option<Vec<u64>> {
 }
 
 fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
-    let bootstrap_mac = checks::macs(values, "bootstrap_mac");
-    let master_macs = checks::macs(values, "master_macs");
-    let worker_macs = checks::macs(values, "worker_macs");
+    let bootstrap_mac = values.list("bootstrap_mac", parse::nic_mac);
+    let master_macs = values.list("master_macs", parse::nic_mac);
+    let worker_macs = values.list("worker_macs", parse::nic_mac);
     let master_ips = values.ips("master_ips");
     let worker_ips = values.ips("worker_ips");
     let name_servers = values.ips("name_servers");
     Some(GivenAddresses {
-        machine_network: values.network("machine_network"),
-        gateway: values.ip("gateway"),
+        machine_network: values.first_network("machine_network"),
+        gateway: values.read("gateway", parse::gateways).and_then(|(first, _)| first),
         name_servers: name_servers?,
-        api_ip: values.ip("api_ip"),
-        ingress_ip: values.ip("ingress_ip"),
+        api_ip: values.first_ip("api_ip"),
+        ingress_ip: values.first_ip("ingress_ip"),
         bootstrap_mac: bootstrap_mac?.first().copied(),
         bootstrap_ip: values.ip("bootstrap_ip"),
         master_macs: master_macs?,
@@ -227,9 +293,9 @@ fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
 
 fn cluster_networks(values: &mut Values<'_>) -> Option<ClusterNetworks> {
     let network_type = values.text("network_type");
-    let cluster_network = values.network("cluster_network");
+    let cluster_network = values.first_network("cluster_network");
     let host_prefix = checks::host_prefix(values, cluster_network);
-    let service_network = values.network("service_network");
+    let service_network = values.first_network("service_network");
     Some(ClusterNetworks {
         network_type: network_type?,
         cluster_network: cluster_network?,

@@ -37,15 +37,23 @@ pub enum Kind {
     Gib,
     Path,
     Ip,
+    /// An IPv4 address, and perhaps an IPv6 address after it.
+    Ips,
+    /// Addresses such as `10.0.0.20-10.0.0.60`, or one.
+    Range,
     Mac,
     /// An IPv4 network such as `10.0.0.0/24`.
     Network,
+    /// An IPv4 network, and perhaps an IPv6 network after it, such as `10.0.0.0/24,fd00:1::/64`.
+    Networks,
     /// Such as `600` (seconds), `10m` or `1h30m`.
     Duration,
     /// One of these.
     Choice(fn() -> &'static [&'static str]),
     /// Several, separated by commas or spaces.
     List(&'static Kind),
+    /// Several, each as `POOL:VALUE`.
+    PerPool(&'static Kind),
 }
 
 /// Whether a setting has an effect.
@@ -68,7 +76,7 @@ impl Kind {
         match self {
             Kind::Mib => " MiB",
             Kind::Gib => " GiB",
-            Kind::List(item) => item.unit(),
+            Kind::List(item) | Kind::PerPool(item) => item.unit(),
             _ => "",
         }
     }

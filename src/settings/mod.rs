@@ -4,17 +4,22 @@
 //! each with its place. Files are read only through the functions in `Sources`.
 
 mod access;
+mod address_pool;
 mod checks;
 mod choices;
 mod config;
+mod dual_stack;
 mod entry;
 pub mod envfile;
 mod images;
 mod layers;
+mod network_config;
 pub mod parse;
 mod platforms;
+mod pools;
 mod problem;
 pub mod profile;
+mod registry_cache;
 mod registry_mirrors;
 mod sources;
 mod table;
@@ -24,11 +29,15 @@ mod version_lock;
 
 use std::time::Duration;
 
+use secrecy::SecretString;
+
 use crate::cluster::{BackendConfig, ClusterConfig, WorkersOn};
 
 pub(crate) use layers::ENVIRONMENT;
 pub use parse::image_url;
+pub use pools::pools_text;
 pub use problem::{Problem, SettingsError};
+pub use registry_mirrors::is_repository;
 pub use sources::Sources;
 pub use values::ResolvedValue;
 use values::Values;
@@ -97,6 +106,25 @@ pub fn load_platform(sources: &Sources<'_>) -> Result<BackendConfig, SettingsErr
         Some(backend) => Ok(backend),
         None => unreachable!("a value is missing without a problem"),
     }
+}
+
+/// Reads only the pull secret.
+pub fn load_pull_secret(sources: &Sources<'_>) -> Result<SecretString, SettingsError> {
+    let mut values = Values::collect(sources)?;
+    let secret = access::pull_secret(&mut values);
+    values.finish()?;
+    match secret {
+        Some(secret) => Ok(secret),
+        None => unreachable!("a value is missing without a problem"),
+    }
+}
+
+/// Reads only the names of the pools, with the number of nodes of each.
+pub fn load_pools(sources: &Sources<'_>) -> Result<Vec<(String, usize)>, SettingsError> {
+    let mut values = Values::collect(sources)?;
+    let pools = pools::counts(&mut values);
+    values.finish()?;
+    Ok(pools.unwrap_or_default())
 }
 
 /// Every setting as the layers have it, unchecked.

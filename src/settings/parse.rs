@@ -1,16 +1,16 @@
 //! One value from its text. An error says what the text is not; the caller adds the setting.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{Ipv4Network, Ipv6Network};
 
 use super::entry::Kind;
-use crate::cluster::Role;
 use crate::cluster::capabilities::{KNOWN, SETS};
+use crate::cluster::{AddressRange, Mac, NodeName, NodeSelector, Role};
 
 /// Longest label of a DNS name, and longest name of a Kubernetes node.
-pub(super) const LONGEST_NAME: usize = 63;
+pub const LONGEST_NAME: usize = 63;
 
 /// The items of a list, separated by commas, blanks or lines.
 pub fn list(text: &str) -> impl Iterator<Item = &str> {
@@ -29,6 +29,21 @@ pub(super) fn role_and_path(text: &str) -> (Option<Role>, &str) {
     }
 }
 
+/// Splits `worker-0:net.yaml`, as `role_and_path`.
+pub(super) fn nodes_and_path(text: &str) -> (NodeSelector, &str) {
+    match (role_and_path(text), text.split_once(':')) {
+        ((Some(role), path), _) => (NodeSelector::Role(role), path),
+        (_, Some((name, path))) if is_node(name) => (NodeSelector::Node(NodeName::from_platform(name)), path),
+        ((None, path), _) => (NodeSelector::All, path),
+    }
+}
+
+fn is_node(name: &str) -> bool {
+    let number = ["master-", "worker-"].iter().find_map(|role| name.strip_prefix(role));
+    // Without leading zeros.
+    number.is_some_and(|text| text.parse::<usize>().is_ok_and(|number| number.to_string() == text))
+}
+
 pub(super) fn number(text: &str, kind: Kind) -> Result<u64, String> {
     let bad = || match kind.unit() {
         "" => format!("`{text}` is not a whole number"),
@@ -41,24 +56,111 @@ pub(super) fn number(text: &str, kind: Kind) -> Result<u64, String> {
 }
 
 pub(super) fn ip(text: &str) -> Result<Ipv4Addr, String> {
-    let ip: Ipv4Addr = text.parse().map_err(|_| format!("`{text}` is not an IPv4 address"))?;
+    let ip: Ipv4Addr = text.parse().map_err(|_| match text.split_once('/') {
+        Some((ip, _)) if ip.parse::<Ipv4Addr>().is_ok() => {
+            format!("`{text}` is an address with its prefix; write `{ip}`")
+        }
+        _ => format!("`{text}` is not an IPv4 address"),
+    })?;
     if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() {
         return Err(format!("`{text}` cannot be the address of a machine"));
     }
     Ok(ip)
 }
 
+/// One address, or the first and the last of several.
+pub(super) fn range(text: &str) -> Result<AddressRange, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    if let (Ok(first), Ok(last)) = (first.parse::<Ipv4Addr>(), last.parse::<u8>()) {
+        let [a, b, c, _] = first.octets();
+        return Err(format!(
+            "`{text}`: write both addresses in full, as {first}-{a}.{b}.{c}.{last}"
+        ));
+    }
+    let (first, last) = (ip(first)?, ip(last)?);
+    match first <= last {
+        true => Ok(AddressRange { first, last }),
+        false => Err(format!("`{text}`: {last} is before {first}")),
+    }
+}
+
 pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
     let bad = || format!("`{text}` is not an IPv4 network such as 192.168.122.0/24");
     if text.contains(':') {
-        return Err(format!(
-            "`{text}`: IPv6 and dual-stack clusters are not supported; use one IPv4 network"
-        ));
+        return Err(format!("`{text}` is an IPv6 network; only IPv4 is supported here"));
     }
     if !text.contains('/') {
         return Err(bad());
     }
     let network: Ipv4Network = text.parse().map_err(|_| bad())?;
+    if network.ip() != network.network() {
+        return Err(format!(
+            "`{text}` is the address of a host; the network is {}/{}",
+            network.network(),
+            network.prefix()
+        ));
+    }
+    Ok(network)
+}
+
+/// An IPv4 network, and perhaps an IPv6 network after it.
+pub(super) fn networks(text: &str) -> Result<(Ipv4Network, Option<Ipv6Network>), String> {
+    let (first, second) = families(text)?;
+    let first = first.ok_or_else(|| without_ipv4(text))?;
+    Ok((network(first)?, second.map(network6).transpose()?))
+}
+
+/// An IPv4 address, and perhaps an IPv6 address after it.
+pub(super) fn addresses(text: &str) -> Result<(Ipv4Addr, Option<Ipv6Addr>), String> {
+    let (first, second) = families(text)?;
+    let first = first.ok_or_else(|| without_ipv4(text))?;
+    let second = second.map(ip6).transpose()?;
+    match second.filter(Ipv6Addr::is_unicast_link_local) {
+        Some(local) => Err(format!("`{local}` is valid on one link only")),
+        None => Ok((ip(first)?, second)),
+    }
+}
+
+/// A gateway of one address family or of both. Routers often have only a link-local IPv6 address.
+pub(super) fn gateways(text: &str) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), String> {
+    let (first, second) = families(text)?;
+    Ok((first.map(ip).transpose()?, second.map(ip6).transpose()?))
+}
+
+/// The IPv4 and the IPv6 item of a list, in this order.
+fn families(text: &str) -> Result<(Option<&str>, Option<&str>), String> {
+    let is_ipv6 = |item: &str| item.contains(':');
+    match list(text).collect::<Vec<_>>()[..] {
+        [one] if is_ipv6(one) => Ok((None, Some(one))),
+        [one] => Ok((Some(one), None)),
+        [one, two] if !is_ipv6(one) && is_ipv6(two) => Ok((Some(one), Some(two))),
+        [one, two] if is_ipv6(one) && !is_ipv6(two) => Err(format!(
+            "`{text}`: IPv6 as the first address family is not supported; use `{two},{one}`"
+        )),
+        _ => Err(format!(
+            "`{text}` is not one item of each address family, first IPv4, then IPv6"
+        )),
+    }
+}
+
+fn without_ipv4(text: &str) -> String {
+    format!("`{text}`: IPv6 without IPv4 is not supported; list IPv4 first, then IPv6")
+}
+
+fn ip6(text: &str) -> Result<Ipv6Addr, String> {
+    let ip: Ipv6Addr = text.parse().map_err(|_| format!("`{text}` is not an IPv6 address"))?;
+    if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.to_ipv4_mapped().is_some() {
+        return Err(format!("`{text}` cannot be the address of a machine"));
+    }
+    Ok(ip)
+}
+
+fn network6(text: &str) -> Result<Ipv6Network, String> {
+    let bad = || format!("`{text}` is not an IPv6 network such as fd00:1::/64");
+    let network: Ipv6Network = text.parse().map_err(|_| bad())?;
+    if !text.contains('/') || network.ip().is_multicast() || network.ip().is_unicast_link_local() {
+        return Err(bad());
+    }
     if network.ip() != network.network() {
         return Err(format!(
             "`{text}` is the address of a host; the network is {}/{}",
@@ -102,6 +204,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A MAC that a NIC can have.
+pub(super) fn nic_mac(text: &str) -> Result<Mac, String> {
+    let mac: Mac = text.parse()?;
+    match mac.is_unicast() {
+        true => Ok(mac),
+        false => Err(format!(
+            "`{text}` is a multicast MAC address; the first byte must be even"
+        )),
+    }
+}
+
 /// A label of a DNS name (RFC 1123).
 pub(super) fn dns_label(text: &str) -> Result<String, String> {
     let fits = !text.is_empty()
@@ -142,6 +255,20 @@ pub(super) fn host(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err(format!("`{text}` is not a DNS name or an IP address")),
     }
+}
+
+/// A domain in which names are searched.
+pub(super) fn domain(text: &str) -> Result<String, String> {
+    match text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not a DNS domain such as example.com")),
+    }
+}
+
+/// The MTU of a node: pods have 100 less, and IPv6 requires 1280 (RFC 8200).
+pub(super) fn mtu(text: &str) -> Result<u16, String> {
+    let mtu = text.parse().ok().filter(|mtu| *mtu >= 1380);
+    mtu.ok_or_else(|| format!("`{text}` is not an MTU from 1380 to 65535"))
 }
 
 /// The URL of an image, perhaps with `#sha256=<hex>` at its end.
@@ -274,6 +401,48 @@ mod tests {
             assert!(duration(bad).is_err(), "{bad}");
         }
         assert!(duration("5200000000000000h").is_err(), "overflow");
+    }
+
+    #[test]
+    fn two_families_are_listed_in_their_order() {
+        let both = |text| networks(text).map(|(four, six)| (four.to_string(), six.map(|six| six.to_string())));
+        for text in [
+            "10.0.0.0/24,fd00:1::/64",
+            "10.0.0.0/24 fd00:1::/64",
+            "10.0.0.0/24, fd00:1::/64",
+        ] {
+            assert_eq!(
+                both(text),
+                Ok(("10.0.0.0/24".to_owned(), Some("fd00:1::/64".to_owned())))
+            );
+        }
+        assert_eq!(both("10.0.0.0/24"), Ok(("10.0.0.0/24".to_owned(), None)));
+        for (bad, words) in [
+            ("", "one item of each"),
+            ("fd00:1::/64", "IPv6 without IPv4"),
+            ("fd00:1::/64,10.0.0.0/24", "use `10.0.0.0/24,fd00:1::/64`"),
+            ("10.0.0.0/24,10.1.0.0/24", "one item of each"),
+            ("fd00:1::/64,fd00:2::/64", "one item of each"),
+            ("10.0.0.0/24,fd00:1::/64,fd00:2::/64", "one item of each"),
+            ("10.0.0.0/24,fd00:1::5/64", "the network is fd00:1::/64"),
+            ("10.0.0.0/24,fd00:1::", "is not an IPv6 network"),
+            ("10.0.0.0/24,fe80::/64", "is not an IPv6 network"),
+            ("10.0.0.0/24,fd00:1::/129", "is not an IPv6 network"),
+        ] {
+            assert!(both(bad).unwrap_err().contains(words), "{bad}: {:?}", both(bad));
+        }
+        assert!(addresses("10.0.0.1,fd00:1::1").is_ok());
+        for bad in [
+            "10.0.0.1,fe80::1",
+            "10.0.0.1,ff02::1",
+            "10.0.0.1,::1",
+            "10.0.0.1,::ffff:10.0.0.1",
+            "fd00::1",
+        ] {
+            assert!(addresses(bad).is_err(), "{bad}");
+        }
+        assert_eq!(gateways("fe80::1"), Ok((None, Some("fe80::1".parse().unwrap()))));
+        assert!(gateways("fe80::1,10.0.0.1").is_err());
     }
 
     #[test]

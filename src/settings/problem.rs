@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::rc::Rc;
 
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
@@ -46,6 +47,8 @@ pub struct Problem {
 pub(super) enum Place {
     /// Bytes of the env file.
     EnvFile(Range<usize>),
+    /// Bytes of a file that the settings name, with its path as shown, and its text.
+    File(String, Rc<str>, Range<usize>),
     /// A place that has no text to show, in words.
     Named(String),
 }
@@ -101,9 +104,10 @@ impl<'a> Problems<'a> {
     pub fn in_words(&self, place: &Place) -> String {
         match (place, &self.env_file) {
             (Place::EnvFile(span), Some((path, text))) => {
-                format!("{path}:{}", text[..span.start].matches('\n').count() + 1)
+                format!("{path}:{}", line(text, span.start))
             }
             (Place::EnvFile(_), None) => "env file".to_owned(),
+            (Place::File(path, text, span), _) => format!("{path}:{}", line(text, span.start)),
             (Place::Named(name), _) => name.clone(),
         }
     }
@@ -114,9 +118,15 @@ impl<'a> Problems<'a> {
             .iter()
             .filter_map(|place| match place {
                 Place::EnvFile(span) => Some(self.hidden.span(span)),
-                Place::Named(_) => None,
+                Place::File(..) | Place::Named(_) => None,
             })
             .collect();
+        for place in places {
+            if let Place::File(path, text, span) = place {
+                let annotation = AnnotationKind::Primary.span(span.clone());
+                group = group.element(Snippet::source(&**text).path(path).annotation(annotation));
+            }
+        }
         if let (Some((path, _)), Some((first, others))) = (&self.env_file, spans.split_first()) {
             let snippet = Snippet::source(&self.hidden.text)
                 .path(path)
@@ -134,6 +144,10 @@ impl<'a> Problems<'a> {
         }
         Renderer::plain().render(&[group])
     }
+}
+
+fn line(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
 }
 
 /// An env file's text with its secrets taken out.

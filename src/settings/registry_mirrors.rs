@@ -1,6 +1,6 @@
 //! Registry mirrors: pairs in the settings, and the files that oc-mirror writes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -37,35 +37,56 @@ struct Rule {
     mirror_source_policy: Option<String>,
 }
 
-/// The mirrors of all entries: `SOURCE=MIRROR`, or a file. Those of one source are gathered.
-pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<Vec<RegistryMirror>> {
+/// The files of oc-mirror's folder with mirrors by digest, which the installer takes as settings (openshift/oc-mirror:
+/// `v2/internal/pkg/clusterresources/clusterresources.go`).
+const DIGESTS: &str = "idms-oc-mirror.yaml";
+/// Those that become manifests: mirrors by tag, and the signatures of releases, which are written twice.
+const TAGS: &str = "itms-oc-mirror.yaml";
+const SIGNATURES: [&str; 2] = ["signature-configmap.yaml", "signature-configmap.json"];
+/// Where it is, seen from oc-mirror's workspace.
+const RESOURCES: [&str; 3] = ["", "cluster-resources", "working-dir/cluster-resources"];
+
+/// What `registry_mirrors` contains.
+#[derive(Default)]
+pub(super) struct Mirrors {
+    pub mirrors: Vec<RegistryMirror>,
+    /// Files to add to the installer's manifests.
+    pub manifests: Vec<PathBuf>,
+}
+
+/// The mirrors of all entries: `SOURCE=MIRROR`, a file, or oc-mirror's folder. Those of one source are gathered.
+pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<Mirrors> {
     let entries = values.list("registry_mirrors", |text| match text.split_once('=') {
         Some((source, mirror)) if is_repository(source) && is_repository(mirror) => {
             Ok((source.to_owned(), Some(mirror.to_owned())))
         }
         None => Ok((text.to_owned(), None)),
         Some(_) => Err(format!(
-            "`{text}` is neither SOURCE=MIRROR, both without https://, nor a file"
+            "`{text}` is neither SOURCE=MIRROR, both without https://, nor a file or folder"
         )),
     })?;
     let folder = values.value("registry_mirrors").map(|value| value.folder);
-    let mut all = Vec::new();
+    let mut all = Mirrors::default();
     let mut is_read = true;
     for (source, mirror) in entries {
         match mirror {
-            Some(mirror) => add(&mut all, source, mirror),
+            Some(mirror) => add(&mut all.mirrors, source, mirror),
             None => {
                 let path = folder
                     .as_ref()
                     .map_or(source.clone().into(), |folder| folder.join(&source));
-                is_read &= add_file(values, &path, &mut all);
+                is_read &= match (values.sources.is_dir)(&path) {
+                    true => add_folder(values, &path, &mut all),
+                    false => add_file(values, &path, &mut all.mirrors),
+                };
             }
         }
     }
     is_read.then_some(all)
 }
 
-fn is_repository(text: &str) -> bool {
+/// Whether it can be the name of a repository, or of a registry.
+pub fn is_repository(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '/');
     !text.is_empty() && text.chars().all(is_plain) && !text.contains("//")
 }
@@ -81,9 +102,34 @@ fn add(all: &mut Vec<RegistryMirror>, source: String, mirror: String) {
     }
 }
 
+/// Adds what oc-mirror wrote to a folder; `false` after a problem.
+fn add_folder(values: &mut Values<'_>, path: &Path, all: &mut Mirrors) -> bool {
+    let is_file = values.sources.is_file;
+    let folders = RESOURCES.iter().map(|below| path.join(below));
+    let has_mirrors = |folder: &PathBuf| [DIGESTS, TAGS].iter().any(|name| is_file(&folder.join(name)));
+    let Some(folder) = folders.into_iter().find(has_mirrors) else {
+        let message = format!("{} has no {DIGESTS}", path.display());
+        let help = "name the folder working-dir/cluster-resources that oc-mirror wrote";
+        values.problem(&["registry_mirrors"], message, help);
+        return false;
+    };
+    let tags = Some(folder.join(TAGS)).filter(|path| is_file(path));
+    let signatures = SIGNATURES
+        .iter()
+        .map(|name| folder.join(name))
+        .find(|path| is_file(path));
+    for manifest in tags.into_iter().chain(signatures) {
+        if !all.manifests.contains(&manifest) {
+            all.manifests.push(manifest);
+        }
+    }
+    let digests = folder.join(DIGESTS);
+    !is_file(&digests) || add_file(values, &digests, &mut all.mirrors)
+}
+
 /// Adds the mirrors of a file; `false` after a problem.
 fn add_file(values: &mut Values<'_>, path: &Path, all: &mut Vec<RegistryMirror>) -> bool {
-    const HELP: &str = "write SOURCE=MIRROR, or name the idms-oc-mirror.yaml that oc-mirror wrote";
+    const HELP: &str = "write SOURCE=MIRROR, or name the idms-oc-mirror.yaml that oc-mirror wrote, or its folder";
     let name = path.display();
     let text = match (values.sources.read_file)(path) {
         Ok(text) => text,
@@ -113,7 +159,11 @@ fn add_file(values: &mut Values<'_>, path: &Path, all: &mut Vec<RegistryMirror>)
             // The installer has no setting for it.
             "ImageTagMirrorSet" => {
                 let message = format!("{name} has mirrors of tags, which are not used before the cluster is installed");
-                values.problem(&["registry_mirrors"], message, "add its folder to `manifests` instead");
+                values.problem(
+                    &["registry_mirrors"],
+                    message,
+                    "name its folder instead: then it becomes a manifest",
+                );
                 return false;
             }
             kind => {

@@ -6,13 +6,16 @@
 use super::choices::choices;
 use super::entry::{Group, Kind, Status, Variable};
 use crate::cluster::{
-    Affinity, BackendConfig, Dhcp, Dns, Expose, Harvest, Lb, Mcs, OsBoot, OsIgnition, Registry, Routes, VirtType,
-    WorkersWhen,
+    Affinity, BackendConfig, CacheUse, Dhcp, DiskCache, Dns, Expose, Harvest, Lb, Mcs, OsBoot, OsIgnition, Registry,
+    Routes, VirtType, WorkersWhen,
 };
 
 macro_rules! kind {
     (List $item:ident) => {
         Kind::List(&Kind::$item)
+    };
+    (PerPool $item:ident) => {
+        Kind::PerPool(&Kind::$item)
     };
     (Choice $names:ident) => {
         Kind::Choice(choices::<$names>)
@@ -118,6 +121,10 @@ settings! {
         /// Additional Ignition configs for the nodes. The prefix worker:, master: or bootstrap: limits a file to one
         /// role.
         ignition_extra: List<Path>;
+        /// Connections of the nodes, such as bonds and VLANs, as nmstate YAML. In these files, nic0 is the NIC in network,
+        /// nic1 and so on those in extra_networks. The prefix worker:, master:, bootstrap: or that of one node, such as
+        /// worker-0:, limits a file; the most specific file of a node is used.
+        network_config: List<Path>;
     }
     "platform" on all {
         /// Platform to deploy on: libvirt, ovirt, openstack, kubevirt, or sim (simulated, stored in a file).
@@ -128,6 +135,9 @@ settings! {
         worker_backend: Choice<BackendConfig>;
         /// Name of the machine network on worker_backend or worker_libvirt_uri. Required with either.
         worker_network: Text;
+        /// Names of the pools on worker_backend, and `worker` for the workers outside of pools. The others are with the
+        /// masters. Default: all workers are on worker_backend.
+        worker_backend_for: List<Text>;
         /// Networks of additional NICs of the nodes.
         extra_networks: List<Text>;
         /// Start the nodes when their host starts. Not available on OpenStack.
@@ -149,6 +159,9 @@ settings! {
         worker_pool: Text;
         /// Virtualization type. auto: KVM if available. kvm: require KVM. qemu: emulate the CPU.
         virt_type: Choice<VirtType> = "auto";
+        /// Cache of the machines' disks on the host. default: that of the hypervisor. none: no cache. unsafe: fast, because
+        /// flushes are ignored; a crash of the host can destroy the disks.
+        libvirt_disk_cache: Choice<DiskCache> = "default";
     }
     "OpenStack" on openstack reached by [os_cloud] {
         /// Cloud of clouds.yaml, which contains the credentials. Default: the OS_* environment variables.
@@ -173,6 +186,8 @@ settings! {
         os_master_flavor: Text;
         /// Flavor of the workers, by name or ID. Default: the smallest flavor that is large enough.
         os_worker_flavor: Text;
+        /// Flavors of pools, by name or ID. Default: the smallest flavor that is large enough.
+        os_pool_flavors: PerPool<Text>;
         /// Flavor of the pass-one machines with harvest=boot, by name or ID.
         /// Default: the smallest flavor that is large enough.
         os_helper_flavor: Text;
@@ -270,12 +285,20 @@ settings! {
         helper_memory | haproxy_memory: Mib = 2048;
         /// Virtual CPUs of each master and worker.
         numcpus: Count = 4;
+        /// Virtual CPUs of each master. Default: the value of numcpus.
+        master_numcpus: Count;
+        /// Virtual CPUs of each worker. Default: the value of numcpus.
+        worker_numcpus: Count;
         /// Virtual CPUs of the bootstrap machine.
         bootstrap_numcpus: Count = 4;
         /// Virtual CPUs of each pass-one machine.
         helper_numcpus: Count = 1;
         /// System disk of each node in GiB.
         disk_size: Gib = 100;
+        /// System disk of each master in GiB. Default: the value of disk_size.
+        master_disk_size: Gib;
+        /// System disk of each worker in GiB. Default: the value of disk_size.
+        worker_disk_size: Gib;
         /// System disk of each pass-one machine in GiB.
         helper_disk_size: Gib = 10;
         /// Add a second, empty disk to masters and workers.
@@ -284,18 +307,48 @@ settings! {
         extra_disk_size: Gib = 10;
         /// Sizes in GiB of empty disks to add to masters and workers. Overrides extra_disk.
         extra_disks: List<Gib>;
+        /// Sizes in GiB of empty disks to add to workers. Default: those of extra_disks.
+        worker_extra_disks: List<Gib>;
+    }
+    "node pools" on all {
+        /// Groups of workers with names, sizes, labels and taints of their own, as NAME:COUNT, such as infra:2,gpu:1. Their
+        /// nodes are infra-0, infra-1, gpu-0. What the settings of a pool leave out is as for other workers.
+        pools: List<Text>;
+        /// Memory of each node of a pool in MiB, such as infra:16384.
+        pool_memory: PerPool<Mib>;
+        /// Virtual CPUs of each node of a pool.
+        pool_numcpus: PerPool<Count>;
+        /// System disk of each node of a pool in GiB.
+        pool_disk_size: PerPool<Gib>;
+        /// Sizes in GiB of empty disks of a pool's nodes, such as infra:200,infra:200. 0: none.
+        pool_extra_disks: PerPool<Gib>;
+        /// Networks of additional NICs of a pool's nodes, in place of extra_networks.
+        pool_extra_networks: PerPool<Text>;
+        /// Labels of a pool's nodes as KEY=VALUE, besides node-role.kubernetes.io/POOL, which all of them have.
+        pool_labels: PerPool<Text>;
+        /// Taints of a pool's nodes as KEY=VALUE:EFFECT or KEY:EFFECT, such as
+        /// infra:node-role.kubernetes.io/infra:NoSchedule.
+        pool_taints: PerPool<Text>;
+        /// Pools with a MachineConfigPool, so that a MachineConfig or KubeletConfig can apply to their nodes only.
+        machine_config_pools: List<Text>;
+        /// MAC addresses of a pool's nodes, in order.
+        pool_macs: PerPool<Mac>;
+        /// IP addresses of a pool's nodes, in order.
+        pool_ips: PerPool<Ip>;
     }
     "addresses" on all {
         /// How pass one learns the IP addresses. boot: boot machines. reserve: the platform reserves addresses without
         /// a
         /// boot. static: the addresses in this file.
         harvest: Choice<Harvest> = "boot";
-        /// Virtual IP of the API. Default: harvested.
-        api_ip: Ip;
-        /// Virtual IP of the ingress routers. Default: harvested.
-        ingress_ip: Ip;
-        /// Network of the nodes. Default: read from the platform.
-        machine_network: Network;
+        /// Virtual IP of the API. Default: harvested. With two address families, its IPv6 address may follow.
+        api_ip: Ips;
+        /// Virtual IP of the ingress routers. Default: harvested. With two address families, its IPv6 address may follow.
+        ingress_ip: Ips;
+        /// Network of the nodes. Default: read from the platform. An IPv6 network after it, such as
+        /// 192.168.122.0/24,fd00:1::/64, gives the cluster two address families. Requires libvirt or
+        /// OpenStack.
+        machine_network: Networks;
         /// VRRP router ID of api_ip, 1 to 255. Default: an unused one.
         virtual_router_id: Count;
         /// DNS server on the nodes. dnsmasq: that of CoreOS. coredns: that of the release. user: your own DNS.
@@ -307,10 +360,20 @@ settings! {
         /// server, see `ocpdeploy export dhcp`. none: nowhere, because the network has no DHCP server; the nodes have
         /// static addresses.
         dhcp: Choice<Dhcp> = "platform";
-        /// Gateway of the nodes with dhcp=none. Default: read from the platform.
-        gateway: Ip;
+        /// Gateway of the nodes with dhcp=none, and their IPv6 gateway with two address families. Default: read from the
+        /// platform.
+        gateway: Ips;
         /// DNS servers of the nodes' network with dhcp=none. Default: read from the platform.
         name_servers: List<Ip>;
+        /// MTU of the nodes in network, such as 9000. The network must support it. With OVN-Kubernetes, pods have 100 less.
+        /// Default: what the DHCP server or the platform offers, otherwise 1500.
+        mtu: Count;
+        /// DNS domains to search for short names on the nodes, besides that of the cluster. With dns=user, this requires
+        /// dhcp=none.
+        dns_search: List<Text>;
+        /// Addresses to choose from, such as 10.0.0.20-10.0.0.60: those of api_ip and ingress_ip if they are not set, and
+        /// with harvest=static or dhcp=none also those of the nodes.
+        address_pool: List<Range>;
         /// MAC address of the bootstrap machine.
         bootstrap_mac: Mac;
         /// IP address of the bootstrap machine.
@@ -327,12 +390,12 @@ settings! {
     "networks inside the cluster" on all {
         /// Network plugin.
         network_type: Text = "OVNKubernetes";
-        /// Network of the pods.
-        cluster_network: Network = "10.128.0.0/14";
-        /// Prefix length of the subnet of cluster_network that each node gets.
+        /// Network of the pods. With two address families, the default is 10.128.0.0/14,fd01::/48.
+        cluster_network: Networks = "10.128.0.0/14";
+        /// Prefix length of the subnet of cluster_network that each node gets. That of IPv6 is 64.
         cluster_host_prefix: Count = 23;
-        /// Network of the services.
-        service_network: Network = "172.30.0.0/16";
+        /// Network of the services. With two address families, the default is 172.30.0.0/16,fd02::/112.
+        service_network: Networks = "172.30.0.0/16";
     }
     "images and installer" on all {
         /// Folder of images. A rehearsal uses coreos.qcow2 and helper.qcow2 in it.
@@ -351,8 +414,8 @@ settings! {
         /// one in
         /// PATH.
         installer: Path;
-        /// Release of openshift-install and oc to download: stable, candidate, nightly, okd, 4.N or 4.N.Z.
-        /// Default: no download.
+        /// Release of openshift-install and oc to download: stable, candidate, nightly, okd, okd-4.N, 4.N or
+        /// 4.N.Z. Default: no download.
         version: Text;
         /// URL of a mirror of openshift-install: the folder that contains ocp/<version>/ with sha256sum.txt.
         /// For okd, the URL of the releases.
@@ -390,9 +453,13 @@ settings! {
         https_proxy: Text;
         /// Hosts, .domains and networks to access without a proxy, in addition to those of the cluster.
         no_proxy: List<Text>;
-        /// Registry mirrors, each as SOURCE=MIRROR, or as a file that oc-mirror wrote (idms-oc-mirror.yaml).
-        /// A source can have several mirrors.
+        /// Registry mirrors, each as SOURCE=MIRROR, as a file that oc-mirror wrote (idms-oc-mirror.yaml), or as its folder
+        /// (working-dir/cluster-resources), whose mirrors of tags and signatures become manifests. A source can have
+        /// several mirrors.
         registry_mirrors: List<Text>;
+        /// Pull images through the registry cache of this computer. auto: if `ocpdeploy cache up` has started one; nodes
+        /// pull from the source if it does not answer. off: never.
+        registry_cache: Choice<CacheUse> = "auto";
         /// Stop after pass one if its machines cannot reach the registry, its mirrors or the proxy.
         egress_check: Switch = true;
     }
@@ -416,6 +483,7 @@ settings! {
     }
     without effect {
         api_internal: "the internal and the external API share one virtual IP";
+        arbiter: "two masters with an arbiter are not supported";
         bootstrap_api_ip: "floating IPs exist only on OpenStack, see os_api_floating_ip";
         bootstrap_helper_ip: "the bootstrap machine has no helper";
         bootstrap_helper_mac: "the bootstrap machine has no helper";

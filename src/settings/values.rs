@@ -215,8 +215,14 @@ impl<'a> Values<'a> {
         self.list(name, parse::ip)
     }
 
-    pub fn network(&mut self, name: &'static str) -> Option<Ipv4Network> {
-        self.read(name, parse::network)
+    /// The IPv4 item of a setting that may have one of each address family.
+    pub fn first_ip(&mut self, name: &'static str) -> Option<Ipv4Addr> {
+        self.read(name, |text| parse::addresses(text).map(|(first, _)| first))
+    }
+
+    /// As `first_ip`, for a network.
+    pub fn first_network(&mut self, name: &'static str) -> Option<Ipv4Network> {
+        self.read(name, |text| parse::networks(text).map(|(first, _)| first))
     }
 
     pub fn duration(&mut self, name: &'static str) -> Option<Duration> {
@@ -241,6 +247,11 @@ impl<'a> Values<'a> {
     }
 
     /// Whether the user set it, in the env file, the environment or by a flag.
+    /// Whether the user set a setting that has no effect.
+    pub fn is_ignored(&self, name: &'static str) -> bool {
+        self.values.get(name).is_some_and(Value::is_given)
+    }
+
     pub fn is_given(&mut self, name: &'static str) -> bool {
         self.value(name).is_some_and(|value| value.is_given())
     }
@@ -394,6 +405,6 @@ pub(super) fn is_path_of_secret(name: &str, value: &Value) -> bool {
     value.written.ends_with("_file") || (name == "pull_secret" && !value.text.contains(['{', '"']))
 }
 
-fn kind_of(name: &str) -> Kind {
+pub(super) fn kind_of(name: &str) -> Kind {
     variables::find(name).map_or(Kind::Text, |variable| variable.kind)
 }

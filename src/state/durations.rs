@@ -3,6 +3,7 @@
 //! `durations.json` in the state folder outlives the clusters: `destroy` removes their journals.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +36,21 @@ pub enum Phase {
     Bootstrap,
     /// Until install-complete.
     Install,
+}
+
+impl Phase {
+    pub const ALL: [Phase; 4] = [Phase::PassOne, Phase::PassTwo, Phase::Bootstrap, Phase::Install];
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::PassOne => "pass one",
+            Phase::PassTwo => "pass two",
+            Phase::Bootstrap => "bootstrap",
+            Phase::Install => "install",
+        })
+    }
 }
 
 /// One complete deployment.
@@ -95,25 +111,40 @@ pub struct Estimate {
     /// On how many deployments it is based.
     pub deployments: usize,
     phases: BTreeMap<Phase, Duration>,
+    best: BTreeMap<Phase, Duration>,
 }
 
 impl Estimate {
-    /// From the newest deployments of this kind on this backend: the median of each phase.
+    /// From the newest deployments of this kind on this backend: the median of each phase. The best time is that of all
+    /// deployments that are known.
     pub fn of(deployments: &[Deployment], backend: &str, rehearsal: bool) -> Self {
         let is_alike = |one: &&Deployment| one.backend == backend && one.rehearsal == rehearsal;
-        let newest: Vec<_> = deployments.iter().rev().filter(is_alike).take(NEWEST).collect();
-        let phase = |phase| {
-            let times = newest
-                .iter()
-                .filter_map(|one| one.phases.get(&phase).copied())
-                .collect();
-            Some((phase, Duration::from_millis(median(times)?)))
+        let alike: Vec<_> = deployments.iter().rev().filter(is_alike).collect();
+        let newest = &alike[..alike.len().min(NEWEST)];
+        let times = |of: &[&Deployment], phase| -> Vec<u64> {
+            let times = of.iter().filter_map(|one| one.phases.get(&phase).copied());
+            times.collect()
         };
-        let all = [Phase::PassOne, Phase::PassTwo, Phase::Bootstrap, Phase::Install];
+        let usual = |phase| Some((phase, Duration::from_millis(median(times(newest, phase))?)));
+        let best = |phase| {
+            let best = times(&alike, phase).into_iter().min()?;
+            Some((phase, Duration::from_millis(best)))
+        };
         Self {
             deployments: newest.len(),
-            phases: all.into_iter().filter_map(phase).collect(),
+            phases: Phase::ALL.into_iter().filter_map(usual).collect(),
+            best: Phase::ALL.into_iter().filter_map(best).collect(),
         }
+    }
+
+    /// How long a phase usually takes.
+    pub fn usual(&self, phase: Phase) -> Option<Duration> {
+        self.phases.get(&phase).copied()
+    }
+
+    /// The shortest time that a phase has taken.
+    pub fn best(&self, phase: Phase) -> Option<Duration> {
+        self.best.get(&phase).copied()
     }
 
     /// Of all phases, with or without pass one; `None` unless each is known.
@@ -354,6 +385,12 @@ mod tests {
             let estimate = Estimate::of(&deployments, "libvirt", false);
             assert_eq!(estimate.deployments, count, "{deployments:?}");
             assert_eq!(estimate.behind(Phase::Bootstrap), bootstrap, "{deployments:?}");
+            // Also if it is too old for an estimate.
+            let best = deployments
+                .iter()
+                .filter(|one| one.backend == "libvirt" && !one.rehearsal);
+            let best = best.filter_map(|one| one.phases.get(&Phase::PassTwo)).min();
+            assert_eq!(estimate.best(Phase::PassTwo), best.copied().map(Duration::from_millis));
             let totals = [estimate.total(false), estimate.total(true)];
             assert_eq!(
                 totals,

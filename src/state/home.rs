@@ -220,6 +220,11 @@ impl ClusterDir {
         self.path.join("client-dns.json")
     }
 
+    /// The backup of etcd that belongs to a snapshot.
+    pub fn snapshot(&self, name: &str) -> PathBuf {
+        self.path.join("snapshots").join(name)
+    }
+
     pub fn log(&self) -> PathBuf {
         self.path.join("log")
     }

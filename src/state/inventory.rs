@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use fs_err::os::unix::fs::OpenOptionsExt;
@@ -10,7 +10,8 @@ use fs_err::{File, OpenOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{
-    BackendConfig, ClusterConfig, ClusterId, Mac, Role, Sizes, Vip, WorkersOn, backend_of, platform_names,
+    BackendConfig, ClusterConfig, ClusterId, Ipv6Table, Mac, NodeName, Role, Sizes, Vip, WorkersOn, backend_of,
+    place_of, platform_names,
 };
 use crate::state::dir::NO_LINK;
 use crate::state::home::{ClusterDir, Home, create_private_dir, write_private};
@@ -74,9 +75,14 @@ impl Known {
         ClusterId::new(&self.name, &self.domain)
     }
 
-    /// The backend of a role's machines.
-    pub fn backend_of(&self, role: Role) -> &BackendConfig {
-        backend_of(role, &self.backend, self.workers_on.as_ref())
+    /// The role that stands for the platform of a node's machine; see `place_of`.
+    pub fn place_of(&self, node: &NodeName) -> Role {
+        place_of(node.role(), node.pool(), self.workers_on.as_ref())
+    }
+
+    /// The backend of the machines at a place.
+    pub fn backend_of(&self, place: Role) -> &BackendConfig {
+        backend_of(place, &self.backend, self.workers_on.as_ref())
     }
 
     /// All platforms: the main one, and the workers' own if they have one.
@@ -164,6 +170,8 @@ pub fn find(home: &Home, name: &str) -> Result<Option<Cluster>, InventoryError> 
 pub struct Neighbours {
     /// Address -> owner, e.g. `api of cluster prod`.
     pub addresses: BTreeMap<Ipv4Addr, String>,
+    /// As `addresses`, in the second address family.
+    pub ipv6_addresses: BTreeMap<Ipv6Addr, String>,
     pub macs: BTreeSet<Mac>,
     pub virtual_router_ids: BTreeMap<u8, String>,
 }
@@ -171,7 +179,7 @@ pub struct Neighbours {
 impl Neighbours {
     /// What a table has in common with another cluster's: it was edited or copied.
     pub fn clashes(&self, parameters: &Parameters) -> Vec<String> {
-        let addresses = parameters.leases().into_iter().filter_map(|lease| {
+        let addresses = parameters.all_leases().into_iter().filter_map(|lease| {
             let owner = self.addresses.get(&lease.ip)?;
             Some(format!("{} {} is already used by {owner}", lease.name, lease.ip))
         });
@@ -183,7 +191,17 @@ impl Neighbours {
             let owner = self.virtual_router_ids.get(&id)?;
             Some(format!("{name} {id} is already used by {owner}"))
         });
-        addresses.chain(ids).collect()
+        let ipv6 = parameters.ipv6.iter().flat_map(|ipv6| self.ipv6_clashes(ipv6));
+        addresses.chain(ipv6).chain(ids).collect()
+    }
+
+    /// The IPv6 addresses of VIPs that another cluster has. Those of nodes differ if their IPv4 addresses do.
+    pub fn ipv6_clashes(&self, ipv6: &Ipv6Table) -> Vec<String> {
+        let clash = |vip: Vip| {
+            let owner = self.ipv6_addresses.get(&ipv6.vip(vip))?;
+            Some(format!("{vip}_ip {} is already used by {owner}", ipv6.vip(vip)))
+        };
+        Vip::ALL.into_iter().filter_map(clash).collect()
     }
 }
 
@@ -196,7 +214,7 @@ pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterId) 
         if parameters.id() == *me {
             continue;
         }
-        let leases = parameters.leases();
+        let leases = parameters.all_leases();
         found.macs.extend(leases.iter().map(|lease| lease.mac));
         if parameters.network_identity != network_identity {
             continue;
@@ -205,6 +223,10 @@ pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterId) 
             found
                 .addresses
                 .insert(lease.ip, format!("{} of cluster {}", lease.name, parameters.cluster));
+        }
+        for (name, ip) in parameters.ipv6_addresses() {
+            let owner = format!("{name} of cluster {}", parameters.cluster);
+            found.ipv6_addresses.insert(ip, owner);
         }
         for (vip, id) in Vip::ALL
             .into_iter()
@@ -223,7 +245,7 @@ pub struct Allocation {
     _file: File,
 }
 
-/// Waits for the allocation lock; it is held for milliseconds.
+/// Waits for the allocation lock; it is held for milliseconds, and for seconds while addresses are reserved.
 pub fn allocate(home: &Home) -> Result<Allocation, InventoryError> {
     let path = home.root().join("inventory.lock");
     let io = |source| InventoryError::Io {

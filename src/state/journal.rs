@@ -201,7 +201,13 @@ impl Journal {
 
     /// Whether an earlier run began a step with this prefix that was not forgotten later.
     pub fn was_begun(&self, beginning: &str) -> bool {
-        self.locked().begun.iter().any(|step| step.starts_with(beginning))
+        self.first_begun(beginning).is_some()
+    }
+
+    /// The first step with this prefix that an earlier run began and that was not forgotten later.
+    pub fn first_begun(&self, beginning: &str) -> Option<String> {
+        let locked = self.locked();
+        locked.begun.iter().find(|step| step.starts_with(beginning)).cloned()
     }
 
     /// Whether this run has written a line.

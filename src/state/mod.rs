@@ -6,3 +6,4 @@ pub mod home;
 pub mod inventory;
 pub mod journal;
 pub mod parameters;
+pub mod registry_cache;

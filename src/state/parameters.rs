@@ -3,14 +3,17 @@
 //! Editable YAML; keys are the same as kcli's if kcli has them.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Evidence, Harvest, Mac, NodeName, Role, Vip};
+use crate::cluster::{
+    AddressAssignment, ApiEndpoint, ClusterId, Evidence, Harvest, Ipv6Table, LONGEST_IPV6_PREFIX, Mac, NodeName, Role,
+    Vip,
+};
 use crate::state::home;
 
 /// Version of the file's format.
@@ -56,7 +59,13 @@ pub struct Parameters {
     /// The password of the cluster's keepalived instances; missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vrrp_password: Option<VrrpPassword>,
+    /// The second address family, if the cluster has two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Table>,
     pub nodes: Vec<NodeAddress>,
+    /// Workers whose machines are not created, started, stopped or deleted by this program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<NodeAddress>,
 }
 
 /// The password in VRRP advertisements, which are not encrypted: it separates clusters, but stops no attacker.
@@ -181,7 +190,9 @@ impl Parameters {
             virtual_router_id,
             ingress_virtual_router_id,
             vrrp_password: None,
+            ipv6: None,
             nodes,
+            external: Vec::new(),
         }
     }
 
@@ -258,11 +269,22 @@ impl Parameters {
         ClusterId::new(&self.cluster, &self.domain)
     }
 
-    pub fn node(&self, name: &NodeName) -> Option<&NodeAddress> {
-        self.nodes.iter().find(|node| &node.name == name)
+    /// All nodes, external ones last.
+    pub fn all_nodes(&self) -> impl Iterator<Item = &NodeAddress> {
+        self.nodes.iter().chain(&self.external)
     }
 
-    /// The nodes of a role, in the order of the file.
+    /// A node, external ones included.
+    pub fn node(&self, name: &NodeName) -> Option<&NodeAddress> {
+        self.all_nodes().find(|node| &node.name == name)
+    }
+
+    /// Whether a node's machine is not ours.
+    pub fn is_external(&self, name: &NodeName) -> bool {
+        self.external.iter().any(|node| &node.name == name)
+    }
+
+    /// The nodes of a role with a machine of ours, in the order of the file.
     pub fn of_role(&self, role: Role) -> impl Iterator<Item = &NodeAddress> {
         self.nodes.iter().filter(move |node| node.role == role)
     }
@@ -284,15 +306,72 @@ impl Parameters {
         }
     }
 
-    /// Every address of the cluster: VIPs first, then nodes.
+    /// Every address that this program assigns: VIPs first, then nodes.
     pub fn leases(&self) -> Vec<AddressAssignment> {
         let nodes = self.nodes.iter().map(NodeAddress::lease);
         Vip::ALL.into_iter().map(|vip| self.vip(vip)).chain(nodes).collect()
     }
 
+    /// Every address of the cluster: as `leases`, then those of external nodes.
+    pub fn all_leases(&self) -> Vec<AddressAssignment> {
+        let mut leases = self.leases();
+        leases.extend(self.external.iter().map(NodeAddress::lease));
+        leases
+    }
+
+    /// The addresses of the machine with an IPv4 address: that one, and with two address families its IPv6 address.
+    pub fn both(&self, ip: Ipv4Addr) -> Vec<IpAddr> {
+        let ipv6 = self.ipv6.as_ref().map(|ipv6| IpAddr::V6(ipv6.beside(ip)));
+        std::iter::once(IpAddr::V4(ip)).chain(ipv6).collect()
+    }
+
+    /// As `both`, for a VIP.
+    pub fn vip_addresses(&self, vip: Vip) -> Vec<IpAddr> {
+        let ipv6 = self.ipv6.as_ref().map(|ipv6| IpAddr::V6(ipv6.vip(vip)));
+        std::iter::once(IpAddr::V4(self.vip(vip).ip)).chain(ipv6).collect()
+    }
+
+    /// Every IPv6 address of the cluster: VIPs first, then nodes.
+    pub fn ipv6_addresses(&self) -> Vec<(NodeName, Ipv6Addr)> {
+        let Some(ipv6) = &self.ipv6 else { return Vec::new() };
+        let vips = Vip::ALL.into_iter().map(|vip| (NodeName::vip(vip), ipv6.vip(vip)));
+        let nodes = self.all_nodes().map(|node| (node.name.clone(), ipv6.beside(node.ip)));
+        vips.chain(nodes).collect()
+    }
+
+    /// As `problem`, for the second address family.
+    fn ipv6_problem(&self) -> Option<String> {
+        let ipv6 = self.ipv6.as_ref()?;
+        if ipv6.machine_network.prefix() > LONGEST_IPV6_PREFIX {
+            return Some(format!(
+                "the prefix of {} is longer than /{LONGEST_IPV6_PREFIX}",
+                ipv6.machine_network
+            ));
+        }
+        let all = self.ipv6_addresses();
+        for (index, (name, ip)) in all.iter().enumerate() {
+            if !ipv6.machine_network.contains(*ip) {
+                return Some(format!("{ip} of {name} is outside {}", ipv6.machine_network));
+            }
+            let others = all[..index].iter();
+            let mut same = others.filter(|(other, same)| same == ip && !(is_vip(other) && is_vip(name)));
+            if let Some((other, _)) = same.next() {
+                return Some(format!("{other} and {name} have the same address {ip}"));
+            }
+        }
+        ((ipv6.api_ip == ipv6.ingress_ip) != (self.api_ip == self.ingress_ip))
+            .then(|| "api and ingress have the same address in one address family only".to_owned())
+    }
+
     /// The first error that a manual change may have caused.
     fn problem(&self) -> Option<String> {
-        let leases = self.leases();
+        if let Some(node) = self.external.iter().find(|node| node.role != Role::Worker) {
+            return Some(format!(
+                "the external node {} is a {}, not a worker",
+                node.name, node.role
+            ));
+        }
+        let leases = self.all_leases();
         for (index, lease) in leases.iter().enumerate() {
             for other in &leases[..index] {
                 if other.name == lease.name {
@@ -329,7 +408,7 @@ impl Parameters {
         if self.vrrp_password.as_ref().is_some_and(|password| !password.is_fit()) {
             return Some("vrrp_password must be 1 to 8 letters and digits".to_owned());
         }
-        None
+        self.ipv6_problem()
     }
 }
 
@@ -394,6 +473,48 @@ pub(crate) mod tests {
         example().write(&path).unwrap();
         assert_eq!(Parameters::read(&path).unwrap(), Some(example()));
         insta::assert_snapshot!(std::fs::read_to_string(&path).unwrap());
+    }
+
+    #[test]
+    fn an_external_node_is_a_worker_with_an_address_of_its_own() {
+        let row = NodeAddress {
+            name: NodeName::of_pool("metal", 0),
+            role: Role::Worker,
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            ip: Ipv4Addr::new(192, 168, 122, 99),
+            evidence: None,
+        };
+        let read = |row: NodeAddress| {
+            let table = Parameters {
+                external: vec![row],
+                ..example()
+            };
+            Parameters::parse(&table.to_yaml().unwrap(), Path::new("p.yaml")).map_err(|error| error.to_string())
+        };
+        let table = read(row.clone()).unwrap();
+        assert_eq!(table.node(&row.name), Some(&row));
+        assert!(table.leases().iter().all(|lease| lease.name != row.name));
+        assert!(table.of_role(Role::Worker).all(|node| node.name != row.name));
+        let change = |change: fn(&mut NodeAddress)| {
+            let mut row = row.clone();
+            change(&mut row);
+            read(row).unwrap_err()
+        };
+        for (error, words) in [
+            (
+                change(|row| row.role = Role::Master),
+                "metal-0 is a master, not a worker",
+            ),
+            (change(|row| row.ip = example().nodes[0].ip), "have the same address"),
+            (change(|row| row.mac = example().nodes[0].mac), "have the same MAC"),
+            (change(|row| row.ip = Ipv4Addr::LOCALHOST), "is outside"),
+            (
+                change(|row| row.name = NodeName::node(Role::Worker, 0)),
+                "appears twice",
+            ),
+        ] {
+            assert!(error.contains(words), "{words}: {error}");
+        }
     }
 
     #[test]
@@ -485,6 +606,41 @@ pub(crate) mod tests {
             let problem = problem(change).unwrap_or_default();
             assert!(problem.starts_with(words), "{problem:?} is not {words}");
         }
+    }
+
+    #[test]
+    fn ipv6_addresses_follow_from_ipv4_ones_and_are_of_one_node() {
+        let mut table = example();
+        let ipv6 = |api: &str, ingress: &str| {
+            Some(Ipv6Table {
+                machine_network: "fd00:1::/64".parse().unwrap(),
+                gateway: "fe80::1".parse().unwrap(),
+                api_ip: api.parse().unwrap(),
+                ingress_ip: ingress.parse().unwrap(),
+            })
+        };
+        assert_eq!(table.both(table.nodes[0].ip).len(), 1);
+        table.ipv6 = ipv6("fd00:1::10", "fd00:1::9");
+        let both: Vec<_> = table.both(table.nodes[0].ip).iter().map(IpAddr::to_string).collect();
+        assert_eq!(both, ["192.168.122.11", "fd00:1::c0a8:7a0b"]);
+        let text = table.to_yaml().unwrap();
+        assert_eq!(Parameters::parse(&text, Path::new("p.yaml")).unwrap(), table);
+        for (api, ingress, words) in [
+            ("fd00:2::10", "fd00:1::9", "fd00:2::10 of api is outside fd00:1::/64"),
+            (
+                "fd00:1::c0a8:7a0c",
+                "fd00:1::9",
+                "api and master-0 have the same address",
+            ),
+            ("fd00:1::10", "fd00:1::10", "in one address family only"),
+        ] {
+            table.ipv6 = ipv6(api, ingress);
+            let problem = table.problem().unwrap_or_default();
+            assert!(problem.contains(words), "{problem:?} is not {words}");
+        }
+        table.ipv6 = ipv6("fd00:1::10", "fd00:1::10");
+        (table.ingress_ip, table.ingress_mac) = (table.api_ip, table.api_mac);
+        assert_eq!(table.problem(), None);
     }
 
     #[test]

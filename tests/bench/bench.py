@@ -1,9 +1,11 @@
-"""The bench itself; `run.sh` prepares what it needs and starts it where the guests can be reached."""
+"""The bench itself; `run.sh` prepares what it needs and starts it where the guests can be reached.
+
+Prints the result as JSON, for record.py.
+"""
 
 import json
 import os
 import random
-import re
 import shutil
 import statistics
 import subprocess
@@ -12,13 +14,13 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from leases import Watch, read_leases
+from leases import Watch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORK = ROOT / "target/bench"
 IMAGE = ROOT / "target/images/helper.qcow2"
-BINARY = ROOT / "target/release/ocpdeploy"
+BINARY = ROOT / os.environ.get("PROGRAM", "target/release/ocpdeploy")
 KCLI = WORK / "venv/bin/kcli"
 VIRSH = ["virsh", "-q", "-c", "qemu:///system"]
 BASE = "bench-base.qcow2"
@@ -136,20 +138,12 @@ def all_addresses(watch, count, begun):
     return max(when for when, _ in watch.stop().values()) - begun
 
 
-def free_addresses(count):
-    """Addresses of the network that nobody has leased or reserved: VIPs that are given need no helper."""
-    taken = {address for _, address in (read_leases() or {}).values()}
-    taken.update(re.findall(r"ip='([0-9.]+)'", run(*VIRSH, "net-dumpxml", "default")))
-    return [ip for ip in (f"192.168.122.{last}" for last in range(253, 2, -1)) if ip not in taken][:count]
-
-
 def ours(count, _base):
     """`ocpdeploy harvest`: the times of its steps are its journal's."""
     name = f"bench{random.randrange(10**6)}"
     home = WORK / "state"
     shutil.rmtree(home, ignore_errors=True)
     masters = 3 if count >= 6 else 1
-    vips = free_addresses(2)
     env = WORK / "env.sh"
     env.write_text(f"""cluster={name}
 domain=example.com
@@ -161,8 +155,6 @@ masters={masters}
 workers={count - masters - 1}
 helper_memory={MEMORY_MIB}
 images_dir={IMAGE.parent}
-api_ip={vips[0]}
-ingress_ip={vips[1]}
 """)
     environment = {**os.environ, "OCPDEPLOY_HOME": str(home)}
     watch, begun = Watch(), time.time()
@@ -175,14 +167,13 @@ ingress_ip={vips[1]}
         late = noticed_after(folder, seen)
     finally:
         run(BINARY, "destroy", name, "--yes", env=environment)
-    created = steps["pass-one/create"]
-    deleted = steps["pass-one/gone"]
+    created, known = steps["pass-one/create"], steps["pass-one/leases"][1]
     return {
         "create": created[1] - created[0],
-        "addresses": steps["pass-one/leases"][1] - created[0],
-        "delete": deleted[1] - deleted[0],
+        "addresses": known - created[0],
+        # A machine is deleted as soon as its own address is reserved.
+        "delete": steps["pass-one/gone"][1] - known,
         "total": total,
-        "hold": steps["pass-one/hold"][1] - steps["pass-one/hold"][0],
         "noticed": late,
     }
 
@@ -198,7 +189,8 @@ def journal_times(path):
         entry = json.loads(line)
         if entry["event"] == "begun":
             begun[entry["step"]] = moment(entry["time"])
-        elif entry["event"] == "done":
+        # A note has no beginning.
+        elif entry["event"] == "done" and entry["step"] in begun:
             steps[entry["step"]] = (begun[entry["step"]], moment(entry["time"]))
     return steps
 
@@ -248,26 +240,24 @@ def median(rounds):
     return {**result, "noticed": late} if late else result
 
 
-def table(results):
-    print(f"{'machines':>8}  {'by':<10}{'create':>9}{'addresses':>11}{'delete':>9}{'total':>9}   create+delete")
+def as_result(results, rounds, program):
+    """The table, and what it does not show."""
+    rows = []
     for count, by in results.items():
         for name, times in by.items():
-            cells = "".join(f"{times[key]:>{width}.2f}" for key, width in
-                            (("create", 9), ("addresses", 11), ("delete", 9), ("total", 9)))
-            both = times["create"] + times["delete"]
-            note = f"{both:.2f}"
-            if name != "virsh" and "virsh" in by:
-                note += f" = {both / (by['virsh']['create'] + by['virsh']['delete']):.2f} of virsh"
-            if name == "kcli" and "ocpdeploy" in by:
-                note += f" = {both / (by['ocpdeploy']['create'] + by['ocpdeploy']['delete']):.1f} of ocpdeploy"
-            print(f"{count:>8}  {name:<10}{cells}   {note}")
+            row = [times[key] for key in ("create", "addresses", "delete", "total")]
+            rows.append([count, name, *row, times["total"] / by.get("virsh", times)["total"]])
+    columns = ["machines", "by", "create, s", "addresses, s", "delete, s", "total, s", "ratio to virsh"]
+    notes = [f"Median of {rounds} rounds."] if rounds > 1 else []
     late = [seconds for by in results.values() for seconds in by.get("ocpdeploy", {}).get("noticed", [])]
     if late:
-        print(f"addresses known after their lease: median {statistics.median(late) * 1000:.0f} ms, "
-              f"most {max(late) * 1000:.0f} ms ({len(late)} machines)")
-    held = [f"{by['ocpdeploy']['hold']:.1f} s for {count}" for count, by in results.items() if "ocpdeploy" in by]
-    if held:
-        print(f"the total of ocpdeploy includes holding each address and two VIPs: {', '.join(held)}")
+        notes.append(f"ocpdeploy knew an address {statistics.median(late) * 1000:.0f} ms after its lease (median of "
+                     f"{len(late)} machines), {max(late) * 1000:.0f} ms at most.")
+    notes.append("ocpdeploy also reserves each address and two virtual IPs, and uploads the image.")
+    if program:
+        notes.append(f"`ocpdeploy --help`: {program['help_ms']:.1f} ms (`virsh --version`: {program['virsh_version_ms']:.1f} ms); "
+                     f"plan of 500 nodes: {program['plan_500_nodes_ms']:.0f} ms.")
+    return {"columns": columns, "rows": rows, "notes": notes}
 
 
 def main():
@@ -284,20 +274,19 @@ def main():
     results = {}
     try:
         for count in sizes:
-            results[count] = {}
+            measured = {}
             for name, call in contenders.items():
                 times = []
                 for _ in range(rounds):
                     print(f"bench: {count} machines by {name}", file=sys.stderr)
                     times.append(call(count, base))
-                results[count][name] = median(times)
+                measured[name] = median(times)
+            results[count] = measured
     finally:
         sweep()
-    table(results)
-    if program:
-        print(f"ocpdeploy --help: {program['help_ms']:.1f} ms (virsh --version: {program['virsh_version_ms']:.1f} ms); "
-              f"plan of 500 nodes: {program['plan_500_nodes_ms']:.0f} ms")
-    (WORK / "result.json").write_text(json.dumps({"rounds": rounds, "machines": results, **program}, indent=2) + "\n")
+        # Also if the next size fails.
+        if results:
+            json.dump(as_result(results, rounds, program), sys.stdout)
 
 
 try:

@@ -1,4 +1,6 @@
-//! How long Ignition configs take, beside the least that any program would need for them: `cargo bench --bench ignition`.
+//! How long Ignition configs take, beside the least that any program would need for them: `make bench-ignition`.
+//!
+//! Prints the result as JSON, for `record.py`. `SMALL=1` runs everything once, which shows that the bench works.
 
 #![allow(
     clippy::disallowed_methods,
@@ -11,6 +13,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -35,12 +38,6 @@ use installer_files::{bootstrap, file, pointer};
 fn main() {
     let (parent, child) = (large(bootstrap("3.2.0")), overlay(&bootstrap("3.2.0")));
     let (parent, child) = (parent.to_string(), child.to_string());
-    println!(
-        "bootstrap.ign of {} KB, an overlay of 60 files in {} KB:",
-        parent.len() / 1000,
-        child.len() / 1000
-    );
-
     let (mut theirs, mut ours) = (Value::Null, Value::Null);
     let read = best(100, || (theirs, ours) = (read_json(&parent), read_json(&child)));
     let mut merged = Value::Null;
@@ -50,23 +47,27 @@ fn main() {
     let parsing = best(100, || drop(parse(parent.as_bytes()).unwrap()));
     let checking = best(100, || assert!(!is_refused(&check_merged(&merged))));
     let floor = read + written;
-    row("JSON read and written", floor, floor);
-    row("merge", merging, floor);
-    row("check", checking, floor);
-    row("strict reading of bootstrap.ign", parsing, floor);
 
     let folder = tempfile::tempdir().unwrap();
     let nodes = best(5, || five_hundred(folder.path()));
     let copies = best(5, || five_hundred_copies(folder.path()));
-    println!(
-        "500 nodes, {} KB on disk:",
-        folder_size(&folder.path().join("copies")) / 1000
-    );
-    row("the same bytes written", copies, copies);
-    row("merged, checked and written", nodes, copies);
-    if let Some(peak) = peak_memory() {
-        println!("peak memory: {peak}");
-    }
+    let result = json!({
+        "columns": ["operation", "time, ms", "ratio to the floor"],
+        "rows": [
+            row("one node: JSON read and written (floor)", floor, floor),
+            row("one node: merge", merging, floor),
+            row("one node: check", checking, floor),
+            row("one node: strict reading of bootstrap.ign", parsing, floor),
+            row("500 nodes: the same bytes written (floor)", copies, copies),
+            row("500 nodes: merged, checked and written", nodes, copies),
+        ],
+        "notes": [
+            format!("One node: bootstrap.ign of {} KB, an overlay of 60 files in {} KB.", parent.len() / 1000, child.len() / 1000),
+            format!("500 nodes: {} KB on disk.", folder_size(&folder.path().join("copies")) / 1000),
+            format!("Peak memory: {} MiB.", peak_memory().unwrap_or_default()),
+        ],
+    });
+    println!("{result}");
 }
 
 /// As large as that of a release with more in it: 300 KB.
@@ -134,18 +135,19 @@ fn best(runs: usize, mut run: impl FnMut()) -> Duration {
         run();
         begun.elapsed()
     };
+    let runs = if env::var_os("SMALL").is_some() { 1 } else { runs };
     (0..runs).map(time).min().unwrap()
 }
 
-fn row(what: &str, took: Duration, floor: Duration) {
-    let times = took.as_secs_f64() / floor.as_secs_f64();
-    println!("  {what:<32} {:>9.3} ms {times:>7.2} x", took.as_secs_f64() * 1000.0);
+fn row(operation: &str, took: Duration, floor: Duration) -> Value {
+    let (took, floor) = (took.as_secs_f64(), floor.as_secs_f64());
+    json!([operation, took * 1000.0, took / floor])
 }
 
-/// Of this process, as Linux tells it.
-fn peak_memory() -> Option<String> {
+/// MiB of this process, as Linux tells it.
+fn peak_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(format!("{:.0} MiB", kib / 1024.0))
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib / 1024)
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a whole deployment costs this computer by itself: processor time and memory, by the number of nodes.
 
-On the pretend platform, so no machine runs. Prints the table of docs/reliability.md.
+On the simulated platform, so no machine runs. Prints the result as JSON, for record.py.
 Usage: nodes.py PROGRAM [NODES...]
 """
 
@@ -49,12 +49,9 @@ def main():
     program = os.path.abspath(sys.argv[1])
     counts = [int(count) for count in sys.argv[2:]] or [10, 100, 300, 1000]
     rows = [(nodes, *deploy(program, nodes)) for nodes in counts]
-    most = max(cpu / nodes for nodes, cpu, _, _ in rows)
-    print("| nodes | processor, s | by the clock, s | memory, MiB | processor for each node, ms | |")
-    print("|--:|--:|--:|--:|--:|:--|")
-    for nodes, cpu, clock, memory in rows:
-        bar = "█" * max(1, round(20 * cpu / nodes / most))
-        print(f"| {nodes} | {cpu:.1f} | {clock:.1f} | {memory:.0f} | {1000 * cpu / nodes:.0f} | {bar} |")
+    columns = ["nodes", "CPU time, s", "elapsed, s", "memory, MiB", "CPU time for each node, ms"]
+    rows = [[nodes, cpu, clock, memory, 1000 * cpu / nodes] for nodes, cpu, clock, memory in rows]
+    json.dump({"columns": columns, "rows": rows}, sys.stdout)
 
 
 main()

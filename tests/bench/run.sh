@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The benchmark: ocpdeploy, a parallel virsh loop (the lower bound) and kcli, on one libvirt with one image.
-# run.sh [SIZE...]: numbers of machines [3 6 12]. ROUNDS=n repeats and uses medians. WITHOUT="kcli" skips kcli.
-# The table goes to stdout, all numbers to target/bench/result.json.
+# run.sh [SIZE...]: numbers of machines, 2 or more [3 6 12]. ROUNDS=n repeats and uses medians. WITHOUT="kcli" skips kcli.
+# PROGRAM is the program [target/release/ocpdeploy]. SMALL=1 only shows that the bench works: two machines, without kcli.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+[ -z "${SMALL-}" ] || { export WITHOUT=kcli; set -- 2; }
 images/build.sh target/images
 mkdir -p target/bench
 if [[ " ${WITHOUT-} " != *" kcli "* && ! -x target/bench/venv/bin/kcli ]]; then
@@ -14,4 +15,4 @@ if [[ " ${WITHOUT-} " != *" kcli "* && ! -x target/bench/venv/bin/kcli ]]; then
         echo "bench: kcli cannot be installed, skipping it" >&2
     fi
 fi
-exec tests/lab/lab.sh exec python3 tests/bench/bench.py "$@"
+tests/lab/lab.sh exec python3 tests/bench/bench.py "$@" | tests/bench/record.py libvirt

@@ -66,8 +66,9 @@ fn arguments_mean_the_same_in_all_commands() {
                 .get_arguments()
                 .find(|argument| argument.get_long() == Some(name))
         };
-        // A cluster is never an option, but for a setting of it.
+        // A cluster is never an option, but for a setting of it. `cache up` reads only the pull secret.
         let is_of_settings = places.first().is_some_and(|place| place == "ENV") || name == "image pull";
+        let is_of_settings = is_of_settings && name != "cache up";
         assert_eq!(option("cluster").is_some(), is_of_settings, "{name}");
         if let Some(at) = places.iter().position(|place| place == "CLUSTER") {
             assert_eq!(at, 0, "{name}: {places:?}");
@@ -144,13 +145,13 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
         .collect();
     assert!(commands.len() >= 20, "{commands:?}");
     let node = |places: &[String]| places.iter().any(|place| place == "NODE");
+    let object = |places: &[String]| match places.iter().any(|place| place == "NAME") {
+        true => Some("before"),
+        false => node(places).then_some("worker-0"),
+    };
     for (words, places) in &commands {
-        let names: &[&str] = if node(places) {
-            &["nosuch", "worker-0"]
-        } else {
-            &["nosuch"]
-        };
-        let outcome = run(words, names);
+        let names: Vec<&str> = std::iter::once("nosuch").chain(object(places)).collect();
+        let outcome = run(words, &names);
         assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
         assert!(
             outcome.message().contains("no cluster nosuch in the state directory"),
@@ -159,7 +160,7 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
         );
         // `status` is about all clusters, be it none.
         if words[0] != "status" {
-            let outcome = run(words, if node(places) { &["worker-0"] } else { &[] });
+            let outcome = run(words, &names[1..]);
             assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
             assert!(
                 outcome.message().contains("no cluster in the state directory"),
@@ -169,7 +170,9 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
         }
     }
     sandbox.deploy("lab").succeeded();
-    for (words, places) in commands.iter().filter(|(_, places)| node(places)) {
+    // Its node is a new one.
+    let is_new = |words: &[String]| words.join(" ") == "node join-file";
+    for (words, places) in commands.iter().filter(|(words, places)| node(places) && !is_new(words)) {
         let outcome = run(words, &["lab", "worker-7"]);
         assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
         let known = "worker-7 is not a node of the cluster: bootstrap, master-0, master-1, master-2, worker-0";
@@ -259,8 +262,26 @@ fn every_result_is_a_document_of_its_schema() {
     run("node replace", &["lab", "worker-0"], 0);
     run("scale", &["lab", "--workers", "2"], 0);
     run("scale", &["lab", "--workers", "1"], 0);
+    let external = [
+        "lab",
+        "metal-0",
+        "--mac",
+        "02:00:00:00:00:01",
+        "--ip",
+        "192.168.122.250",
+    ];
+    run("node join-file", &external, 0);
+    run("status", &["lab"], 0);
+    run("node join", &external[..2], 0);
+    run("node remove", &external[..2], 0);
     run("stop", &["lab"], 0);
     run("start", &["lab"], 0);
+    run("snapshot save", &["lab", "before"], 0);
+    run("snapshot list", &["lab"], 0);
+    run("snapshot restore", &["lab", "before", "--yes"], 0);
+    run("status", &["lab"], 0);
+    run("list", &[], 0);
+    run("snapshot delete", &["lab", "before"], 0);
     run("ignition show", &["lab", "master-0"], 0);
     run("ignition check", &["a.ign", "b.ign"], 0);
     run("ignition check", &["bad.ign"], 3);
@@ -288,8 +309,18 @@ fn every_result_is_a_document_of_its_schema() {
         let kept = std::fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(text, kept, "{name}: UPDATE_GOLDEN=1 writes {}", path.display());
     }
-    // Requires a release or an image server.
-    let elsewhere = ["image payload", "image pull", "image push", "renew"];
+    // Requires a release, an image server or a registry.
+    let elsewhere = [
+        "cache down",
+        "cache prune",
+        "cache status",
+        "cache up",
+        "cache warm",
+        "image payload",
+        "image pull",
+        "image push",
+        "renew",
+    ];
     for (words, command) in leaves() {
         let name = words.join(" ");
         let prints =
@@ -313,7 +344,7 @@ fn a_plan_is_compared_with_the_platform() {
             .map(|(_, compared)| compared.to_owned());
         compared.unwrap_or_default()
     };
-    assert_eq!(plan(&[]), "12 to create\n");
+    assert_eq!(plan(&[]), "10 to create\n");
     assert_eq!(plan(&["--offline"]), "");
     sandbox.deploy("lab").succeeded();
     assert_eq!(plan(&[]), "10 to keep\n");

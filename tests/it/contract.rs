@@ -44,6 +44,9 @@ macro_rules! on_ground {
                 the_console_of_anothers_machine_is_not_read [Machines],
                 a_machine_gets_the_address_held_for_it [Machines, Holds, Leases],
                 foreign_objects_in_a_listing_are_never_changed [Machines, Foreign],
+                snapshots_are_saved_listed_and_deleted [Machines],
+                a_machine_is_reverted_to_what_it_was [Machines],
+                snapshots_are_of_machines_of_this_cluster_that_are_off [Machines],
             }
         }
     };

@@ -74,7 +74,8 @@ impl Ground {
                     machine["node"],
                     machine["pass"],
                     machine["off"],
-                    machine["nics"][0]["mac"]
+                    machine["nics"][0]["mac"],
+                    machine["snapshots"].as_array().map(Vec::len)
                 ]);
                 (name, all)
             })
@@ -254,6 +255,22 @@ fn destroying_cut_anywhere_leaves_nothing() {
     assert_eq!(ground.sandbox.home().cluster_names().unwrap(), ["lab-2"]);
     println!("reliability: 0 objects left");
     tell("cuts of destroy", cuts);
+}
+
+#[test]
+fn a_snapshot_cut_anywhere_ends_as_if_it_had_not_been() {
+    let deploy: &[&str] = &["deploy", "lab.sh", "--rehearse"];
+    let save: &[&str] = &["snapshot", "save", "lab", "before"];
+    let restore: &[&str] = &["snapshot", "restore", "lab", "before", "--yes"];
+    let ground = Ground::after(&[deploy]);
+    // Cut after its last change, all is done.
+    let saved = |again: &Outcome| succeeded(again) || again.stderr.contains("has a snapshot before already");
+    let mut cuts = cut_everywhere(&ground, save, 9, saved);
+    let ground = Ground::after(&[deploy, save]);
+    cuts += cut_everywhere(&ground, restore, 9, succeeded);
+    let deleted = |again: &Outcome| succeeded(again) || again.stderr.contains("has no snapshot before");
+    cuts += cut_everywhere(&ground, &["snapshot", "delete", "lab", "before"], 5, deleted);
+    tell("cuts of snapshot save, restore and delete", cuts);
 }
 
 #[test]

@@ -22,6 +22,17 @@ const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QE
 const OTHER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICAfHh0cGxoZGBcWFRQTEhEQDw4NDAsKCQgHBgUEAwIB other";
 const REQUIRED: &str = "cluster=lab\ndomain=example.com\n";
 
+fn bond(mode: &str) -> String {
+    format!(
+        "interfaces:\n- name: bond0\n  type: bond\n  link-aggregation:\n    mode: {mode}\n    port: [nic0, nic1]\n  \
+         ipv4: {{enabled: true}}\n"
+    )
+}
+
+fn nic0(ipv4: &str) -> String {
+    format!("interfaces:\n- name: nic0\n  type: ethernet\n  ipv4: {ipv4}\n")
+}
+
 /// The files that a test's settings may name. Relative ones lie beside the env file.
 fn files() -> BTreeMap<&'static str, String> {
     BTreeMap::from([
@@ -68,12 +79,57 @@ fn files() -> BTreeMap<&'static str, String> {
             "about: a\nvariables:\n  workrs: 3\n  pull_secret: x\n  template: y\n".to_owned(),
         ),
         ("own.ign", String::new()),
+        ("bond.yaml", bond("active-backup")),
+        ("lacp.yaml", bond("802.3ad")),
+        ("unknown-network.yaml", bond("active-backup").replace("  ipv4", "  ipv5")),
+        ("broken-network.yaml", "interfaces:\n- name: nic0\n ipv4: {\n".to_owned()),
+        ("tab-network.yaml", "interfaces:\n- name: nic0\n\ttype: ethernet\n".to_owned()),
+        ("open-network.yaml", "interfaces:\n- name: nic0\n  ipv4: {enabled: true\n\n".to_owned()),
+        ("mtu-network.yaml", nic0("{enabled: true}") + "  mtu: 1500\n"),
+        (
+            "field-network.yaml",
+            nic0("{enabled: true}") + "routes:\n  config:\n  - destination: 10.1.0.0/16\n    gateway: 10.0.0.254\n",
+        ),
+        (
+            "type-network.yaml",
+            nic0("{enabled: true}") + "dns-resolver:\n  config:\n    server: 10.0.0.2\n",
+        ),
+        ("hostname-network.yaml", nic0("{enabled: true}") + "hostname:\n  config: worker\n"),
+        ("nic1-network.yaml", nic0("{enabled: true}").replace("nic0", "nic1")),
+        (
+            "two-network.yaml",
+            nic0("{enabled: true}") + "- name: nic1\n  type: ethernet\n  ipv4: {enabled: true}\n",
+        ),
+        (
+            "vlan.yaml",
+            "interfaces:\n- name: nic0.100\n  type: vlan\n  vlan: {base-iface: nic0, id: 100}\n  ipv4: {enabled: true}\n".to_owned(),
+        ),
+        (
+            "bridge-network.yaml",
+            "interfaces:\n- name: br1\n  type: linux-bridge\n  bridge: {port: [{name: nic0}]}\n  ipv4: {enabled: true}\n".to_owned(),
+        ),
+        ("network-nic0.yaml", nic0("{enabled: true}")),
+        ("dhcp-network.yaml", nic0("{enabled: true, dhcp: true}")),
+        (
+            "static-network.yaml",
+            nic0("\n    enabled: true\n    address:\n    - ip: 10.0.0.99\n      prefix-length: 24"),
+        ),
+        (
+            "route-network.yaml",
+            nic0("{enabled: true}")
+                + "routes:\n  config:\n  - destination: 0.0.0.0/0\n    next-hop-address: 10.0.0.254\n    next-hop-interface: nic0\n",
+        ),
         ("idms-oc-mirror.yaml", idms()),
         (
             "icsp.yaml",
             "kind: ImageContentSourcePolicy\nspec:\n  repositoryDigestMirrors:\n  - {source: a.example.com/b, mirrors: [m.example.com/b]}\n"
                 .to_owned(),
         ),
+        ("work/cluster-resources/idms-oc-mirror.yaml", idms()),
+        ("work/cluster-resources/itms-oc-mirror.yaml", String::new()),
+        ("work/cluster-resources/signature-configmap.json", String::new()),
+        ("work/cluster-resources/signature-configmap.yaml", String::new()),
+        ("tags/itms-oc-mirror.yaml", String::new()),
         ("itms.yaml", "kind: ImageTagMirrorSet\nspec: {imageTagMirrors: []}\n".to_owned()),
         ("catalog.yaml", "kind: CatalogSource\nspec: {}\n".to_owned()),
         ("odd-idms.yaml", idms().replace("ocp/release-images", "ocp/https://release")),
@@ -131,7 +187,10 @@ impl Given<'_> {
             rehearse: self.rehearse,
             read_file: &|path| find(path).ok_or_else(|| io::ErrorKind::NotFound.into()),
             is_file: &|path| find(path).is_some(),
-            is_dir: &|path| ["manifests", "mine/nodes"].contains(&without_dots(path).to_str().unwrap_or_default()),
+            is_dir: &|path| {
+                ["manifests", "mine/nodes", "tags", "work", "work/cluster-resources"]
+                    .contains(&without_dots(path).to_str().unwrap_or_default())
+            },
         })
     }
 
@@ -676,6 +735,26 @@ fn registry_mirrors_are_pairs_or_files_of_oc_mirror() {
 }
 
 #[test]
+fn the_folder_of_oc_mirror_has_mirrors_and_manifests() {
+    let found = |value: &str| {
+        let config = load(&format!("registry_mirrors={value}\n")).config;
+        let manifests = config.mirror_manifests.iter().map(|path| path.display().to_string());
+        (config.registry_mirrors.len(), manifests.collect::<Vec<_>>())
+    };
+    let folder = "work/cluster-resources";
+    let manifests = ["itms-oc-mirror.yaml", "signature-configmap.yaml"]
+        .map(|name| format!("{folder}/{name}"))
+        .to_vec();
+    assert_eq!(found(folder), (2, manifests.clone()));
+    assert_eq!(found("work"), (2, manifests.clone()));
+    assert_eq!(
+        found("work,idms-oc-mirror.yaml,a.example.com=b.example.com"),
+        (3, manifests)
+    );
+    assert_eq!(found("tags"), (0, vec!["tags/itms-oc-mirror.yaml".to_owned()]));
+}
+
+#[test]
 fn a_real_env_file_becomes_a_configuration() {
     let loaded = load(
         "backend=libvirt\nlibvirt_uri=qemu+ssh://root@host/system\nmasters=3\nworkers=1\n\
@@ -832,7 +911,7 @@ fn okd_needs_no_pull_secret() {
             is_dir: &|_| false,
         })
     };
-    for version in ["okd", "4.19.0-okd-scos.9"] {
+    for version in ["okd", "okd-4.20", "okd-scos-4.20", "4.19.0-okd-scos.9"] {
         let config = load(version).unwrap_or_else(|error| panic!("{error}")).config;
         let secret = r#"{"auths":{"fake":{"auth":"aWQ6cGFzcwo="}}}"#;
         assert_eq!(config.pull_secret.expose_secret(), secret, "{version}");

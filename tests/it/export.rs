@@ -1,7 +1,7 @@
 //! What is written for other programs is judged by them: dnsmasq, haproxy, BIND's and ISC's checkers, Python's YAML.
 //! Whole texts are golden files.
 
-use crate::support::cluster;
+use crate::support::{cluster, shape};
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -104,6 +104,7 @@ fn sizes() -> Sizes {
         bootstrap: size(8192, &[]),
         master: size(16384, &[10]),
         worker: size(12288, &[10, 200]),
+        pools: Default::default(),
     }
 }
 
@@ -143,8 +144,11 @@ fn python_reads(text: &str) -> Value {
 
 #[test]
 fn every_shape_s_files_are_taken_by_their_programs() {
-    for shape in SHAPES {
-        let made = Made::new(shape);
+    for (turn, shape) in SHAPES.into_iter().enumerate() {
+        let mut made = Made::new(shape);
+        if turn % 2 == 1 {
+            shape::add_ipv6(&mut made.parameters);
+        }
         let parameters = &made.parameters;
         for version in [(4, 3), (4, 19)] {
             let parts = made.parts(Dns::Dnsmasq, version);
@@ -172,13 +176,20 @@ fn every_shape_s_files_are_taken_by_their_programs() {
             .trim_start_matches("$ORIGIN ")
             .trim_end_matches('.');
         judge(&["named-checkzone", "-q", origin, ""], &text);
-        // `show` in place of `send`: all is read, and nobody is asked.
+        let text = zone::reverse_ipv6(parameters, 1);
+        assert_eq!(text.is_some(), turn % 2 == 1);
+        if let Some(text) = text {
+            let origin = "0.0.0.0.0.0.0.0.1.0.0.0.0.0.d.f.ip6.arpa";
+            assert!(text.starts_with(&format!("$ORIGIN {origin}.\n")), "{text}");
+            judge(&["named-checkzone", "-q", origin, ""], &text);
+        }
+        // `show` in place of the last `send`: all is read, and nobody is asked.
         for text in [
             zone::nsupdate(parameters, parameters, true),
             zone::nsupdate_reverse(parameters, parameters),
         ] {
             assert!(text.ends_with("send\n"));
-            let said = judge(&["nsupdate", ""], &text.replace("send\n", "show\n"));
+            let said = judge(&["nsupdate", ""], &(text.replace("send\n", "") + "show\n"));
             assert_eq!(
                 said.lines()
                     .filter(|line| line.split_whitespace().nth(2) == Some("IN"))
@@ -285,6 +296,38 @@ fn the_texts_of_a_standard_cluster() {
     insta::assert_snapshot!("dhcp_isc", dhcp::isc(parameters));
     insta::assert_snapshot!("dhcp_dnsmasq", dhcp::dnsmasq(parameters));
     insta::assert_snapshot!("kcli", kcli::parameter_file(parameters, &sizes()));
+}
+
+/// What the second address family adds to the texts of the tests before.
+#[test]
+fn the_texts_of_two_address_families() {
+    let one = Made::standard();
+    let mut two = Made::standard();
+    shape::add_ipv6(&mut two.parameters);
+    let nodes = |made: &Made, dns| -> String {
+        let files = made.parts(dns, (4, 19)).files.into_iter();
+        let files = files.filter(|file| !file.content.starts_with("#!"));
+        files.map(|file| file.content).collect()
+    };
+    let texts = |made: &Made| {
+        let parameters = &made.parameters;
+        [
+            nodes(made, Dns::Dnsmasq),
+            nodes(made, Dns::Coredns),
+            hosts::block(parameters),
+            zone::forward(parameters, false, 1),
+            zone::reverse_ipv6(parameters, 1).unwrap_or_default(),
+            zone::nsupdate(parameters, parameters, false),
+            zone::nsupdate_reverse(parameters, parameters),
+            haproxy::balancer(parameters),
+            resolver::dnsmasq(parameters),
+        ]
+    };
+    let changes = texts(&one).into_iter().zip(texts(&two)).map(|(one, two)| {
+        let changes = similar::TextDiff::from_lines(&one, &two);
+        changes.unified_diff().context_radius(1).to_string()
+    });
+    insta::assert_snapshot!("two_address_families", changes.collect::<Vec<_>>().join("════\n"));
 }
 
 #[test]

@@ -486,6 +486,7 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         }],
         payload: Payload::Ignition(b"{}".to_vec()),
         autostart: false,
+        ipv6: None,
     };
     let hold = AddressReservation {
         cluster: cluster.clone(),
@@ -495,6 +496,7 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
             mac,
             ip: Ipv4Addr::new(192, 168, 122, 77),
         },
+        ipv6: None,
         dns_names: vec!["worker-0.lab.example.com".to_owned()],
     };
     let balancer = LoadBalancer {

@@ -201,6 +201,7 @@ fn channels_lead_to_the_version_that_is_published_there() {
         ("4.18", "ocp/stable-4.18", "4.18.30"),
         ("4.21.0-ec.1", "ocp-dev-preview/4.21.0-ec.1", "4.21.0-ec.1"),
         ("okd", "latest/download", "4.19.0-okd-scos.9"),
+        ("okd-4.19", "latest/download", "4.19.0-okd-scos.9"),
     ] {
         let bench = Bench::new(wanted);
         bench.publish(sandbox, version, &[("openshift-install", &program(version, None))]);
@@ -213,6 +214,17 @@ fn channels_lead_to_the_version_that_is_published_there() {
         &[("openshift-install", &program("4.19.3", None))],
     );
     assert!(bench.fails().contains("is openshift-install 4.19.3, but version=4.18"));
+    let bench = Bench::new("okd-4.20");
+    bench.publish(
+        "latest/download",
+        "4.19.0-okd-scos.9",
+        &[("openshift-install", &program("4.19.0-okd-scos.9", None))],
+    );
+    let text = bench.fails();
+    assert!(
+        text.contains("is openshift-install 4.19.0-okd-scos.9, but version=okd-4.20"),
+        "{text}"
+    );
 }
 
 #[test]

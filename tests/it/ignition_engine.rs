@@ -205,7 +205,7 @@ fn the_bootstrap_config_is_applied_whole() {
     let root = Root::new();
     root.apply(config.to_string().as_bytes());
     assert!(root.compare(&config) > 110);
-    for ours in overlay::own_parts(&made.config, &made.parameters, &NodeName::bootstrap()).files {
+    for ours in overlay::own_parts(&made.config, &made.parameters, &NodeName::bootstrap(), None).files {
         assert_eq!(root.read(&ours.path), ours.content.as_bytes());
     }
     assert_eq!(root.read("/opt/openshift-rehearsal/vips"), b"192.168.122.10\n");

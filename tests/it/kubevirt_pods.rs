@@ -402,6 +402,7 @@ fn hold(
             mac: mac.parse().unwrap(),
             ip: ip.parse().unwrap(),
         },
+        ipv6: None,
         dns_names: vec![],
     };
     let held = sandbox.on_backend(async |backend| backend.reserve_address(&hold).await);

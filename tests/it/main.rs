@@ -25,8 +25,10 @@ mod day_two;
 mod docs;
 mod download;
 mod drain;
+mod dual_stack;
 mod env_file;
 mod export;
+mod external;
 mod faults;
 mod fetch_installer;
 mod guests;
@@ -52,17 +54,23 @@ mod kubevirt_life;
 mod kubevirt_named;
 #[cfg(feature = "kubevirt")]
 mod kubevirt_pods;
+#[cfg(feature = "kubevirt")]
+mod kubevirt_snapshots;
 mod layering;
 mod machine_configs;
 mod many;
 mod mcs;
 #[cfg(feature = "ovirt")]
 mod mixed;
+mod nmcli;
+mod node_settings;
 mod node_ssh;
 #[cfg(feature = "openstack")]
 mod octavia;
 #[cfg(feature = "openstack")]
 mod openstack;
+#[cfg(feature = "openstack")]
+mod openstack_dual_stack;
 #[cfg(feature = "ovirt")]
 mod ovirt_ansible;
 #[cfg(feature = "ovirt")]
@@ -75,15 +83,21 @@ mod ovirt_passes;
 mod ovirt_rules;
 #[cfg(feature = "ovirt")]
 mod ovirt_sdk;
+#[cfg(feature = "ovirt")]
+mod ovirt_snapshots;
+mod pass_one;
+mod pools;
 mod readme;
 mod record;
 mod reference;
+mod registry_cache;
 mod report;
 mod screen;
 #[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod secrets;
 mod security;
 mod sequences;
+mod snapshot;
 #[path = "../support/mod.rs"]
 mod support;
 mod two_passes;

@@ -158,12 +158,119 @@ fn workers_come_and_go_on_their_platform() {
 }
 
 #[test]
+fn pools_are_where_the_workers_are() {
+    let two = Two::new();
+    two.env("lab", "workers=1\npools=infra:1");
+    two.masters.deploy("lab").succeeded();
+    let vms = |nodes: &[&str]| -> BTreeSet<String> { nodes.iter().map(|node| format!("lab-{node}")).collect() };
+    assert_eq!(two.vms(), vms(&["worker-0", "infra-0"]));
+    let shown = two
+        .masters
+        .run(&["node", "show", "infra-0", "--format", "json"])
+        .succeeded();
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(shown["platform"], "ovirt", "{shown:#}");
+    two.masters.run(&["scale", "lab", "--pool", "infra=2"]).succeeded();
+    two.masters.run(&["node", "replace", "lab", "infra-1"]).succeeded();
+    assert_eq!(two.vms(), vms(&["worker-0", "infra-0", "infra-1"]));
+    two.masters.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(two.vms(), BTreeSet::new());
+    assert_eq!(two.masters.reservations(None), []);
+}
+
+/// Three masters, two workers, two nodes of one pool and one of another, which is on the other platform.
+const ONE_POOL_ELSEWHERE: &str = "masters=3\nworkers=2\npools=infra:2,gpu:1\nworker_backend_for=gpu";
+
+fn here(two: &Two) -> BTreeSet<String> {
+    let machines = two.masters.machines(Some("lab"));
+    machines.into_iter().map(|(name, _)| name).collect()
+}
+
+fn named(nodes: &[&str]) -> BTreeSet<String> {
+    nodes.iter().map(|node| format!("lab-{node}")).collect()
+}
+
+#[test]
+fn one_pool_is_elsewhere_and_all_nodes_are_in_one_table() {
+    const HERE: [&str; 7] = [
+        "master-0", "master-1", "master-2", "worker-0", "worker-1", "infra-0", "infra-1",
+    ];
+    let two = Two::new();
+    two.env("lab", ONE_POOL_ELSEWHERE);
+    two.masters.deploy("lab").succeeded();
+    assert_eq!((here(&two), two.vms()), (named(&HERE), named(&["gpu-0"])));
+    let table = two.masters.parameters("lab").unwrap();
+    let addresses: BTreeSet<_> = table.nodes.iter().map(|node| node.ip).collect();
+    assert_eq!(addresses.len(), 9, "the bootstrap and eight nodes: {addresses:?}");
+    let boot = two.workers.last_boot("lab-gpu-0").unwrap();
+    let config = two.masters.home().cluster("lab").ignition("gpu-0");
+    assert_eq!(
+        boot.given.ignition(),
+        Some(std::fs::read_to_string(config).unwrap().as_str())
+    );
+
+    let run = |words: &[&str]| two.masters.run(words).succeeded().stdout;
+    let status = run(&["status", "lab"]);
+    assert!(status.contains("sim, gpu on ovirt"), "{status}");
+    for (node, platform, carrier) in [("infra-0", "sim", "fw_cfg"), ("gpu-0", "ovirt", "custom_script")] {
+        let shown: Value = serde_json::from_str(&run(&["node", "show", node, "--format", "json"])).unwrap();
+        assert_eq!(shown["platform"], platform, "{node}: {shown:#}");
+        let shown: Value = serde_json::from_str(&run(&["ignition", "show", "lab", node, "--format", "json"])).unwrap();
+        assert_eq!(shown["carrier"], carrier, "{node}: {shown}");
+    }
+    run(&["verify", "lab"]);
+
+    run(&["scale", "lab", "--pool", "gpu=2", "--pool", "infra=1", "--workers", "3"]);
+    run(&["node", "replace", "lab", "gpu-1"]);
+    run(&["node", "replace", "lab", "infra-0"]);
+    let nodes = [
+        "master-0", "master-1", "master-2", "worker-0", "worker-1", "worker-2", "infra-0",
+    ];
+    assert_eq!((here(&two), two.vms()), (named(&nodes), named(&["gpu-0", "gpu-1"])));
+    run(&["stop", "lab"]);
+    run(&["start", "lab"]);
+    run(&["verify", "lab"]);
+
+    // A pool does not move.
+    two.env("lab", &ONE_POOL_ELSEWHERE.replace("for=gpu", "for=infra"));
+    let refused = two.masters.run(&["scale", "lab", "--pool", "gpu=1"]);
+    let message = "another platform of its workers: it is on sim, gpu on ovirt";
+    assert!(refused.message().contains(message), "{}", refused.stderr);
+    run(&["destroy", "lab", "--yes"]);
+    assert_eq!((two.vms(), two.masters.machines(None)), (BTreeSet::new(), vec![]));
+    assert_eq!(two.masters.reservations(None), []);
+}
+
+#[test]
+fn a_pool_elsewhere_is_cut_in_either_pass_and_finished() {
+    for step in ["pass-one/create", "pass-one/leases", "pass-two/create/gpu-0"] {
+        let two = Two::new();
+        two.env("lab", "workers=1\npools=gpu:1\nworker_backend_for=gpu");
+        two.masters
+            .kill_deployment("lab", |sandbox| sandbox.is_within("lab", step));
+        two.masters.deploy("lab").succeeded();
+        assert_eq!(
+            (here(&two), two.vms()),
+            (named(&["master-0", "worker-0"]), named(&["gpu-0"])),
+            "{step}"
+        );
+        two.masters.run(&["destroy", "lab", "--yes"]).succeeded();
+        assert_eq!(
+            (two.vms(), two.masters.machines(None)),
+            (BTreeSet::new(), vec![]),
+            "{step}"
+        );
+    }
+}
+
+#[test]
 fn the_two_sides_are_checked_before_anything_is_made() {
     let two = Two::new();
     for (lines, message) in [
         ("worker_network=", "`worker_network` is not set"),
         ("worker_network=nowhere", "nowhere"),
         ("worker_backend=vmware", "`vmware` is not a backend"),
+        ("worker_backend_for=gpu", "`pools` has no pool gpu"),
         ("ovirt_user=nobody@internal", "permission denied"),
     ] {
         two.env("lab", lines);

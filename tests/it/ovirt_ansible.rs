@@ -53,6 +53,7 @@ fn the_playbook_creates_and_removes_a_cluster() {
             ..size(8_192)
         },
         bootstrap: size(8_192),
+        pools: Default::default(),
     };
     for node in &parameters.nodes {
         let config = format!(r#"{{"ignition":{{"version":"3.2.0"}},"node":"{}"}}"#, node.name);

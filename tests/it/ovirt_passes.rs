@@ -909,3 +909,31 @@ fn a_storage_domain_that_fills_up_half_way() {
     insta::with_settings!({filters => [FILTERS[0], FILTERS[1], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
 }
+
+#[test]
+fn a_cluster_is_saved_and_an_earlier_snapshot_is_not_restored_over_a_later_one() {
+    let sandbox = Sandbox::new();
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").succeeded();
+    for name in ["first", "second"] {
+        sandbox
+            .run(&["snapshot", "save", "lab", name, "--stay-off"])
+            .succeeded();
+    }
+    let listed = sandbox.run(&["snapshot", "list", "lab"]).succeeded().stdout;
+    assert_eq!(listed.matches("complete").count(), 2, "{listed}");
+    let owned = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded().stdout;
+    assert!(owned.contains("lab-worker-0 second"), "{owned}");
+    // But for the end of the session.
+    let changes = sandbox.changes() + 1;
+    let refused = sandbox.run(&["snapshot", "restore", "lab", "first", "--yes"]);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    let said = "lab-master-0: oVirt would delete its later snapshots: second";
+    assert!(refused.message().contains(said), "{}", refused.stderr);
+    assert_eq!(sandbox.changes(), changes);
+    sandbox.run(&["snapshot", "delete", "lab", "second"]).succeeded();
+    let listed = sandbox.run(&["snapshot", "list", "lab"]).succeeded().stdout;
+    assert!(listed.contains("first") && !listed.contains("second"), "{listed}");
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(sandbox.machines(Some("lab")), [""; 0]);
+}

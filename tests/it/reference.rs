@@ -100,14 +100,18 @@ fn kind(kind: Kind) -> String {
         Kind::Gib => "GiB".to_owned(),
         Kind::Path => "path".to_owned(),
         Kind::Ip => "IPv4 address".to_owned(),
+        Kind::Ips => "IPv4 address, or IPv4 and IPv6 address".to_owned(),
         Kind::Mac => "MAC address".to_owned(),
         Kind::Network => "network".to_owned(),
+        Kind::Networks => "IPv4 network, or IPv4 and IPv6 network".to_owned(),
+        Kind::Range => "range of addresses".to_owned(),
         Kind::Duration => "duration".to_owned(),
         Kind::Choice(choices) => {
             let choices: Vec<String> = choices().iter().map(|choice| format!("`{choice}`")).collect();
             choices.join(", ")
         }
         Kind::List(item) => format!("list of {}", self::kind(*item)),
+        Kind::PerPool(item) => format!("list of POOL:{}", self::kind(*item)),
     }
 }
 

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use ocpdeploy::backend::{Machine, Power, SeenNic};
 use ocpdeploy::cluster::{MachineName, Pass};
 use ocpdeploy::report::html::{Input, Warning, page};
+use ocpdeploy::state::durations::{Deployment, Phase};
 use ocpdeploy::state::inventory::Cluster;
 use ocpdeploy::state::journal::Entry;
 use serde_json::{Value, json};
@@ -140,7 +141,25 @@ fn journal(cluster: &Cluster) -> Vec<Entry> {
     journal
 }
 
+/// Deployments of others, on the same platform and on another one.
+fn deployments(cluster: &Cluster) -> Vec<Deployment> {
+    let one = |name: &str, backend: &str, seconds: u64| Deployment {
+        cluster: format!("{name}.example.com"),
+        installed: at(5),
+        backend: backend.to_owned(),
+        rehearsal: cluster.known.rehearsal,
+        phases: [(Phase::PassOne, seconds * 1000), (Phase::PassTwo, 1000)].into(),
+    };
+    let here = cluster.known.backend.name();
+    vec![
+        one("slow", here, 600),
+        one("fast", here, 60),
+        one("other", "elsewhere", 1),
+    ]
+}
+
 fn made(cluster: &Cluster, journal: &[Entry], warnings: &[Warning]) -> String {
+    let deployments = deployments(cluster);
     page(&Input {
         cluster,
         journal,
@@ -148,6 +167,7 @@ fn made(cluster: &Cluster, journal: &[Entry], warnings: &[Warning]) -> String {
         machines: Err("connect to the platform: refused".to_owned()),
         warnings,
         now: at(60 * 60 * 10),
+        deployments: &deployments,
     })
     .unwrap()
 }
@@ -189,6 +209,7 @@ fn on_more_networks() -> String {
         machines: Ok(&machines),
         warnings: &[],
         now: at(60 * 60 * 10),
+        deployments: &[],
     })
     .unwrap()
 }

@@ -266,7 +266,7 @@ fn a_deployment_tells_no_secret_to_screen_files_or_children() {
     assert_eq!(sandbox.found_in(seen.as_bytes()), None, "a child was told: {seen}");
     let mut own = given.clone();
     // Written by the fake beside itself, for the tests; the real one writes nothing there.
-    own.extend(["install-config.json", "openshift.json"].map(|name| sandbox.path(name)));
+    own.extend(["install-config.json", "node-images.json", "openshift.json"].map(|name| sandbox.path(name)));
     let looked_at = sandbox.holds_no_secret(&own);
     assert!(looked_at > 20, "only {looked_at} places");
     // A tool that fails with a secret in its words.
@@ -500,6 +500,8 @@ fn a_cluster_name_leads_nowhere_else() {
             &["scale", "--workers", "1", "--", name],
             &["stop", "--", name],
             &["start", "--", name],
+            &["snapshot", "save", "--", name, "before"],
+            &["snapshot", "delete", "--", "lab", name],
             &["verify", "--repair", "--", name],
             &["kubeconfig", "--", name],
             &["deploy", "--rehearse", "--cluster", name],

@@ -10,7 +10,7 @@ use ocpdeploy::ignition::unpack::unpack;
 use serde_json::{Value, json};
 
 /// The nodes of the default profile; the bootstrap goes in the end.
-const NODES: [&str; 6] = ["bootstrap", "master-0", "master-1", "master-2", "worker-0", "worker-1"];
+pub const NODES: [&str; 6] = ["bootstrap", "master-0", "master-1", "master-2", "worker-0", "worker-1"];
 
 fn lab(world: Value) -> Sandbox {
     let sandbox = Sandbox::new(world);
@@ -19,7 +19,7 @@ fn lab(world: Value) -> Sandbox {
 }
 
 /// A deployed cluster as it must be, whatever happened on the way.
-fn is_deployed(sandbox: &Sandbox, cluster: &str) {
+pub fn is_deployed(sandbox: &Sandbox, cluster: &str) {
     let parameters = sandbox.parameters(cluster).expect("a parameter file");
     assert_eq!(
         sandbox.of_pass(cluster, "one"),
@@ -337,7 +337,7 @@ fn a_guest_without_lease() {
     let sandbox = guest("lab-harvest-worker-0", "no_lease");
     fails_with_words!(sandbox);
     // The others are kept, and the same command goes on when DHCP answers again.
-    assert_eq!(sandbox.of_pass("lab", "one").len(), 5);
+    assert_eq!(sandbox.of_pass("lab", "one").len(), 3);
     sandbox.edit(|world| world["script"] = json!({}));
     sandbox.deploy("lab").succeeded();
     assert_eq!(sandbox.of_pass("lab", "one"), [""; 0]);
@@ -568,6 +568,14 @@ fn earlier_deployments_tell_how_long_the_next_one_takes() {
     let json: Value = serde_json::from_str(&plan(&["--format", "json"])).unwrap();
     assert_eq!(json["expected"]["deployments"], 1, "{json}");
     assert!(json["expected"]["seconds"].as_u64() > Some(0), "{json}");
+    let phases = json["expected"]["phases"].as_array().unwrap().iter();
+    let phases: Vec<_> = phases.map(|phase| phase["phase"].as_str().unwrap()).collect();
+    assert_eq!(phases, ["pass one", "pass two", "bootstrap", "install"]);
+    assert_eq!(
+        json["expected"]["phases"][1]["best_seconds"],
+        json["expected"]["phases"][1]["seconds"]
+    );
+    assert!(takes.contains("\nPHASE      USUALLY"), "{takes}");
     let second = sandbox.deploy("lab").succeeded();
     for told in [
         WAIT,
@@ -662,6 +670,131 @@ fn a_table_in_the_env_file_needs_no_harvest() {
     );
 }
 
+#[test]
+fn clusters_with_one_pool_choose_different_addresses_and_new_workers_the_next() {
+    let sandbox = lab(json!({}));
+    let pool = "harvest=static\nmasters=1\nworkers=1\naddress_pool=192.168.122.20-192.168.122.28,192.168.122.40\n";
+    let addresses = |cluster: &str| -> Vec<String> {
+        let table = sandbox.parameters(cluster).expect("a parameter file");
+        table
+            .leases()
+            .iter()
+            .map(|lease| lease.ip.octets()[3].to_string())
+            .collect()
+    };
+    sandbox.env("lab", pool);
+    sandbox.deploy("lab").succeeded();
+    assert_eq!(addresses("lab"), ["20", "21", "22", "23", "24"]);
+    sandbox.env("other", &format!("{pool}api_ip=192.168.122.60\n"));
+    sandbox.deploy("other").succeeded();
+    assert_eq!(addresses("other"), ["60", "25", "26", "27", "28"]);
+    let before = sandbox.parameters("lab");
+    sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
+    assert_eq!(addresses("lab"), ["20", "21", "22", "23", "24", "40"]);
+    let refused = sandbox.run(&["scale", "lab", "--workers", "3"]);
+    let words = "no free address is left in address_pool 192.168.122.20-192.168.122.28, 192.168.122.40 for worker-2";
+    assert!(refused.message().contains(words), "{}", refused.message());
+    sandbox.run(&["scale", "lab", "--workers", "1"]).succeeded();
+    assert_eq!(sandbox.parameters("lab"), before);
+    sandbox.env("third", pool);
+    let refused = sandbox.deploy("third");
+    // The lease of the removed worker has not expired.
+    let words = "address_pool has 0 addresses that no other machine has, too few for 5";
+    assert!(refused.message().contains(words), "{}", refused.message());
+}
+
+#[test]
+fn with_a_dhcp_server_virtual_ips_are_from_the_pool() {
+    let sandbox = lab(json!({}));
+    sandbox.env("lab", "address_pool=192.168.122.200-192.168.122.210\n");
+    let run = sandbox.deploy("lab").succeeded();
+    assert!(!run.stderr.contains("harvest-helper"), "{}", run.stderr);
+    is_deployed(&sandbox, "lab");
+    let table = sandbox.parameters("lab").unwrap();
+    assert_eq!(table.api_ip.to_string(), "192.168.122.200");
+    assert_eq!(table.ingress_ip.to_string(), "192.168.122.201");
+}
+
+const BOND: &str = "interfaces:
+- name: bond0
+  type: bond
+  link-aggregation: {mode: active-backup, port: [nic0, nic1]}
+  ipv4: {enabled: true}
+";
+
+#[test]
+fn connections_of_the_users_reach_the_nodes() {
+    let folder = "/etc/NetworkManager/system-connections";
+    let sandbox = lab(json!({}));
+    write(&sandbox, "bond.yaml", BOND);
+    write(&sandbox, "first.yaml", &BOND.replace("bond0", "bond7"));
+    sandbox.env(
+        "lab",
+        "extra_networks=default\nnetwork_config=worker:bond.yaml,worker-0:first.yaml\n",
+    );
+    let planned = sandbox.run(&["plan", "lab.sh", "--rehearse"]).succeeded();
+    assert!(
+        planned.stdout.contains("nodes: connections of worker-1: "),
+        "{}",
+        planned.stdout
+    );
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    let table = sandbox.parameters("lab").unwrap();
+    for (node, bond) in [
+        ("master-0", None),
+        ("worker-0", Some("bond7")),
+        ("worker-1", Some("bond0")),
+    ] {
+        let mut files = files_of(&sandbox, node);
+        files.retain(|path, _| path.starts_with(folder));
+        let Some(bond) = bond else {
+            assert!(files.is_empty(), "{node}: {files:?}");
+            continue;
+        };
+        let names: Vec<_> = files.keys().map(|path| path.rsplit('/').next().unwrap()).collect();
+        assert_eq!(
+            names,
+            [
+                &format!("{bond}.nmconnection"),
+                "nic0.nmconnection",
+                "nic1.nmconnection"
+            ]
+        );
+        let mac = table
+            .nodes
+            .iter()
+            .find(|known| known.name.as_str() == node)
+            .unwrap()
+            .mac;
+        let nic = &files[&format!("{folder}/nic0.nmconnection")];
+        assert!(nic.to_lowercase().contains(&format!("mac-address={mac}")), "{nic}");
+        assert!(nic.contains(&format!("master={bond}")), "{nic}");
+    }
+    // Nodes that exist keep their config.
+    write(&sandbox, "bond.yaml", &BOND.replace("active-backup", "balance-alb"));
+    let state = sandbox.state();
+    sandbox.deploy("lab");
+    assert_eq!(sandbox.state(), state);
+}
+
+#[test]
+fn a_connection_has_one_author() {
+    let path = "/etc/NetworkManager/system-connections/nic0.nmconnection";
+    let sandbox = lab(json!({}));
+    write(&sandbox, "bond.yaml", BOND);
+    write(&sandbox, "extra.ign", &extra(path, "mine"));
+    sandbox.env(
+        "lab",
+        "extra_networks=default\nnetwork_config=bond.yaml\nignition_extra=worker:extra.ign\n",
+    );
+    let before = sandbox.state();
+    let refused = sandbox.deploy("lab");
+    let words = format!("conflict: file {path} is set by ignition_extra: ");
+    assert!(refused.message().contains(&words), "{}", refused.message());
+    assert_eq!(sandbox.state(), before, "nothing was made");
+}
+
 // Ignition configs of the user's own.
 
 fn extra(path: &str, text: &str) -> String {
@@ -676,7 +809,7 @@ fn write(sandbox: &Sandbox, file: &str, text: &str) {
 }
 
 /// All files that a node's config itself holds, and what is in each.
-fn files_of(sandbox: &Sandbox, node: &str) -> BTreeMap<String, String> {
+pub fn files_of(sandbox: &Sandbox, node: &str) -> BTreeMap<String, String> {
     let bytes = std::fs::read(sandbox.home().cluster("lab").ignition(node)).unwrap();
     let unpacked = unpack(node, &serde_json::from_slice(&bytes).unwrap()).unwrap();
     let whole = merge_layers(&unpacked.layers).unwrap();

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::support::fake_kube::authority::Authority;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{
-    EtcdOperator, Faults, LEASES, MANAGED, NODES, OPERATORS, REQUESTS, Stage, World,
+    CONFIG_MAPS, EtcdOperator, Faults, LEASES, MANAGED, NODES, OPERATORS, REQUESTS, Stage, World,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -58,14 +58,26 @@ impl Bench {
     fn install(&self, limit: Duration) -> anyhow::Result<()> {
         run(async {
             let (api, table) = (self.api().await, &self.table);
-            Ok(Cluster { api: &api, table }.install_complete(limit).await?)
+            Ok(Cluster {
+                api: &api,
+                table,
+                pools: &[],
+            }
+            .install_complete(limit)
+            .await?)
         })
     }
 
     fn bootstrap(&self, limit: Duration) -> anyhow::Result<()> {
         run(async {
             let (api, table) = (self.api().await, &self.table);
-            Ok(Cluster { api: &api, table }.bootstrap_complete(limit).await?)
+            Ok(Cluster {
+                api: &api,
+                table,
+                pools: &[],
+            }
+            .bootstrap_complete(limit)
+            .await?)
         })
     }
 
@@ -160,6 +172,7 @@ fn a_busy_server_that_resets_and_forgets_is_borne() {
         unavailable: 4,
         resets: 3,
         conflicts: 3,
+        ..Faults::default()
     };
     bench.kube.with(|world| world.faults = faults());
     bench.bootstrap(LONG).unwrap();
@@ -191,6 +204,7 @@ fn a_server_that_restarts_in_the_middle_loses_nothing() {
             let cluster = Cluster {
                 api: &api,
                 table: &table,
+                pools: &[],
             };
             cluster.install_complete(LONG).await.unwrap();
         });
@@ -228,6 +242,25 @@ fn a_wait_in_vain_tells_what_it_saw_last() {
          version: Working towards 4.19.0: 0 of 900 done (0% complete)"
     );
     assert_eq!(explain(&error).kind.exit_code(), 6);
+}
+
+/// After a long wait, too, when the status is queried rarely.
+#[test]
+fn bootstrap_complete_is_noticed_within_a_second() {
+    let bench = Bench::new(28, Stage::Masters);
+    let world = bench.kube.world.clone();
+    let opened = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(4));
+        world.lock().unwrap().gate = Stage::Bootstrapped;
+        when(&world, |world| world.get(CONFIG_MAPS, "bootstrap").is_some(), |_| {})
+            .join()
+            .unwrap();
+        Instant::now()
+    });
+    bench.bootstrap(LONG).unwrap();
+    let delay = opened.join().unwrap().elapsed();
+    println!("bootstrap-complete: noticed after at most {} ms", delay.as_millis());
+    assert!(delay < Duration::from_secs(1), "{delay:?}");
 }
 
 /// As openshift-install, which only waits until no operator is progressing.
@@ -285,7 +318,14 @@ fn a_serving_certificate_of_a_nodes_previous_life_does_not_count() {
         let (api, table) = (bench.api().await, &bench.table);
         assert!(api.node(&host).await.unwrap().is_some());
         let nodes = [worker(0)].into();
-        Cluster { api: &api, table }.nodes_ready(&nodes, LONG).await.unwrap();
+        Cluster {
+            api: &api,
+            table,
+            pools: &[],
+        }
+        .nodes_ready(&nodes, LONG)
+        .await
+        .unwrap();
     });
     asks.join().unwrap();
     let approved = bench.kube.with(|world| world.approved.clone());
@@ -304,7 +344,13 @@ fn the_kubeconfig_gets_the_routers_ca_as_from_openshift_install() {
     let trust = || -> anyhow::Result<()> {
         run(async {
             let (api, table) = (bench.api().await, &bench.table);
-            Ok(Cluster { api: &api, table }.trust_routers(&path, LONG).await?)
+            Ok(Cluster {
+                api: &api,
+                table,
+                pools: &[],
+            }
+            .trust_routers(&path, LONG)
+            .await?)
         })
     };
     trust().unwrap();
@@ -348,7 +394,13 @@ fn the_bootstrap_is_waited_for_until_etcd_does_without_it() {
         let removed = |limit| -> anyhow::Result<()> {
             run(async {
                 let (api, table) = (bench.api().await, &bench.table);
-                Ok(Cluster { api: &api, table }.bootstrap_member_removed(limit).await?)
+                Ok(Cluster {
+                    api: &api,
+                    table,
+                    pools: &[],
+                }
+                .bootstrap_member_removed(limit)
+                .await?)
             })
         };
         let error = removed(Duration::from_secs(1)).unwrap_err();
@@ -370,7 +422,11 @@ fn a_cluster_whose_api_does_not_know_etcds_operator_is_not_waited_for() {
     run(async {
         let (api, table) = (bench.api().await, &bench.table);
         assert!(api.etcd().await.unwrap().is_none(), "404 in plain text is absence, too");
-        let cluster = Cluster { api: &api, table };
+        let cluster = Cluster {
+            api: &api,
+            table,
+            pools: &[],
+        };
         cluster.bootstrap_member_removed(LONG).await.unwrap();
     });
 }
@@ -422,7 +478,13 @@ impl Resting {
         let off = off.iter().copied().cloned().collect();
         run(async {
             let (api, table) = (self.bench.api().await, &self.bench.table);
-            Ok(Cluster { api: &api, table }.nodes_back(&nodes, &off, limit).await?)
+            Ok(Cluster {
+                api: &api,
+                table,
+                pools: &[],
+            }
+            .nodes_back(&nodes, &off, limit)
+            .await?)
         })
     }
 
@@ -464,7 +526,7 @@ fn a_node_that_is_ready_from_yesterday_is_not_believed() {
     assert_eq!(
         error.to_string(),
         "timed out waiting for Ready nodes after 4 s; last status:\n  \
-         nodes: 4 of 5 Ready; worker-1 not Ready (kubelet has not renewed its Lease since)"
+         nodes: 4 of 5 Ready; worker-1 not Ready (kubelet has not renewed its Lease yet)"
     );
     resting.off.lock().unwrap().clear();
     resting.start(&[], LONG).unwrap();
@@ -540,7 +602,14 @@ fn who_is_in_the_cluster_needs_no_first_certificate_when_others_join() {
     run(async {
         let (api, table) = (resting.bench.api().await, &resting.bench.table);
         let workers = [worker(0), worker(1)].into();
-        Cluster { api: &api, table }.nodes_ready(&workers, LONG).await.unwrap();
+        Cluster {
+            api: &api,
+            table,
+            pools: &[],
+        }
+        .nodes_ready(&workers, LONG)
+        .await
+        .unwrap();
     });
     assert!(!resting.approved("csr-forged-worker-1"));
 }

@@ -7,7 +7,9 @@ use std::process::Stdio;
 
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::story::entry;
-use crate::support::fake_kube::world::{CONFIGURATIONS, MACHINE_CONFIGS, NODES, PODS, Stage, VERSIONS};
+use crate::support::fake_kube::world::{
+    API_SIGNERS, CONFIGURATIONS, MACHINE_CONFIGS, NODES, PODS, SIGNERS, Stage, VERSIONS,
+};
 use crate::support::sandbox::{Outcome, outcome};
 use crate::support::site::{Site, until};
 use crate::support::sshd::Sshd;
@@ -284,6 +286,96 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         forgotten, 3,
         "what was seen off counts in one rest, until the nodes are Ready again"
     );
+    life.finish();
+}
+
+#[test]
+fn a_restored_cluster_is_let_in_and_uncordoned_as_it_was_saved() {
+    let life = Life::new(32);
+    let sandbox = &life.site.sandbox;
+    let save = ["snapshot", "save", "lab", "before", "--no-backup", "--timeout", "120s"];
+    // Before the first rotation nothing is stopped, not even by force.
+    let young = sandbox.run(&save);
+    assert_eq!(young.code, Some(4), "{}", young.stderr);
+    assert!(young.message().contains("must not be stopped yet"), "{}", young.stderr);
+    assert!(!young.message().contains("--force"), "{}", young.stderr);
+    life.site.age_assets(30);
+    // Without the masters' SSH no backup, and without a backup no snapshot.
+    let refused = sandbox.run(&save[..4]);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    let hint = "`ocpdeploy snapshot save lab before --no-backup`";
+    assert!(refused.message().contains(hint), "{}", refused.stderr);
+    let is_on = |(_, machine): &(String, Value)| machine["off"] == json!(false);
+    assert!(sandbox.machines(Some("lab")).iter().all(is_on));
+
+    let cordon = |node: &str, cordoned: bool| {
+        life.kube.with(|world| {
+            world.edit(NODES, &host(node), |node| {
+                node["spec"]["unschedulable"] = json!(cordoned)
+            });
+        });
+    };
+    let nodes = ["master-0", "master-1", "master-2", "worker-0", "worker-1"];
+    let cordoned = || -> Vec<&str> {
+        let is_cordoned = |node: &&str| {
+            life.kube
+                .with(|world| world.get(NODES, &host(node)).unwrap()["spec"]["unschedulable"] == json!(true))
+        };
+        nodes.into_iter().filter(is_cordoned).collect()
+    };
+    cordon("worker-1", true);
+    sandbox.run(&save).succeeded();
+    assert_eq!(cordoned(), ["worker-1"], "the user cordoned it");
+
+    // The restored etcd has the nodes as they were while they shut down, and their certificates end meanwhile.
+    nodes.iter().for_each(|node| cordon(node, true));
+    life.kube.with(|world| {
+        world.certificates_ended = true;
+        world.nobody_watches = true;
+    });
+    let restore = ["snapshot", "restore", "lab", "before", "--yes", "--timeout", "120s"];
+    let said = sandbox.run(&restore).succeeded();
+    assert!(said.stdout.contains("its nodes are Ready"), "{}", said.stdout);
+    assert_eq!(cordoned(), ["worker-1"], "the user cordoned it before it was saved");
+    for node in nodes {
+        assert!(life.let_in(node) <= 1, "{node} was let in twice");
+    }
+    let status = sandbox.run(&["status", "lab"]).succeeded().stdout;
+    assert!(status.contains("restored at "), "{status}");
+    life.finish();
+}
+
+#[test]
+fn a_cluster_says_how_long_it_may_be_off() {
+    let life = Life::new(33);
+    let signer = |name: &str, year: i32, month: u8| {
+        let signer = life.site.authority.server("signer", |params| {
+            params.not_before = rcgen::date_time_ymd(2026, 11, 1);
+            params.not_after = rcgen::date_time_ymd(year, month, 1);
+        });
+        json!({"metadata": {"name": name}, "data": {"tls.crt": STANDARD.encode(signer.certificate)}})
+    };
+    life.kube.with(|world| {
+        world.put(SIGNERS, signer("csr-signer", 2026, 12));
+        world.put(API_SIGNERS, signer("kube-apiserver-to-kubelet-signer", 2027, 11));
+    });
+    let status = || {
+        let said = life.site.sandbox.run(&["status", "lab"]).succeeded().stdout;
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let running = "rotated; the cluster can be stopped, and started again before 2027-11-01T00:00:00Z";
+    // `status` gives the API a few seconds; a busy machine may want more.
+    until(running, || status().contains(running));
+    // Rotated certificates need no force.
+    life.site.sandbox.run(&["stop", "lab"]).succeeded();
+    let status = status();
+    for part in [
+        "off since 20",
+        "; start it before 2027-11-01T00:00:00Z",
+        "; the nodes' certificates end by 2026-12-01T00:00:00Z, from then on `start` approves new ones",
+    ] {
+        assert!(status.contains(part), "{part}\n{status}");
+    }
     life.finish();
 }
 

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-[ $# -gt 0 ] || set -- "$here/packages.txt" "$here/../packages.txt" "$here/../../images/packages.txt"
+[ $# -gt 0 ] || set -- "$here/packages.txt" "$here/../packages.txt" "$here/../packages-build.txt" "$here/../../images/packages.txt"
 mapfile -t lines < <(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$@" | sort -u)
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

@@ -7,10 +7,16 @@ use std::time::{Duration, Instant};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use ocpdeploy::backend::SnapshotName;
+use ocpdeploy::backend::kubevirt::Kubevirt;
+use ocpdeploy::passes::snapshot::{self, SaveOptions};
+use ocpdeploy::state::home::Home;
+use ocpdeploy::state::inventory::Known;
 use serde_json::{Value, json};
 
 use crate::support::fake_kubevirt::World;
 use crate::support::fake_kubevirt::rights::User;
+use crate::support::faulty::Faulty;
 use crate::support::kubevirt_sandbox::{Sandbox, documented};
 
 #[path = "kubernetes/manifests.rs"]
@@ -20,7 +26,8 @@ mod requests;
 
 /// All that a cluster has.
 const KINDS: &str = "virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io,datavolumes.cdi.kubevirt.io,\
-                     persistentvolumeclaims,secrets,configmaps,services,networkpolicies";
+                     persistentvolumeclaims,secrets,configmaps,services,networkpolicies,\
+                     virtualmachinesnapshots.snapshot.kubevirt.io,virtualmachinerestores.snapshot.kubevirt.io";
 const LONG: Duration = Duration::from_secs(240);
 
 fn folder() -> PathBuf {
@@ -361,12 +368,60 @@ fn two_tenants_with_the_same_name_on_one_network_have_nothing_in_common() {
     }
 }
 
+#[test]
+#[ignore = "needs the lab"]
+fn a_cluster_is_saved_and_restored_twice() {
+    let tenant = Tenant::new("saved");
+    tenant.env("saved", "");
+    tenant.sandbox.deploy_patiently("saved").unwrap();
+    let name: SnapshotName = "before".parse().unwrap();
+    let known = |home: &Home| Known::read(&home.cluster("saved")).unwrap().unwrap();
+    let count = |kind: &str| {
+        tenant
+            .found("saved")
+            .iter()
+            .filter(|name| name.starts_with(kind))
+            .count()
+    };
+    let options = SaveOptions {
+        stop_limit: LONG,
+        power_off: false,
+        backup: true,
+        stay_off: false,
+        start_limit: LONG,
+    };
+    let save = async |backend: &Faulty<Kubevirt>, home: &Home| {
+        snapshot::save(&backend, &known(home), home, &name, options).await
+    };
+    tenant.sandbox.far("saved", save).unwrap();
+    assert_eq!(count("virtualmachinesnapshot."), 2);
+    for _ in 0..2 {
+        let restore = async |backend: &Faulty<Kubevirt>, home: &Home| {
+            snapshot::restore(&backend, &known(home), home, &name, LONG, |_| Ok(())).await
+        };
+        tenant.sandbox.far("saved", restore).unwrap();
+        let found = tenant.found("saved");
+        let is_new = |name: &&String| name.starts_with("datavolume.cdi.kubevirt.io/restore-");
+        assert_eq!(found.iter().filter(is_new).count(), count("datavolume."), "{found:?}");
+        assert_eq!(
+            (count("virtualmachineinstance."), count("virtualmachinerestore.")),
+            (2, 0),
+            "{found:?}"
+        );
+    }
+    let delete =
+        async |backend: &Faulty<Kubevirt>, home: &Home| snapshot::delete(&backend, &known(home), home, &name).await;
+    tenant.sandbox.far("saved", delete).unwrap();
+    assert_eq!(count("virtualmachinesnapshot."), 0);
+    tenant.destroys("saved");
+}
+
 /// The last of all: what the other tests asked for is in the audit log.
 #[test]
 #[ignore = "needs the lab, after the other tests"]
 fn only_documented_rights_were_used() {
     let text = std::fs::read_to_string(folder().join("state/audit.log")).unwrap();
-    let documented: BTreeSet<String> = documented(&[0, 1], "x").into_iter().collect();
+    let documented: BTreeSet<String> = documented(&[0, 1, 2], "x").into_iter().collect();
     let mut used: BTreeMap<String, usize> = BTreeMap::new();
     let mut beyond = BTreeSet::new();
     for line in text.lines() {

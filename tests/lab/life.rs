@@ -354,6 +354,16 @@ fn the_life_of_a_cluster_from_the_commands_of_its_page() {
                 let again = kube.with(|world| world.approved.iter().filter(|name| name.contains("-again-")).count());
                 assert_eq!(again, lab.workers().len() + 1, "each node was let in again");
             }
+            ["snapshot", "save", ..] => {
+                // The guests have no SSH server, by which etcd is backed up.
+                lab.succeeds(&line.replace("snapshot save", "snapshot save --no-backup"));
+                assert_eq!(lab.domains("--state-shutoff"), [""; 0]);
+            }
+            ["snapshot", "restore", ..] => {
+                lab.is_refused(&line, 2, "--yes");
+                lab.succeeds(&line.replace("snapshot restore", "snapshot restore --yes"));
+                assert_eq!(lab.domains("--state-shutoff"), [""; 0]);
+            }
             ["node", "ssh" | "console", ..] => drop(lab.run(&line)),
             ["destroy", ..] => {
                 lab.succeeds(&line);

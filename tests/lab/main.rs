@@ -13,6 +13,7 @@
 )]
 
 mod dns;
+mod dual_stack;
 mod hosts;
 mod kubernetes;
 mod lan;
@@ -25,9 +26,12 @@ mod openstack;
 #[cfg(feature = "openstack")]
 mod openstack_balancers;
 #[cfg(feature = "openstack")]
+mod openstack_dual_stack;
+#[cfg(feature = "openstack")]
 mod openstack_storage;
 mod other_hosts;
 mod services;
+mod snapshots;
 mod static_addresses;
 #[path = "../support/mod.rs"]
 mod support;

@@ -8,14 +8,16 @@ mod cluster;
 mod faults;
 mod life;
 mod native;
+mod pulls;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cluster::Nodes;
+use pulls::Pulls;
 
-use super::static_addresses::WithoutDhcp;
+use super::static_addresses::{VLAN_OF_A_BOND, Vlan, WithoutDhcp};
 
 #[test]
 #[ignore = "needs the lab"]
@@ -34,11 +36,14 @@ fn a_cluster_of_real_nodes_lives_from_both_passes_to_its_end() {
 #[ignore = "needs the lab"]
 fn real_nodes_join_leave_reboot_and_stop() {
     let nodes = Nodes::new(1, 1, "").with_native_control_plane();
+    nodes.fail_to_install();
     nodes.deploy();
     nodes.check_all();
     nodes.check_the_checks(&nodes.node("worker-0"));
 
+    nodes.request_certificates(&nodes.node("worker-0"));
     nodes.run(&["scale", &nodes.name, "--workers", "2"]);
+    nodes.check_requested_certificates();
     nodes.check_all();
     nodes.check_certificates();
     nodes.with_busy_pods();
@@ -51,15 +56,16 @@ fn real_nodes_join_leave_reboot_and_stop() {
     assert_eq!(nodes.lab.domains(&nodes.name).len(), 2);
 
     let worker = nodes.node("worker-0");
+    nodes.check_the_order_of_units(&worker);
     nodes.move_to_bridge(&worker);
-    nodes.reboot(&worker);
+    nodes.reboot_and_check(&worker);
     nodes.run(&["stop", &nodes.name]);
     let running = nodes.lab.virsh(&["list", "--name"]);
     assert!(!running.contains(&nodes.name), "{running}");
     nodes.start_and_destroy();
 }
 
-/// Masters are lost and replaced, and certificates end while all is off.
+/// Masters are lost and replaced.
 #[test]
 #[ignore = "needs the lab"]
 fn three_masters_survive_losses() {
@@ -67,6 +73,7 @@ fn three_masters_survive_losses() {
     nodes.deploy();
     nodes.check_all();
     nodes.check_balancing();
+    nodes.check_the_checks_of_keepalived();
 
     nodes.lose_an_api_server();
     let lost = nodes.lose_the_holder();
@@ -74,6 +81,15 @@ fn three_masters_survive_losses() {
     nodes.run(&["node", "replace", &nodes.name, lost.name.as_str()]);
     nodes.check_balancing();
 
+    nodes.run(&["stop", &nodes.name]);
+    nodes.start_and_destroy();
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn kubelets_whose_certificates_ended_while_off_are_let_in() {
+    let nodes = Nodes::new(1, 1, "").with_native_control_plane();
+    nodes.deploy();
     nodes.stop_until_certificates_end();
     nodes.start_and_destroy();
 }
@@ -97,7 +113,8 @@ fn killed_deployments_of_real_nodes_end_well() {
 #[test]
 #[ignore = "needs the lab"]
 fn nodes_on_a_network_without_dhcp_join_and_reboot() {
-    let settings = "network=ocpd-nodes\ndhcp=none\nmachine_network=192.168.141.0/24\ngateway=192.168.141.1\n\
+    // The second NIC has no connection, and asks for no address either.
+    let settings = "network=ocpd-nodes\nextra_networks=ocpd-nodes\ndhcp=none\nmachine_network=192.168.141.0/24\ngateway=192.168.141.1\n\
                     name_servers=192.168.141.1\napi_ip=192.168.141.10\ningress_ip=192.168.141.11\n\
                     bootstrap_ip=192.168.141.20\nmaster_ips=192.168.141.21\nworker_ips=192.168.141.31\n";
     let nodes = Nodes::new(1, 1, settings).with_native_control_plane();
@@ -105,7 +122,46 @@ fn nodes_on_a_network_without_dhcp_join_and_reboot() {
     nodes.deploy();
     nodes.check_all();
     nodes.check_certificates();
-    nodes.reboot(&nodes.node("worker-0"));
+    nodes.reboot_and_check(&nodes.node("worker-0"));
+    nodes.check_all();
+    network.assert_silent();
+    nodes.destroy();
+}
+
+/// Two NICs in a bond, the nodes' address on a VLAN of it, and nothing on the network without that VLAN.
+#[test]
+#[ignore = "needs the lab"]
+fn nodes_on_a_vlan_of_a_bond_join_and_reboot() {
+    let settings = "network=ocpd-vlan\nextra_networks=ocpd-vlan\nnetwork_config=bond.yaml\ndhcp=none\n\
+                    machine_network=192.168.142.0/24\ngateway=192.168.142.1\nname_servers=192.168.142.1\n\
+                    address_pool=192.168.142.10-192.168.142.29\n";
+    let nodes = Nodes::new(1, 1, settings).with_native_control_plane();
+    std::fs::write(nodes.path("bond.yaml"), VLAN_OF_A_BOND).unwrap();
+    let mut network = Vlan::new(&nodes.lab, "ocpd-vlan", 100, "192.168.142.1/24");
+    nodes.deploy();
+    nodes.check_all();
+    for round in ["installed", "rebooted"] {
+        let worker = nodes.node("worker-0");
+        let bond = nodes.on(&worker, "cat /proc/net/bonding/bond0; ip -4 -o addr show bond0.100");
+        assert_eq!(bond.matches("Slave Interface:").count(), 2, "{round}: {bond}");
+        assert!(bond.contains(&format!(" {}/24 ", worker.ip)), "{round}: {bond}");
+        if round == "installed" {
+            // The other NIC carries the node's address with the same MAC.
+            nodes
+                .lab
+                .virsh(&["domif-setlink", &nodes.domain(&worker), &worker.mac.to_string(), "down"]);
+            until("the node answers by its second NIC", LONG, || {
+                nodes
+                    .try_on(&worker, "grep -q 'MII Status: down' /proc/net/bonding/bond0")
+                    .status
+                    .success()
+            });
+            nodes
+                .lab
+                .virsh(&["domif-setlink", &nodes.domain(&worker), &worker.mac.to_string(), "up"]);
+            nodes.reboot(&worker);
+        }
+    }
     nodes.check_all();
     network.assert_silent();
     nodes.destroy();
@@ -119,6 +175,36 @@ fn the_masters_take_over_from_the_bootstrap() {
     nodes.deploy();
     nodes.check_all();
     nodes.check_certificates();
+    nodes.destroy();
+}
+
+/// etcd is in the guests, so the API has the objects that were deleted after the snapshot, and a broken node is back.
+#[test]
+#[ignore = "needs the lab"]
+fn a_snapshot_brings_back_objects_and_a_disk() {
+    let nodes = Nodes::new(1, 1, "bootstrap_numcpus=2\nnumcpus=2\n");
+    nodes.deploy();
+    nodes.check_all();
+    nodes.save_break_and_restore();
+    nodes.destroy();
+}
+
+/// Two clusters in turn: the second one pulls what the first one has, without the upstream registry.
+#[test]
+#[ignore = "needs the lab"]
+fn two_clusters_pull_through_the_registry_cache() {
+    let mut nodes = Nodes::new(1, 0, "ca=upstream.pem\n").with_native_control_plane();
+    let mut pulls = Pulls::new(&mut nodes);
+    nodes.deploy();
+    pulls.fill(&nodes);
+    nodes.destroy();
+
+    pulls.upstream.cut_off();
+    nodes.deploy();
+    pulls.pull_without_upstream(&nodes);
+    pulls.upstream.restore();
+    pulls.kill_the_cache_in_the_middle(&nodes);
+    nodes.run(&["cache", "down", "--delete"]);
     nodes.destroy();
 }
 

@@ -464,6 +464,7 @@ mod on_openstack {
                     }],
                     payload: Payload::Ignition(br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()),
                     autostart: false,
+                    ipv6: None,
                 }
             };
             let at_once = backend.capabilities(Role::Worker).concurrency;

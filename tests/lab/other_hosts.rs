@@ -395,7 +395,10 @@ fn a_network_that_goes_away_in_the_middle() {
     host.log_in(&mut lab, "--groups=libvirt");
     let deploy = lab.start_deploy(&cluster);
     within(60, "pass one has machines", || {
-        host.virsh(&["list", "--name"]).matches("-harvest-").count() == 4
+        host.virsh(&["list", "--name"]).matches("-harvest-").count() == 2
+    });
+    within(60, "both virtual IPs are reserved", || {
+        host.virsh(&["net-dumpxml", "default"]).matches("<host mac=").count() == 2
     });
     // It stays for as long as it runs, and goes when it is stopped.
     host.virsh(&["net-undefine", "default"]);

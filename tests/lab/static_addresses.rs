@@ -4,8 +4,9 @@
 
 #![cfg(feature = "libvirt")]
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use ocpdeploy::cluster::Role;
 
@@ -36,9 +37,7 @@ impl<'l> WithoutDhcp<'l> {
     /// No node has asked for an address so far.
     #[track_caller]
     pub(super) fn assert_silent(&mut self) {
-        let is_listening = self.requests.listener.try_wait().unwrap().is_none();
-        assert!(is_listening, "nobody listens");
-        assert_eq!(std::fs::read_to_string(&self.requests.file).unwrap(), "");
+        self.requests.assert_silent();
     }
 }
 
@@ -75,10 +74,125 @@ while True:
         Self { listener, file }
     }
 
+    #[track_caller]
+    fn assert_silent(&mut self) {
+        let is_listening = self.listener.try_wait().unwrap().is_none();
+        assert!(is_listening, "nobody listens");
+        assert_eq!(std::fs::read_to_string(&self.file).unwrap(), "");
+    }
+
     /// Before its device goes.
     fn stop(&mut self) {
         let _ = self.listener.kill();
         let _ = self.listener.wait();
+    }
+}
+
+/// As `nodes_on_a_network_without_dhcp_ask_for_no_address`, on a VLAN of a bond, with addresses of a pool.
+#[test]
+#[ignore = "needs the lab"]
+fn a_rehearsal_on_a_vlan_of_a_bond() {
+    let lab = Lab::new();
+    let mut network = Vlan::new(&lab, "ocpd-tagged", 100, "192.168.143.1/24");
+    let cluster = lab.cluster("tagged", 3, 2);
+    std::fs::write(lab.folder.path().join("bond.yaml"), VLAN_OF_A_BOND).unwrap();
+    change_env(&lab, &cluster, |text| {
+        text + "network=ocpd-tagged\nextra_networks=ocpd-tagged\nnetwork_config=bond.yaml\ndhcp=none\n\
+                machine_network=192.168.143.0/24\ngateway=192.168.143.1\nname_servers=192.168.143.1\n\
+                address_pool=192.168.143.10-192.168.143.29\n"
+    });
+    let told = succeeded(lab.start_deploy(&cluster));
+    let table = lab.parameters(&cluster).unwrap();
+    let nodes: Vec<_> = table.nodes.iter().map(|node| node.ip.to_string()).collect();
+    let expected: Vec<_> = (12..18).map(|last| format!("192.168.143.{last}")).collect();
+    assert_eq!(nodes, expected, "the virtual IPs are 10 and 11");
+    assert!(
+        nodes.iter().all(|ip| told.contains(ip)),
+        "each guest has reported its address: {told}"
+    );
+    network.assert_silent();
+    lab.destroy(&cluster);
+    assert_eq!(lab.domains(&cluster), [""; 0]);
+}
+
+pub(super) const VLAN_OF_A_BOND: &str = "interfaces:
+- name: bond0
+  type: bond
+  link-aggregation: {mode: active-backup, options: {miimon: '100'}, port: [nic0, nic1]}
+- name: bond0.100
+  type: vlan
+  vlan: {base-iface: bond0, id: 100}
+  ipv4: {enabled: true}
+";
+
+/// A network of this lab's libvirt that has nothing: no address of this computer, no DHCP, no DNS. This computer is the
+/// gateway on one of its VLANs.
+pub(super) struct Vlan<'l> {
+    name: &'static str,
+    lab: &'l Lab,
+    relay: Child,
+    requests: DhcpRequests,
+}
+
+impl<'l> Vlan<'l> {
+    pub(super) fn new(lab: &'l Lab, name: &'static str, number: u16, gateway: &str) -> Self {
+        // The kernel of a build machine may have no VLANs: two devices, one in the network and one for the gateway.
+        const RELAY: &str = "import fcntl, os, select, struct, sys
+def tap(name):
+    fd = os.open('/dev/net/tun', os.O_RDWR)
+    fcntl.ioctl(fd, 0x400454ca, struct.pack('16sH22x', name.encode(), 0x1002))
+    return fd
+trunk, access, tag = tap(sys.argv[1]), tap(sys.argv[2]), struct.pack('!HH', 0x8100, int(sys.argv[3]))
+print('ready', flush=True)
+while True:
+    for fd in select.select([trunk, access], [], [])[0]:
+        frame = os.read(fd, 65535)
+        if fd == access:
+            os.write(trunk, frame[:12] + tag + frame[12:])
+        elif frame[12:14] == tag[:2] and (frame[14] & 15, frame[15]) == (tag[2] & 15, tag[3]):
+            os.write(access, frame[:12] + frame[16:])
+";
+        let path = lab.folder.path().join(format!("{name}.xml"));
+        let xml = format!("<network><name>{name}</name><bridge name='{name}' stp='off'/></network>");
+        std::fs::write(&path, xml).unwrap();
+        lab.virsh(&["net-create", path.to_str().unwrap()]);
+        let (trunk, access) = (format!("{name}-t"), format!("{name}-a"));
+        let mut relay = Command::new("python3")
+            .args(["-c", RELAY, &trunk, &access, &number.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 5];
+        relay.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        for line in [
+            format!("link set {trunk} master {name} up"),
+            format!("addr add {gateway} dev {access}"),
+            format!("link set {access} up"),
+        ] {
+            let done = Command::new("ip").args(line.split(' ')).status().unwrap();
+            assert!(done.success(), "ip {line}");
+        }
+        let requests = DhcpRequests::on(name, lab.folder.path());
+        Self {
+            name,
+            lab,
+            relay,
+            requests,
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn assert_silent(&mut self) {
+        self.requests.assert_silent();
+    }
+}
+
+impl Drop for Vlan<'_> {
+    fn drop(&mut self) {
+        self.requests.stop();
+        let _ = self.relay.kill();
+        let _ = self.relay.wait();
+        Finally("virsh", format!("-q -c {} net-destroy {}", self.lab.uri, self.name));
     }
 }
 

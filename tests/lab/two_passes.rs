@@ -436,7 +436,7 @@ fn a_guest_that_never_boots_is_told_with_its_console_and_leaves_nothing() {
     let (code, said) = lab.fails(&cluster, &[&folder, "harvest_timeout=10s"]);
     assert_eq!(code, Some(6), "{said}");
     for words in [
-        "4 machines of 4 without the expected address",
+        "2 machines of 2 without the expected address",
         "is running, but has no DHCP lease",
         "hint: the machines are kept",
     ] {

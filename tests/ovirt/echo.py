@@ -78,6 +78,7 @@ def replay(system, request):
     verb, query, body = request["method"], request["query"], request["body"]
     if verb == "POST":
         parent, _, last = path.rpartition("/")
+        last = {"commitsnapshot": "commit_snapshot"}.get(last, last)
         owner = system.service(parent)
         act = getattr(owner, last, None)
         if act is not None and not hasattr(owner, f"{last}_service"):

@@ -234,6 +234,49 @@ def harvest(system):
     vm.remove()
 
 
+def snapshots(system):
+    vms = system.vms_service()
+    vm = vms.vm_service(vms.add(vm_named("saved")).id)
+    down(vm)
+    kept = vm.snapshots_service()
+
+    def regular():
+        return [one for one in kept.list() if one.snapshot_type == types.SnapshotType.REGULAR]
+
+    def save(description):
+        made = kept.add(types.Snapshot(description=description, persist_memorystate=False))
+        assert made.snapshot_status == types.SnapshotStatus.LOCKED and made.description == description
+        refused(409, "VM is locked", lambda: kept.add(types.Snapshot(description="x", persist_memorystate=False)))
+        one = kept.snapshot_service(made.id)
+        until("saved", lambda: one.get().snapshot_status == types.SnapshotStatus.OK)
+        down(vm)
+        return one
+
+    assert [one.snapshot_type for one in kept.list()] == [types.SnapshotType.ACTIVE]
+    refused(400, "Snapshot [description] required for add", lambda: kept.add(types.Snapshot(persist_memorystate=False)))
+    first, second = save("first"), save("second")
+    assert [one.description for one in regular()] == ["first", "second"]
+    assert regular()[0].date < regular()[1].date
+    disks = vm.disk_attachments_service().list()
+    assert [disk.id for disk in first.disks_service().list()] == [disk.id for disk in disks]
+    vm.start()
+    refused(409, "not down", lambda: first.restore(restore_memory=False))
+    vm.stop()
+    down(vm)
+    # What is later goes.
+    first.restore(restore_memory=False)
+    assert vm.get().status == types.VmStatus.IMAGE_LOCKED
+    down(vm)
+    assert [one.description for one in regular()] == ["first"]
+    refused(404, "", second.get)
+    refused(409, "not in preview", vm.commit_snapshot)
+    first.remove()
+    assert first.get().snapshot_status == types.SnapshotStatus.LOCKED
+    until("merged", lambda: not regular())
+    refused(404, "", first.get)
+    vm.remove()
+
+
 def images(system, file):
     with open(file, "rb") as opened:
         data = opened.read()
@@ -383,6 +426,7 @@ def main():
         cluster, profiles = the_site(system)
         machines(system, cluster, profiles)
         harvest(system)
+        snapshots(system)
         images(system, sys.argv[3])
         searches(system)
         faults(system)

@@ -36,34 +36,38 @@ pub fn config() -> ClusterConfig {
         .config
 }
 
-/// A table for `config` in `network`.0/24: VIPs at `api_ip` and .9, nodes from .11.
+/// A table for `config` in the /24 of `api_ip`, or in its /16 if that is too small: VIPs at `api_ip` and .9, nodes from .11.
 pub fn parameters(config: &ClusterConfig, api_ip: Ipv4Addr) -> Parameters {
     let [a, b, c, _] = api_ip.octets();
-    let ip = |last: u8| Ipv4Addr::new(a, b, c, last);
-    let mac = |last| Mac([0x52, 0x54, 0, 0, 0, last]);
+    let ip = |number: u16| {
+        let [third, last] = number.to_be_bytes();
+        Ipv4Addr::new(a, b, c + third, last)
+    };
+    let mac = |ip: Ipv4Addr| {
+        let [_, _, third, last] = ip.octets();
+        Mac([0x52, 0x54, 0, 0, third - c, last])
+    };
     let lease = |vip, ip: Ipv4Addr| AddressAssignment {
         name: NodeName::vip(vip),
-        mac: mac(ip.octets()[3]),
+        mac: mac(ip),
         ip,
     };
-    let nodes = config
-        .nodes()
-        .into_iter()
-        .zip(11..)
-        .map(|((name, role), last)| NodeAddress {
-            name,
-            role,
-            mac: mac(last),
-            ip: ip(last),
-            evidence: None,
-        });
+    let nodes = config.nodes();
+    let prefix = if nodes.len() > 240 { 16 } else { 24 };
+    let nodes = nodes.into_iter().zip(11..).map(|((name, role), number)| NodeAddress {
+        name,
+        role,
+        mac: mac(ip(number)),
+        ip: ip(number),
+        evidence: None,
+    });
     Parameters::new(
         &config.name,
         &config.domain,
         "sim",
         "default",
         &NetworkFacts::default(),
-        format!("{}/24", ip(0)).parse().unwrap(),
+        format!("{}/{prefix}", ip(0)).parse().unwrap(),
         Harvest::Boot,
         [lease(Vip::Api, api_ip), lease(Vip::Ingress, ip(9))],
         [1, 2],

@@ -16,15 +16,21 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use ocpdeploy::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, ImageHandle, ImageRequest, Machine,
-    MachineSpec, Nic, Payload, Power, Requirements, ReservationState, Stop, Verdict,
+    MachineSpec, Nic, Payload, Power, Requirements, ReservationState, Snapshot, Stop, Verdict,
 };
 use ocpdeploy::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, Pass, Role};
 use ocpdeploy::digest;
 
 #[path = "contract_foreign.rs"]
 mod foreign;
+#[path = "contract_snapshots.rs"]
+mod snapshots;
 
 pub use foreign::{Foreign, Mark, foreign_objects_in_a_listing_are_never_changed};
+pub use snapshots::{
+    a_machine_is_reverted_to_what_it_was, snapshots_are_of_machines_of_this_cluster_that_are_off,
+    snapshots_are_saved_listed_and_deleted,
+};
 
 /// A platform to hold to its promises.
 pub trait Ground {
@@ -64,6 +70,22 @@ pub trait Ground {
     }
 
     fn remove_foreign(&self) {}
+
+    /// Writes to the disk of a machine that is off, past the backend.
+    fn write_disk(&self, _: &MachineName, _: u8) {}
+
+    /// What `write_disk` wrote; `None` where it writes nothing.
+    fn read_disk(&self, _: &MachineName) -> Option<u8> {
+        None
+    }
+
+    /// Creates a snapshot past the backend, without the tag and under the name that the backend would choose.
+    fn put_foreign_snapshot(&self, _: &MachineName, _: &Snapshot) {}
+
+    /// The number of a machine's snapshots, of any owner.
+    fn count_snapshots(&self, _: &MachineName) -> usize {
+        0
+    }
 }
 
 /// What a promise asks of the platform.
@@ -217,6 +239,7 @@ impl<G: Ground> Stage<G> {
             }],
             payload: Payload::Ignition(self.ground.config()),
             autostart: false,
+            ipv6: None,
         };
         self.ground.prepare(&spec).await;
         spec
@@ -246,6 +269,7 @@ impl<G: Ground> Stage<G> {
                 mac: self.mac(),
                 ip: self.free_ip().await,
             },
+            ipv6: None,
             dns_names: vec![owner.id.fqdn(node)],
         }
     }

@@ -17,11 +17,14 @@ use tokio::runtime::Runtime;
 
 #[path = "fake_cloud_balancers.rs"]
 mod balancers;
+#[path = "fake_cloud_ports.rs"]
+mod ports;
 #[path = "fake_cloud_stores.rs"]
 mod stores;
 
 pub use balancers::Octavia;
 
+pub use ports::ipv6_subnet;
 pub use stores::{ACCOUNT, Stores};
 
 /// What is wrong with the next answer to a request.
@@ -55,6 +58,7 @@ pub struct World {
     pub ports: Vec<Value>,
     /// Ports that others create right before the first of ours.
     pub others_ports: Vec<Value>,
+    pub neutron: ports::Ports,
     pub stores: Stores,
     pub octavia: Octavia,
     /// Service types beyond the usual ones.
@@ -277,6 +281,10 @@ impl World {
             }
             return response;
         }
+        let others = (&mut self.ports, &mut self.others_ports);
+        if let Some((status, body)) = self.neutron.answer((method.as_str(), path), query, &body, others) {
+            return reply(status, &body);
+        }
         if let Some((status, body)) = self
             .octavia
             .answer((method.as_str(), path), query, &body, &mut self.ports)
@@ -290,65 +298,9 @@ impl World {
                 "maxTotalCores": 100, "totalCoresUsed": 0, "maxTotalInstances": 20, "totalInstancesUsed": 0,
                 "maxTotalRAMSize": -1, "totalRAMUsed": 0, "maxServerGroupMembers": 10,
             }}}),
-            ("GET", "/network/v2.0/networks") => json!({"networks": filter(&[json!({
-                "id": "net-1", "name": "private", "project_id": "project-1", "router:external": false,
-                "port_security_enabled": true,
-            })], query)}),
-            ("GET", "/network/v2.0/subnets") => json!({"subnets": filter(&[json!({
-                "id": "sub-1", "network_id": "net-1", "ip_version": 4, "cidr": "10.20.0.0/24",
-                "gateway_ip": "10.20.0.1", "enable_dhcp": true, "allocation_pools": [{"start": "10.20.0.2", "end": "10.20.0.254"}],
-                "dns_nameservers": [],
-            })], query)}),
             ("GET", "/network/v2.0/quotas/project-1/details.json") => json!({"quota": {
                 "port": {"limit": 50, "used": 0, "reserved": 0}, "security_group": {"limit": 10, "used": 1, "reserved": 0},
             }}),
-            ("GET", path) if path.starts_with("/network/v2.0/ports/") => {
-                let port = self
-                    .ports
-                    .iter()
-                    .find(|port| path.ends_with(port["id"].as_str().unwrap()));
-                match port {
-                    Some(port) => json!({"port": port}),
-                    None => {
-                        let fault =
-                            json!({"type": "PortNotFound", "message": "Port could not be found.", "detail": ""});
-                        return reply(404, &json!({"NeutronError": fault}));
-                    }
-                }
-            }
-            ("GET", "/network/v2.0/ports") => json!({"ports": filter(&self.ports, query)}),
-            ("POST", "/network/v2.0/ports") => {
-                self.ports.append(&mut self.others_ports);
-                let mut port = body["port"].clone();
-                let is = |other: &Value| other["mac_address"] == port["mac_address"];
-                if self.ports.iter().any(is) {
-                    let fault = json!({"NeutronError": {"type": "MacAddressInUse", "message": "in use", "detail": ""}});
-                    return reply(409, &fault);
-                }
-                let ip = &port["fixed_ips"][0]["ip_address"];
-                if !ip.is_null()
-                    && self
-                        .ports
-                        .iter()
-                        .any(|other| other["fixed_ips"][0]["ip_address"] == *ip)
-                {
-                    let fault = json!({"type": "IpAddressAlreadyAllocated", "message": "IP address already allocated",
-                        "detail": ""});
-                    return reply(409, &json!({"NeutronError": fault}));
-                }
-                port["id"] = json!(format!("port-{}", self.ports.len()));
-                if port["fixed_ips"].is_null() {
-                    let ip = format!("10.20.0.{}", 100 + self.ports.len());
-                    port["fixed_ips"] = json!([{"subnet_id": "sub-1", "ip_address": ip}]);
-                }
-                port["device_id"] = json!("");
-                self.ports.push(port.clone());
-                return reply(201, &json!({"port": port}));
-            }
-            ("DELETE", path) if path.starts_with("/network/v2.0/ports/") => {
-                self.ports.retain(|port| !path.ends_with(port["id"].as_str().unwrap()));
-                return reply(204, &Value::Null);
-            }
             _ => {
                 self.unknown.push(format!("{method} {path} {query:?}"));
                 return reply(599, &json!({"error": "unknown"}));

@@ -125,6 +125,19 @@ impl Stores {
             ("network", "POST", ["security-group-rules"]) => {
                 for rule in body["security_group_rules"].as_array()? {
                     let mut rule = rule.clone();
+                    // openstack/neutron: neutron/db/securitygroups_db.py: _validate_ip_prefix,
+                    // _make_canonical_ipv6_icmp_protocol.
+                    let is_ipv6 = rule["ethertype"] == "IPv6";
+                    let prefix = rule["remote_ip_prefix"].as_str();
+                    if prefix.is_some_and(|prefix| prefix.contains(':') != is_ipv6) {
+                        let message = "Conflicting value ethertype for CIDR";
+                        let fault =
+                            json!({"type": "SecurityGroupRuleParameterConflict", "message": message, "detail": ""});
+                        return Some((400, json!({"NeutronError": fault})));
+                    }
+                    if is_ipv6 && rule["protocol"] == "icmp" {
+                        rule["protocol"] = json!("ipv6-icmp");
+                    }
                     rule["id"] = json!(self.id("rule"));
                     let group = self
                         .groups
@@ -145,13 +158,6 @@ impl Stores {
             ("network", "DELETE", ["security-groups", id]) => {
                 self.groups.retain(|group| group["id"] != *id);
                 (204, Value::Null)
-            }
-            ("network", "PUT", ["ports", id]) => {
-                let port = ports.iter_mut().find(|port| port["id"] == *id)?;
-                for (key, value) in body["port"].as_object()? {
-                    port[key] = value.clone();
-                }
-                (200, json!({"port": port}))
             }
             ("compute", "GET", ["os-server-groups"]) => (200, json!({"server_groups": self.server_groups})),
             ("compute", "POST", ["os-server-groups"]) => {
@@ -301,10 +307,10 @@ impl Stores {
                 return nova(400, "no such port, or it is in use");
             };
             port["device_id"] = json!(id);
-            addresses.push(
-                json!({"addr": port["fixed_ips"][0]["ip_address"], "OS-EXT-IPS:type": "fixed",
-                "OS-EXT-IPS-MAC:mac_addr": port["mac_address"]}),
-            );
+            for ip in port["fixed_ips"].as_array().unwrap() {
+                addresses.push(json!({"addr": ip["ip_address"], "OS-EXT-IPS:type": "fixed",
+                    "OS-EXT-IPS-MAC:mac_addr": port["mac_address"]}));
+            }
         }
         for device in &devices {
             for volume in self.volumes.iter_mut().filter(|volume| volume["id"] == device["uuid"]) {

@@ -7,6 +7,7 @@ exists, it says how it is after as many seconds as that file names.
 """
 import http.server
 import os
+import socket
 import ssl
 import sys
 import threading
@@ -37,8 +38,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """At all addresses of both families."""
+
+    address_family = socket.AF_INET6
+
+
 def serve(port, tls):
-    server = http.server.ThreadingHTTPServer(("0.0.0.0", port), Handler)
+    server = Server(("::", port), Handler)
     server.daemon_threads = True
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use ocpdeploy::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
     Description, Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine,
-    MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
+    MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole,
+    Snapshot, Snapshots, Stop,
 };
 use ocpdeploy::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
@@ -149,6 +150,10 @@ impl<B> Faulty<B> {
 
 #[async_trait(?Send)]
 impl<B: Backend> Backend for &Faulty<B> {
+    fn place(&self, machine: &MachineName) -> Role {
+        self.backend.place(machine)
+    }
+
     fn capabilities(&self, role: Role) -> Capabilities {
         let capabilities = self.backend.capabilities(role);
         Capabilities {
@@ -279,6 +284,10 @@ impl<B: Backend> Backend for &Faulty<B> {
     fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
         Some(self)
     }
+
+    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
 }
 
 #[async_trait(?Send)]
@@ -355,6 +364,77 @@ impl<B: Backend> Diagnostics for &Faulty<B> {
                 Some(facet) => facet.local_disk_dir().await,
                 None => Ok(None),
             }
+        })
+        .await
+    }
+}
+
+#[async_trait(?Send)]
+impl<B: Backend> Snapshots for &Faulty<B> {
+    async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
+        self.call("check_snapshots", cluster, async |backend| {
+            let facet = backend.snapshots(Role::Master).expect("snapshots");
+            facet.check_snapshots(cluster, names).await
+        })
+        .await
+    }
+
+    async fn save_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        self.call("save_snapshot", name, async |backend| {
+            let facet = backend.snapshots(name.role()).expect("snapshots");
+            facet.save_snapshot(cluster, name, snapshot).await
+        })
+        .await
+    }
+
+    async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
+        self.call("list_snapshots", cluster, async |backend| {
+            let facet = backend.snapshots(Role::Master).expect("snapshots");
+            facet.list_snapshots(cluster).await
+        })
+        .await
+    }
+
+    async fn check_restore(
+        &self,
+        cluster: &ClusterId,
+        names: &[MachineName],
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Finding>, BackendError> {
+        self.call("check_restore", cluster, async |backend| {
+            let facet = backend.snapshots(Role::Master).expect("snapshots");
+            facet.check_restore(cluster, names, snapshot).await
+        })
+        .await
+    }
+
+    async fn revert_to_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<(), BackendError> {
+        self.call("revert_to_snapshot", name, async |backend| {
+            let facet = backend.snapshots(name.role()).expect("snapshots");
+            facet.revert_to_snapshot(cluster, name, snapshot).await
+        })
+        .await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        self.call("delete_snapshot", name, async |backend| {
+            let facet = backend.snapshots(name.role()).expect("snapshots");
+            facet.delete_snapshot(cluster, name, snapshot).await
         })
         .await
     }

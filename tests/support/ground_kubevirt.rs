@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ocpdeploy::backend::kubevirt::Kubevirt;
-use ocpdeploy::backend::{AddressReservation, Backend, ImageRequest, MachineSpec};
+use ocpdeploy::backend::{AddressReservation, Backend, ImageRequest, MachineSpec, Snapshot};
 use ocpdeploy::cluster::{AddressAssignment, Affinity, Insecure, KubevirtConfig, MachineName, PodNetwork};
 use ocpdeploy::digest;
 use serde_json::json;
@@ -114,6 +114,7 @@ impl Ground for KubevirtGround {
                     mac: spec.nics[0].mac,
                     ip: Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 2, 2).to_bits() + 4 * NEXT.fetch_add(1, Relaxed)),
                 },
+                ipv6: None,
                 dns_names: vec![],
             };
             // Several specs of one node are made in some promises; the first one's address stays.
@@ -217,10 +218,52 @@ impl Ground for KubevirtGround {
             shown.collect()
         })
     }
+
+    fn write_disk(&self, name: &MachineName, content: u8) {
+        self.server.with(|world| {
+            let claim = claim(world, name);
+            world.disks.insert(claim, content);
+        });
+    }
+
+    fn read_disk(&self, name: &MachineName) -> Option<u8> {
+        self.server.with(|world| world.disks.get(&claim(world, name)).copied())
+    }
+
+    fn put_foreign_snapshot(&self, name: &MachineName, snapshot: &Snapshot) {
+        let own = format!("{name}.{}.{}", snapshot.name, snapshot.taken.as_millisecond());
+        let source = json!({"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name.as_str()});
+        self.server.with(|world| {
+            for name in [own, "mine".to_owned()] {
+                let about = json!({"namespace": TENANT, "name": name});
+                world.force(
+                    "virtualmachinesnapshots",
+                    json!({"metadata": about, "spec": {"source": source}}),
+                );
+            }
+        });
+    }
+
+    fn count_snapshots(&self, name: &MachineName) -> usize {
+        self.server.with(|world| {
+            let all = world.all("virtualmachinesnapshots").into_iter();
+            all.filter(|(_, snapshot)| snapshot["spec"]["source"]["name"] == name.as_str())
+                .count()
+        })
+    }
+}
+
+/// The claim of a machine's root disk.
+fn claim(world: &World, name: &MachineName) -> (String, String) {
+    let machine = &world.objects[&("virtualmachines", TENANT.to_owned(), name.to_string())];
+    let volumes = machine["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+    let root = volumes.iter().find(|volume| volume["name"] == "root").unwrap();
+    let claim = root["dataVolume"]["name"].as_str().unwrap();
+    (TENANT.to_owned(), claim.to_owned())
 }
 
 /// Kinds that may carry a cluster's label.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 11] = [
     "virtualmachines",
     "virtualmachineinstances",
     "datavolumes",
@@ -230,6 +273,8 @@ const KINDS: [&str; 9] = [
     "networkpolicies",
     "routes",
     "configmaps",
+    "virtualmachinesnapshots",
+    "virtualmachinerestores",
 ];
 
 /// A real API server, past the backend spoken to with kubectl.

@@ -2,10 +2,11 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Mutex, Once};
 
-use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::libvirt::Libvirt;
+use ocpdeploy::backend::{ImageRequest, Snapshot};
 use ocpdeploy::cluster::{LibvirtConfig, MachineName, VirtType};
 use ocpdeploy::digest;
 use virt::connect::Connect;
@@ -98,6 +99,7 @@ fn connect(uri: &str, pool: &str, virt_type: VirtType) -> Libvirt {
         uri: uri.to_owned(),
         pool: pool.to_owned(),
         virt_type,
+        disk_cache: Default::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -109,6 +111,31 @@ fn connect(uri: &str, pool: &str, virt_type: VirtType) -> Libvirt {
 impl LibvirtGround {
     fn pool(&self) -> StoragePool {
         self.direct.lookup_storage_pool_by_name(&self.pool).unwrap()
+    }
+
+    /// Runs a command of qemu-io on the first disk of a machine; `None` if nothing has files of disks here.
+    fn qemu_io(&self, name: &MachineName, command: &str) -> Option<String> {
+        let xml = self
+            .direct
+            .lookup_domain_by_name(name.as_str())
+            .unwrap()
+            .xml_desc(0)
+            .unwrap();
+        let (_, rest) = xml.split_once("<source file='")?;
+        let (path, _) = rest.split_once('\'')?;
+        if !std::path::Path::new(path).exists() {
+            return None;
+        }
+        let output = Command::new("qemu-io")
+            .args(["-f", "qcow2", "-c", command, path])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && !said.contains("failed"),
+            "{command} {path}: {said}"
+        );
+        Some(said)
     }
 
     fn domain_type(&self) -> &'static str {
@@ -257,6 +284,32 @@ impl Ground for LibvirtGround {
                 .filter(|entry| network.contains(entry)),
         );
         found
+    }
+
+    fn write_disk(&self, name: &MachineName, content: u8) {
+        self.qemu_io(name, &format!("write -P {content} 0 64k"));
+    }
+
+    fn read_disk(&self, name: &MachineName) -> Option<u8> {
+        // `00000000:  02 02 02 02 …`
+        let said = self.qemu_io(name, "read -v 0 512")?;
+        let byte = said.split_whitespace().nth(1).unwrap().to_owned();
+        Some(u8::from_str_radix(&byte, 16).unwrap())
+    }
+
+    fn put_foreign_snapshot(&self, name: &MachineName, snapshot: &Snapshot) {
+        let domain = self.direct.lookup_domain_by_name(name.as_str()).unwrap();
+        let own = format!("ocpdeploy_{}_{}", snapshot.name, snapshot.taken.as_millisecond());
+        for (name, description) in [("mine", "before the update"), (own.as_str(), "ocpdeploy: cluster lab")] {
+            let xml =
+                format!("<domainsnapshot><name>{name}</name><description>{description}</description></domainsnapshot>");
+            domain.create_snapshot_xml(&xml, 0).unwrap();
+        }
+    }
+
+    fn count_snapshots(&self, name: &MachineName) -> usize {
+        let domain = self.direct.lookup_domain_by_name(name.as_str()).unwrap();
+        domain.list_all_snapshots(0).unwrap().len()
     }
 
     fn remove_foreign(&self) {

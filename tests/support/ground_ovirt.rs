@@ -2,14 +2,14 @@
 
 use std::sync::Mutex;
 
-use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::ovirt::Ovirt;
+use ocpdeploy::backend::{ImageRequest, Snapshot};
 use ocpdeploy::cluster::MachineName;
 use ocpdeploy::digest;
 use serde_json::json;
 
 use crate::support::contract::{Ability, Foreign, Ground, Mark};
-use crate::support::fake_engine::{AffinityGroup, Disk, FakeEngine, GIB, Named, World, id_of};
+use crate::support::fake_engine::{self, AffinityGroup, Disk, FakeEngine, GIB, Named, World, id_of};
 use crate::support::ovirt_client::config;
 use crate::support::qcow2;
 
@@ -82,6 +82,41 @@ impl Ground for OvirtGround {
     fn remove_stranger(&self, name: &MachineName) {
         self.engine
             .edit(|world| world.vms.retain(|vm| vm.name != name.as_str()));
+    }
+
+    fn write_disk(&self, name: &MachineName, content: u8) {
+        self.engine.edit(|world| {
+            let disk = world.vm_named(name.as_str()).unwrap().disks[0].disk.clone();
+            world.disk_mut(&disk).unwrap().data = vec![content];
+        });
+    }
+
+    fn read_disk(&self, name: &MachineName) -> Option<u8> {
+        self.engine.look(|world| {
+            let disk = &world.vm_named(name.as_str()).unwrap().disks[0].disk;
+            world.disk(disk).unwrap().data.first().copied()
+        })
+    }
+
+    /// The engine itself chooses the name of a snapshot, so any name is as similar as another.
+    fn put_foreign_snapshot(&self, name: &MachineName, snapshot: &Snapshot) {
+        self.engine.edit(|world| {
+            let (id, created) = (world.new_id(), world.now);
+            let vm = world.vms.iter_mut().find(|vm| vm.name == name.as_str()).unwrap();
+            vm.snapshots.push(fake_engine::Snapshot {
+                id,
+                description: format!("snapshot {} {} 1", snapshot.name, snapshot.taken.as_millisecond()),
+                status: "ok".to_owned(),
+                created,
+                disks: Vec::new(),
+                lost: Vec::new(),
+            });
+        });
+    }
+
+    fn count_snapshots(&self, name: &MachineName) -> usize {
+        self.engine
+            .look(|world| world.vm_named(name.as_str()).unwrap().snapshots.len())
     }
 
     fn put_foreign(&self, all: &[Foreign]) {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::sim::Sim;
+use ocpdeploy::backend::{ImageRequest, Snapshot};
 use ocpdeploy::cluster::{MachineName, SimConfig};
 use ocpdeploy::digest;
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ impl Ground for SimGround {
                     "cluster": cluster, "node": "worker-0", "role": "worker", "pass": "two", "fingerprint": "f",
                     "cpus": 1, "memory_mib": 192, "disk_gib": 1, "extra_disks_gib": [], "image": "coreos", "nics": [],
                     "payload": {"kind": "ignition", "bytes": 2, "sha512": "0"}, "autostart": false, "created_ms": 0,
-                    "boots_ms": 0, "off": false, "starts": 0,
+                    "boots_ms": 0, "off": false, "starts": 0, "disk": 0,
                 });
             }
         });
@@ -130,5 +130,31 @@ impl Ground for SimGround {
             }
         });
         found
+    }
+
+    fn write_disk(&self, name: &MachineName, content: u8) {
+        self.edit(|world| world["machines"][name.as_str()]["disk"] = json!(content));
+    }
+
+    fn read_disk(&self, name: &MachineName) -> Option<u8> {
+        let mut disk = None;
+        self.edit(|world| disk = world["machines"][name.as_str()]["disk"].as_u64());
+        disk.and_then(|disk| disk.try_into().ok())
+    }
+
+    fn put_foreign_snapshot(&self, name: &MachineName, snapshot: &Snapshot) {
+        self.edit(|world| {
+            let kept = world["machines"][name.as_str()]["snapshots"].as_array_mut().unwrap();
+            kept.push(json!({"snapshot": snapshot, "disk": 1}));
+        });
+    }
+
+    fn count_snapshots(&self, name: &MachineName) -> usize {
+        let mut count = 0;
+        self.edit(|world| {
+            let kept = world["machines"][name.as_str()]["snapshots"].as_array();
+            count = kept.map_or(0, Vec::len);
+        });
+        count
     }
 }

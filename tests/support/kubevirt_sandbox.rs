@@ -115,10 +115,25 @@ impl Sandbox {
     /// Deploys with the library until so many changes were made, and no further; whether there were so many.
     pub fn cut(&self, cluster: &str, changes: usize) -> bool {
         let config = self.config(cluster);
+        self.cut_during(cluster, changes, async |backend, home| {
+            passes::deploy(&backend, &config, home, DeployOptions::default())
+                .await
+                .map(drop)
+        })
+    }
+
+    /// Does something with the library until so many changes were made, and no further; whether there were so many.
+    pub fn cut_during(
+        &self,
+        cluster: &str,
+        changes: usize,
+        work: impl AsyncFnOnce(&Faulty<Kubevirt>, &Home) -> anyhow::Result<()>,
+    ) -> bool {
+        let config = self.config(cluster);
         let change = |silent_after| self.server.with(|world| world.silent_after = silent_after);
         change(self.server.with(|world| world.changes) + changes);
         let was_cut = runtime().block_on(async {
-            let backend = &far(&config).await.unwrap();
+            let backend = far(&config).await.unwrap();
             let home = self.home();
             let silence = async {
                 while !self.server.with(|world| world.changes >= world.silent_after) {
@@ -126,8 +141,8 @@ impl Sandbox {
                 }
             };
             tokio::select! {
-                deployed = passes::deploy(&backend, &config, &home, DeployOptions::default()) => {
-                    deployed.unwrap();
+                done = work(&backend, &home) => {
+                    done.unwrap();
                     false
                 }
                 () = silence => true,
@@ -135,6 +150,16 @@ impl Sandbox {
         });
         change(usize::MAX);
         was_cut
+    }
+
+    /// Does something with the library, from a computer that cannot speak to the guests.
+    pub fn far<T>(
+        &self,
+        cluster: &str,
+        work: impl AsyncFnOnce(&Faulty<Kubevirt>, &Home) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let config = self.config(cluster);
+        runtime().block_on(async { work(&far(&config).await?, &self.home()).await })
     }
 
     /// Calls the backend as tenant blue.

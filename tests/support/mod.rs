@@ -13,6 +13,7 @@ pub mod fake_engine;
 pub mod fake_installer;
 pub mod fake_kube;
 pub mod fake_kubevirt;
+pub mod fake_registry;
 pub mod faulty;
 pub mod folder;
 #[cfg(feature = "kubevirt")]

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -270,6 +270,20 @@ impl Node {
             .as_ref()
             .is_some_and(|namespaces| has(namespaces.pid(), ip))
     }
+
+    /// As `has`, for an IPv6 address.
+    pub fn has_ipv6(&self, ip: Ipv6Addr) -> bool {
+        self.namespaces
+            .as_ref()
+            .is_some_and(|namespaces| has_ipv6(namespaces.pid(), ip))
+    }
+}
+
+/// As `has`, for an IPv6 address.
+fn has_ipv6(pid: u32, ip: Ipv6Addr) -> bool {
+    let table = fs::read_to_string(format!("/proc/{pid}/net/if_inet6")).unwrap_or_default();
+    let address = format!("{:032x} ", ip.to_bits());
+    table.lines().any(|line| line.starts_with(&address))
 }
 
 /// Whether the network of a process has an address, from the kernel's own table; false when the process has ended.

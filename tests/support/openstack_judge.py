@@ -7,6 +7,7 @@ openstack_judge.py CLOUD server-delete NAME  as a user, without waiting for its 
 openstack_judge.py admin kept                names of servers that Nova keeps after their deletion
 openstack_judge.py CLOUD port-put NETWORK IP
 openstack_judge.py CLOUD port-drop IP
+openstack_judge.py CLOUD port-keep MAC IP    takes all other addresses from the port
 openstack_judge.py CLOUD floating-put NETWORK  a floating IP of the user's, whose address is printed
 openstack_judge.py CLOUD floating-drop IP      which must be on no port
 openstack_judge.py CLOUD foreign-put NETWORK EXTERNAL PREFIX MARK..  ports, floating IPs, groups, images and servers of
@@ -171,6 +172,12 @@ def port_drop(ip):
             pass
 
 
+def port_keep(mac, ip):
+    (port,) = there.network.ports(mac_address=mac)
+    kept = [fixed for fixed in port.fixed_ips if fixed["ip_address"] == ip]
+    there.network.update_port(port, fixed_ips=kept)
+
+
 def floating_put(name):
     network = there.network.find_network(name)
     floating = there.network.create_ip(floating_network_id=network.id, description="the user's own")
@@ -278,6 +285,7 @@ def quota(*wanted):
     "kept": kept,
     "port-put": port_put,
     "port-drop": port_drop,
+    "port-keep": port_keep,
     "floating-put": floating_put,
     "floating-drop": floating_drop,
     "foreign-put": foreign_put,

@@ -97,6 +97,7 @@ impl Client {
             }],
             payload: Payload::Ignition(br#"{"ignition":{"version":"3.2.0"}}"#.to_vec()),
             autostart: true,
+            ipv6: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use ocpdeploy::cluster::{ClusterConfig, Role};
+use ocpdeploy::cluster::{ClusterConfig, Ipv6Table, Role, beside};
 use ocpdeploy::node::host::HostParts;
 use ocpdeploy::node::services::{IMAGES, Input, Release, haproxy, keepalived};
 use ocpdeploy::state::parameters::{Parameters, VrrpPassword};
@@ -82,6 +82,12 @@ impl Made {
         }
     }
 
+    /// The same cluster with a second address family.
+    pub fn with_ipv6(mut self) -> Self {
+        add_ipv6(&mut self.parameters);
+        self
+    }
+
     /// What all nodes of a role get from keepalived and haproxy.
     pub fn parts(&self, role: Role) -> HostParts {
         let input = Input {
@@ -94,4 +100,15 @@ impl Made {
         parts.extend(haproxy::parts(&input, role).unwrap());
         parts
     }
+}
+
+/// Gives a table a second address family: nodes in fd00:1::/64, VIPs beside their IPv4 addresses.
+pub fn add_ipv6(parameters: &mut Parameters) {
+    let machine_network = "fd00:1::/64".parse().unwrap();
+    parameters.ipv6 = Some(Ipv6Table {
+        machine_network,
+        gateway: "fd00:1::1".parse().unwrap(),
+        api_ip: beside(machine_network, parameters.api_ip),
+        ingress_ip: beside(machine_network, parameters.ingress_ip),
+    });
 }

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// Deletes all objects of a kind that match the selector, and waits until they are gone.
 pub(super) async fn sweep(session: &Session, kind: Kind, selector: &str) -> Result<bool, Failure> {
-    let found = session.list(kind, selector).await?;
+    let found = session.of_kind(kind, selector).await?;
     for object in found.iter().filter(|object| !look::is_going(object)) {
         session.delete(kind, object).await?;
     }
@@ -25,6 +25,12 @@ pub(super) async fn sweep(session: &Session, kind: Kind, selector: &str) -> Resu
         gone(session, kind, labels::name(object), object).await?;
     }
     Ok(!found.is_empty())
+}
+
+/// Deletes exactly this object, and waits until it is gone.
+pub(super) async fn remove(session: &Session, kind: Kind, object: &Value) -> Result<(), Failure> {
+    session.delete(kind, object).await?;
+    gone(session, kind, labels::name(object), object).await
 }
 
 /// Waits until exactly this object is gone; a new object of the same name is not waited for.

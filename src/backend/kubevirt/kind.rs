@@ -17,9 +17,22 @@ pub(super) enum Kind {
     Pod,
     Quota,
     LimitRange,
+    Snapshot,
+    Restore,
 }
 
+/// The API of snapshots: KubeVirt 1.3 and later (kubevirt/user-guide#809).
+pub(super) const SNAPSHOTS: &str = "snapshot.kubevirt.io/v1beta1";
+
 impl Kind {
+    /// Whether a cluster may have none of this kind because its user has no rights to it: some features require them.
+    pub fn is_optional(self) -> bool {
+        matches!(
+            self,
+            Self::Service | Self::Policy | Self::Route | Self::Snapshot | Self::Restore
+        )
+    }
+
     /// Group and version; the core group has a version only, and another path.
     fn group(self) -> &'static str {
         match self {
@@ -28,6 +41,7 @@ impl Kind {
             Self::Policy => "networking.k8s.io/v1",
             Self::Route => "route.openshift.io/v1",
             Self::Network => "k8s.cni.cncf.io/v1",
+            Self::Snapshot | Self::Restore => SNAPSHOTS,
             Self::Claim
             | Self::Secret
             | Self::ConfigMap
@@ -54,6 +68,8 @@ impl Kind {
             Self::Pod => "pods",
             Self::Quota => "resourcequotas",
             Self::LimitRange => "limitranges",
+            Self::Snapshot => "virtualmachinesnapshots",
+            Self::Restore => "virtualmachinerestores",
         }
     }
 
@@ -74,6 +90,8 @@ impl Kind {
             Self::Pod => "pod",
             Self::Quota => "resource quota",
             Self::LimitRange => "limit range",
+            Self::Snapshot => "snapshot",
+            Self::Restore => "restore",
         }
     }
 

@@ -16,6 +16,9 @@ pub(super) const IMAGE: &str = "ocpdeploy.io/image";
 /// The fingerprint of the machine's spec.
 pub(super) const FINGERPRINT: &str = "ocpdeploy.io/fingerprint";
 pub(super) const CONTROL_PLANE: &str = "ocpdeploy.io/control-plane";
+/// The name of a snapshot, and its time in milliseconds.
+pub(super) const SNAPSHOT: &str = "ocpdeploy.io/snapshot";
+pub(super) const TAKEN: &str = "ocpdeploy.io/taken";
 /// On the pod network: one label for all nodes except the bootstrap.
 pub(super) const STAYS: &str = "ocpdeploy.io/stays";
 

@@ -45,6 +45,12 @@ pub(super) fn is_going(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
+/// Whether KubeVirt has restored a snapshot of the machine: its volumes have other names then (kubevirt/kubevirt:
+/// `pkg/storage/snapshot/restore.go`, `generateRestoredVMSpec`).
+pub(super) fn was_restored(machine: &Value) -> bool {
+    machine["metadata"]["annotations"]["restore.kubevirt.io/lastRestoreUID"].is_string()
+}
+
 /// The power state. Values: kubevirt/kubevirt
 /// `staging/src/kubevirt.io/api/core/v1/types.go`: VirtualMachinePrintableStatus.
 ///

@@ -118,7 +118,9 @@ async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Ac
     start(session, &spec.cluster, &spec.name).await?;
     match session.get(Kind::Machine, spec.name.as_str()).await? {
         Some(there) => {
-            as_sent(Kind::Machine, sent, &there)?;
+            if !look::was_restored(&there) {
+                as_sent(Kind::Machine, sent, &there)?;
+            }
             seen(&there).map(Action::Unchanged)
         }
         None => Err(absent(&spec.name)),
@@ -177,6 +179,11 @@ pub(super) fn absent(name: &MachineName) -> Failure {
 pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
     let mut changed = false;
     let machine = find(session, cluster, name).await?;
+    let selector = labels::of_machine(cluster, name);
+    // First, because KubeVirt keeps a machine while it saves a snapshot, and a restore would create it again.
+    for kind in [Kind::Restore, Kind::Snapshot] {
+        changed |= sweep(session, kind, &selector).await?;
+    }
     if let Some(machine) = &machine {
         changed = true;
         if !look::is_going(machine) {
@@ -186,7 +193,6 @@ pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &Machin
         }
         gone(session, Kind::Machine, name.as_str(), machine).await?;
     }
-    let selector = labels::of_machine(cluster, name);
     // The garbage collector would delete the rest later; it is not waited for.
     for kind in [Kind::Instance, Kind::DataVolume, Kind::Claim, Kind::Secret] {
         changed |= sweep(session, kind, &selector).await?;
@@ -222,6 +228,21 @@ fn action(changed: bool) -> Action<()> {
     } else {
         Action::Unchanged(())
     }
+}
+
+/// A machine of this cluster that is off, without the instance that a guest leaves which shut itself down: KubeVirt would
+/// take the machine for a running one.
+pub(super) async fn off(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Value, Failure> {
+    let (machine, instance) = with_instance(session, cluster, name).await?;
+    if look::power(&machine, instance.as_ref()) != Power::Off {
+        let words = format!("virtual machine {name} is not switched off");
+        return Err(Failure::new(BackendErrorKind::Rejected, words));
+    }
+    if let Some(instance) = &instance {
+        run(session, &machine, "Halted").await?;
+        gone(session, Kind::Instance, name.as_str(), instance).await?;
+    }
+    Ok(machine)
 }
 
 /// A machine of this cluster and its instance.

@@ -23,6 +23,7 @@ mod preflight;
 mod quotas;
 mod rights;
 mod session;
+mod snapshots;
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -37,8 +38,8 @@ use self::session::{Session, if_allowed};
 use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Console, Description, Diagnostics,
-    Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec, NetworkFacts,
-    Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
+    Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSnapshot, MachineSpec,
+    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Snapshot, Snapshots, Stop,
 };
 use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName, Role};
 
@@ -71,11 +72,15 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     look::is_going(&object);
     compare::quantity(&object);
     compare::difference(&object, &object);
+    snapshots::read(&object);
     look::machine(&object, Some(&object))
 }
 
-/// Kinds that can have a cluster's label, in the order of their deletion: machines first.
-const OURS: [Kind; 9] = [
+/// Kinds that can have a cluster's label, in the order of their deletion: machines after what acts on them, before the
+/// rest.
+const OURS: [Kind; 11] = [
+    Kind::Restore,
+    Kind::Snapshot,
     Kind::Machine,
     Kind::Instance,
     Kind::DataVolume,
@@ -214,6 +219,10 @@ impl Backend for Kubevirt {
     fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
         Some(self)
     }
+
+    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
 }
 
 #[async_trait(?Send)]
@@ -268,6 +277,54 @@ impl Diagnostics for Kubevirt {
     }
 }
 
+#[async_trait(?Send)]
+impl Snapshots for Kubevirt {
+    async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
+        snapshots::check(&self.session, cluster, names)
+            .await
+            .during(format!("check the disks of cluster {cluster}"))
+    }
+
+    async fn save_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        snapshots::save(&self.session, cluster, name, snapshot)
+            .await
+            .during(format!("save snapshot {} of machine {name}", snapshot.name))
+    }
+
+    async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
+        snapshots::list(&self.session, cluster)
+            .await
+            .during(format!("list the snapshots of cluster {cluster}"))
+    }
+
+    async fn revert_to_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<(), BackendError> {
+        snapshots::revert(&self.session, cluster, name, snapshot)
+            .await
+            .during(format!("restore snapshot {} of machine {name}", snapshot.name))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        snapshots::delete(&self.session, cluster, name, snapshot)
+            .await
+            .during(format!("delete snapshot {} of machine {name}", snapshot.name))
+    }
+}
+
 impl Kubevirt {
     /// Called by the first operations of a deployment: images and load balancers.
     async fn make_namespace(&self) -> Result<(), BackendError> {
@@ -299,15 +356,6 @@ impl Kubevirt {
         Ok(config)
     }
 
-    /// A cluster's objects of a kind; none of a kind that this user cannot list, because it cannot have created any.
-    async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
-        let found = self.session.list(kind, selector).await;
-        match kind {
-            Kind::Service | Kind::Policy | Kind::Route => Ok(if_allowed(found)?.unwrap_or_default()),
-            _ => found,
-        }
-    }
-
     /// Deletes all objects except machines and theirs; the anchor last, so that an interrupted release is repeated.
     async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
         let selector = labels::of_cluster(cluster);
@@ -317,7 +365,7 @@ impl Kubevirt {
             .into_iter()
             .filter(|kind| !matches!(kind, Kind::Machine | Kind::ConfigMap))
         {
-            for object in self.of_kind(kind, &selector).await? {
+            for object in self.session.of_kind(kind, &selector).await? {
                 let machine = labels::label(&object, labels::MACHINE);
                 if machine.is_none_or(|machine| !theirs.contains(machine)) {
                     self.session.delete(kind, &object).await?;
@@ -356,8 +404,12 @@ impl Kubevirt {
         };
         let mut explained = BTreeSet::new();
         for kind in OURS {
-            for object in self.of_kind(kind, &selector).await? {
+            for object in self.session.of_kind(kind, &selector).await? {
                 let name = labels::name(&object);
+                if let Some(saved) = snapshots::read(&object) {
+                    add(kind, &format!("{} {}", saved.machine, saved.snapshot.name));
+                    continue;
+                }
                 match kind {
                     Kind::Machine => {
                         explained.insert((Kind::Instance, name.to_owned()));

@@ -314,7 +314,7 @@ async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findi
 }
 
 /// The rights that this user lacks in the namespace, as text.
-async fn missing(session: &Session, rights: &[(&str, &str, &[&str])]) -> Result<Vec<String>, Failure> {
+pub(super) async fn missing(session: &Session, rights: &[(&str, &str, &[&str])]) -> Result<Vec<String>, Failure> {
     let mut missing = Vec::new();
     for (group, resource, verbs) in rights {
         let mut refused = Vec::new();

@@ -263,6 +263,16 @@ impl Session {
         Ok(self.selected(list, &path, selector))
     }
 
+    /// A cluster's objects of a kind; none of an optional kind that this user cannot list, because it cannot have created
+    /// any.
+    pub async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
+        let found = self.list(kind, selector).await;
+        match kind.is_optional() {
+            true => Ok(if_allowed(found)?.unwrap_or_default()),
+            false => found,
+        }
+    }
+
     /// Filters by the selector again: some servers ignore it.
     fn selected(&self, mut list: Value, path: &str, selector: &str) -> Vec<Value> {
         match list["items"].take() {
@@ -293,6 +303,12 @@ impl Session {
             return Err(failure);
         }
         Ok(stored)
+    }
+
+    /// Whether the server, its webhooks included, would accept an object. Nothing is stored.
+    pub async fn would_create(&self, kind: Kind, object: &Value) -> Result<(), Failure> {
+        let path = format!("{}?dryRun=All&{STRICT}", kind.folder(&self.namespace));
+        self.call(Method::POST, &path, JSON, Some(object)).await.map(drop)
     }
 
     /// Creates or updates an object of a cluster. An object that is not owned by the cluster is `Conflict`.

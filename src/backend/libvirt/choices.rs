@@ -6,7 +6,7 @@ use virt::sys;
 use super::domain::Platform;
 use super::entries::Document;
 use super::ffi;
-use super::session::{document, if_supported};
+use super::session::{document, if_exists, if_supported};
 use crate::backend::failure::Failure;
 use crate::backend::{Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 use crate::cluster::{LibvirtConfig, VirtType};
@@ -61,10 +61,13 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failu
 fn networks(connect: &Connect) -> Result<Vec<Choice>, Failure> {
     let mut all = Vec::new();
     for network in connect.list_all_networks(0)? {
-        let described = xml::parse(&network.xml_desc(0)?)?;
+        // Deleted objects are skipped.
+        let (Some(described), Some(active)) = (if_exists(network.xml_desc(0))?, if_exists(network.is_active())?) else {
+            continue;
+        };
+        let described = xml::parse(&described)?;
         let read = Document::read(&described);
         let choice = Choice::new(network.name()?, about_network(&described, &read));
-        let active = network.is_active()?;
         all.push(match (active, read.has_dhcp, &read.own) {
             (false, ..) => {
                 let start = format!("not active: start it with `virsh net-start {}`", choice.value);

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::attachment::Attachment;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec, Nic};
-use crate::cluster::{ClusterId, MachineName, NodeName, Pass, Role, VirtType};
+use crate::cluster::{ClusterId, DiskCache, MachineName, NodeName, Pass, Role, VirtType};
 use crate::xml::Element;
 
 /// The namespace of the ownership tag in a domain's metadata.
@@ -106,7 +106,7 @@ pub(super) fn uuid_of(cluster: &ClusterId, machine: &MachineName) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_URL, url.as_bytes())
 }
 
-pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths) -> Element {
+pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths, cache: DiskCache) -> Element {
     let mut kind = Element::new("type").attr("arch", &platform.arch);
     if let Some(machine) = platform.machine {
         kind = kind.attr("machine", machine);
@@ -140,7 +140,7 @@ pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths) -> 
         .child(Element::new("on_reboot").text("restart"))
         // A machine that panicked remains for inspection, and is reported as broken.
         .child(Element::new("on_crash").text("preserve"))
-        .child(devices(spec, paths))
+        .child(devices(spec, paths, cache))
 }
 
 fn tag(spec: &MachineSpec) -> Element {
@@ -153,16 +153,16 @@ fn tag(spec: &MachineSpec) -> Element {
         .attr("fingerprint", spec.fingerprint())
 }
 
-fn devices(spec: &MachineSpec, paths: &Paths) -> Element {
+fn devices(spec: &MachineSpec, paths: &Paths, cache: DiskCache) -> Element {
     let disks = std::iter::once(&paths.disk).chain(&paths.extra_disks);
     let mut all: Vec<Element> = disks
         .enumerate()
-        .map(|(index, path)| disk(index, path, "qcow2"))
+        .map(|(index, path)| disk(index, path, "qcow2", cache))
         .collect();
     let seed = paths
         .seed
         .as_ref()
-        .map(|path| disk(all.len(), path, "raw").child(Element::new("readonly")));
+        .map(|path| disk(all.len(), path, "raw", cache).child(Element::new("readonly")));
     all.extend(seed);
     all.extend(spec.nics.iter().map(|nic| {
         Attachment::read(&nic.network)
@@ -184,17 +184,21 @@ fn devices(spec: &MachineSpec, paths: &Paths) -> Element {
     Element::new("devices").children(all)
 }
 
-fn disk(index: usize, path: &str, format: &str) -> Element {
+fn disk(index: usize, path: &str, format: &str, cache: DiskCache) -> Element {
+    // What a guest discards, the pool gets back.
+    let driver = Element::new("driver")
+        .attr("name", "qemu")
+        .attr("type", format)
+        .attr("discard", "unmap");
+    let driver = match cache {
+        DiskCache::Default => driver,
+        DiskCache::None => driver.attr("cache", "none"),
+        DiskCache::Unsafe => driver.attr("cache", "unsafe"),
+    };
     Element::new("disk")
         .attr("type", "file")
         .attr("device", "disk")
-        .child(
-            // What a guest discards, the pool gets back.
-            Element::new("driver")
-                .attr("name", "qemu")
-                .attr("type", format)
-                .attr("discard", "unmap"),
-        )
+        .child(driver)
         .child(Element::new("source").attr("file", path))
         .child(
             Element::new("target")
@@ -290,6 +294,7 @@ mod tests {
             ],
             payload: Payload::Ignition(b"{}".to_vec()),
             autostart: true,
+            ipv6: None,
         }
     }
 
@@ -313,8 +318,21 @@ mod tests {
     }
 
     #[test]
+    fn all_disks_have_the_cache_of_the_settings() {
+        for (cache, attribute) in [(DiskCache::None, "cache='none'"), (DiskCache::Unsafe, "cache='unsafe'")] {
+            let document = to_xml(&spec(), &platform("kvm"), &paths(), cache).to_string();
+            let disks = 1 + paths().extra_disks.len() + usize::from(paths().seed.is_some());
+            assert_eq!(
+                document.replace('"', "'").matches(attribute).count(),
+                disks,
+                "{document}"
+            );
+        }
+    }
+
+    #[test]
     fn a_node_of_coreos() {
-        insta::assert_snapshot!(to_xml(&spec(), &platform("kvm"), &paths()).to_string());
+        insta::assert_snapshot!(to_xml(&spec(), &platform("kvm"), &paths(), DiskCache::Default).to_string());
     }
 
     #[test]
@@ -327,13 +345,13 @@ mod tests {
             seed: Some("/pool/seed.img".to_owned()),
             ..Paths::default()
         };
-        insta::assert_snapshot!(to_xml(&spec, &platform("qemu"), &paths).to_string());
+        insta::assert_snapshot!(to_xml(&spec, &platform("qemu"), &paths, DiskCache::Default).to_string());
     }
 
     #[test]
     fn written_xml_is_read_back() {
         let spec = spec();
-        let document = to_xml(&spec, &platform("kvm"), &paths()).to_string();
+        let document = to_xml(&spec, &platform("kvm"), &paths(), DiskCache::Default).to_string();
         let ours = OwnershipTag::read(&xml::parse(&document).unwrap()).unwrap();
         assert_eq!(ours.cluster, spec.cluster);
         assert_eq!(ours.name, spec.name);

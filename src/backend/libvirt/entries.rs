@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{Ipv4Network, Ipv6Network};
 
 use crate::backend::failure::Failure;
 use crate::backend::{AddressReservation, BackendErrorKind};
@@ -22,9 +22,12 @@ pub(super) struct Document {
     pub forward: Option<String>,
     /// The first IPv4 block.
     pub own: Option<Ipv4Network>,
+    /// The first IPv6 block.
+    pub ipv6: Option<Ipv6Network>,
     pub ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
     pub has_dhcp: bool,
     pub has_dns: bool,
+    pub mtu: Option<u16>,
     pub hosts: Vec<Host>,
     pub records: Vec<Record>,
 }
@@ -113,15 +116,21 @@ impl Document {
     pub fn read(network: &Element) -> Self {
         let is_v4 = |ip: &&Element| ip.get("family").is_none_or(|family| family == "ipv4");
         let own = network.all("ip").into_iter().find(is_v4);
+        let ipv6 = network
+            .all("ip")
+            .into_iter()
+            .find(|ip| ip.get("family") == Some("ipv6"));
         let dhcp = own.and_then(|ip| ip.find("dhcp"));
         let range = |range: &Element| Some((range.get("start")?.parse().ok()?, range.get("end")?.parse().ok()?));
         let of_dhcp = |name| dhcp.map(|dhcp| dhcp.all(name)).unwrap_or_default();
         Self {
             forward: network.value("forward", "mode").map(str::to_owned),
             own: own.and_then(block),
+            ipv6: ipv6.and_then(block6),
             ranges: of_dhcp("range").into_iter().filter_map(range).collect(),
             has_dhcp: dhcp.is_some(),
             has_dns: own.is_some() && network.value("dns", "enable") != Some("no"),
+            mtu: mtu(network),
             hosts: of_dhcp("host").into_iter().map(Host::read).collect(),
             records: network.all("dns/host").into_iter().map(Record::read).collect(),
         }
@@ -174,6 +183,23 @@ fn block(ip: &Element) -> Option<Ipv4Network> {
         (None, Some(mask)) => Ipv4Network::with_netmask(address, mask.parse().ok()?).ok(),
         (None, None) => None,
     }
+}
+
+/// The MTU of a network whose bridge libvirt creates; that of other bridges is not in the document.
+///
+/// libvirt/libvirt: docs/formatnetwork.rst, `mtu`: nat, route, open and isolated networks; without it that of the bridge,
+/// which the kernel creates with 1500.
+fn mtu(network: &Element) -> Option<u16> {
+    match (network.value("mtu", "size"), network.value("forward", "mode")) {
+        (Some(size), _) => size.parse().ok(),
+        (None, None | Some("nat" | "route" | "open")) => Some(1500),
+        (None, Some(_)) => None,
+    }
+}
+
+/// `<ip family='ipv6' address='fd00::1' prefix='64'/>`.
+fn block6(ip: &Element) -> Option<Ipv6Network> {
+    Ipv6Network::new(ip.get("address")?.parse().ok()?, ip.get("prefix")?.parse().ok()?).ok()
 }
 
 /// A tagged entry.
@@ -284,13 +310,22 @@ mod tests {
     fn the_subnet_is_read() {
         let document = document();
         assert_eq!(document.own, Some("192.168.122.1/24".parse().unwrap()));
+        assert_eq!(document.ipv6, Some("fd00::1/64".parse().unwrap()));
         let range = ("192.168.122.2".parse().unwrap(), "192.168.122.254".parse().unwrap());
         assert_eq!(document.ranges, [range]);
         assert!(document.has_dhcp && document.has_dns);
         let bridged = xml::parse("<network><name>lan</name><forward mode='bridge'/><bridge name='br0'/></network>");
         let bridged = Document::read(&bridged.unwrap());
+        assert_eq!((document.mtu, bridged.mtu), (Some(1500), None));
+        for (network, mtu) in [
+            ("<network><mtu size='9000'/><forward mode='nat'/></network>", Some(9000)),
+            ("<network><forward/></network>", Some(1500)),
+            ("<network/>", Some(1500)),
+        ] {
+            assert_eq!(Document::read(&xml::parse(network).unwrap()).mtu, mtu, "{network}");
+        }
         assert_eq!(bridged.forward.as_deref(), Some("bridge"));
-        assert!(!bridged.has_dhcp && !bridged.has_dns && bridged.own.is_none());
+        assert!(!bridged.has_dhcp && !bridged.has_dns && bridged.own.is_none() && bridged.ipv6.is_none());
     }
 
     #[test]

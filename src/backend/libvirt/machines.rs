@@ -22,7 +22,7 @@ use crate::backend::failure::Failure;
 use crate::backend::{
     Action, BackendErrorKind, Description, Form, Machine, MachineSpec, Payload, Power, SeenNic, Stop,
 };
-use crate::cluster::{ClusterId, Mac, MachineName};
+use crate::cluster::{ClusterId, DiskCache, Mac, MachineName};
 use crate::xml;
 
 const GIB: u64 = 1 << 30;
@@ -58,6 +58,7 @@ pub(super) fn create(
     storage: &Storage,
     connect: &Connect,
     platform: &Platform,
+    cache: DiskCache,
     spec: &MachineSpec,
     progress: &Progress,
 ) -> Result<Action<Machine>, Failure> {
@@ -79,7 +80,7 @@ pub(super) fn create(
     // Without the domain nothing uses its volumes. Those of an interrupted attempt are created again.
     let mut paths = create_volumes(storage, spec, progress)?;
     let define = |paths: &Paths| {
-        let xml = domain::to_xml(spec, platform, paths).to_string();
+        let xml = domain::to_xml(spec, platform, paths, cache).to_string();
         connect.define_domain_xml_flags(&xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)
     };
     let mut domain = define(&paths)?;
@@ -368,7 +369,11 @@ pub(super) fn delete(
 }
 
 /// The cluster's domain of this name. One that it does not own is a conflict.
-fn find(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Option<(Domain, OwnershipTag)>, Failure> {
+pub(super) fn find(
+    connect: &Connect,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Option<(Domain, OwnershipTag)>, Failure> {
     let Some(domain) = if_exists(connect.lookup_domain_by_name(checked_text("machine name", name.as_str())?))? else {
         return Ok(None);
     };

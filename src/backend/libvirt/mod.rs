@@ -17,6 +17,7 @@ mod power;
 mod preflight;
 mod seed;
 mod session;
+mod snapshots;
 mod storage;
 mod volumes;
 
@@ -36,8 +37,8 @@ use self::volumes::Volume;
 use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Console, Description,
-    Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
-    PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
+    Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts,
+    Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Snapshot, Snapshots, Stop,
 };
 use crate::cluster::{AddressAssignment, ClusterId, LibvirtConfig, MachineName, Role};
 
@@ -50,6 +51,10 @@ pub struct Libvirt {
     platform: Arc<OnceLock<Platform>>,
     /// Locks of machines that are being created or deleted.
     busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
+    /// Held while an address is reserved. For each, libvirt builds the firewall of the running network again, which takes
+    /// up to a second, and locks the network meanwhile (libvirt/libvirt: src/network/bridge_driver.c, `networkUpdate`; one
+    /// call has one reservation). Many at once would keep queries, starts and deletions waiting, and end no earlier.
+    reserving: tokio::sync::Mutex<()>,
 }
 
 impl Libvirt {
@@ -62,6 +67,7 @@ impl Libvirt {
             config: config.clone(),
             platform: Arc::default(),
             busy: Mutex::default(),
+            reserving: tokio::sync::Mutex::default(),
         })
     }
 
@@ -69,6 +75,21 @@ impl Libvirt {
     async fn lock_machine(&self, name: &MachineName) -> tokio::sync::OwnedMutexGuard<()> {
         let turn = Arc::clone(lock(&self.busy).entry(name.clone()).or_default());
         turn.lock_owned().await
+    }
+
+    /// Like `call`, for one snapshot.
+    async fn call_snapshot<T: Send + 'static>(
+        &self,
+        operation: String,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+        work: fn(&Connect, &ClusterId, &MachineName, &Snapshot) -> Result<T, Failure>,
+    ) -> Result<T, BackendError> {
+        let _turn = self.lock_machine(name).await;
+        let (cluster, name, snapshot) = (cluster.clone(), name.clone(), snapshot.clone());
+        self.call(operation, move |connect, _| work(connect, &cluster, &name, &snapshot))
+            .await
     }
 
     async fn call<T: Send + 'static>(
@@ -164,7 +185,7 @@ impl Backend for Libvirt {
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
-        let (spec, virt_type) = (spec.clone(), self.config.virt_type);
+        let (spec, virt_type, cache) = (spec.clone(), self.config.virt_type, self.config.disk_cache);
         let operation = format!("create machine {}", spec.name);
         let _turn = self.lock_machine(&spec.name).await;
         let platform = Arc::clone(&self.platform);
@@ -177,7 +198,7 @@ impl Backend for Libvirt {
                     platform.get_or_init(|| chosen)
                 }
             };
-            machines::create(storage, connect, platform, &spec, progress)
+            machines::create(storage, connect, platform, cache, &spec, progress)
         };
         self.call_storage(operation, create).await
     }
@@ -228,6 +249,7 @@ impl Backend for Libvirt {
         let reservation = reservation.clone();
         let AddressAssignment { name, ip, .. } = &reservation.assignment;
         let operation = format!("reserve address {ip} for {name} on network {}", reservation.network);
+        let _turn = self.reserving.lock().await;
         self.call(operation, move |connect, _| network::reserve(connect, &reservation))
             .await
     }
@@ -288,6 +310,10 @@ impl Backend for Libvirt {
     }
 
     fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+
+    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
         Some(self)
     }
 }
@@ -357,6 +383,58 @@ impl Diagnostics for Libvirt {
     }
 }
 
+#[async_trait(?Send)]
+impl Snapshots for Libvirt {
+    async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
+        let (cluster, names, pool) = (cluster.clone(), names.to_vec(), self.config.pool.clone());
+        let operation = format!("check the disks of cluster {cluster}");
+        self.call_storage(operation, move |storage, connect, _| {
+            snapshots::check(storage, connect, &pool, &cluster, &names)
+        })
+        .await
+    }
+
+    async fn save_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        let operation = format!("save snapshot {} of machine {name}", snapshot.name);
+        self.call_snapshot(operation, cluster, name, snapshot, snapshots::save)
+            .await
+    }
+
+    async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
+        let cluster = cluster.clone();
+        let operation = format!("list the snapshots of cluster {cluster}");
+        self.call(operation, move |connect, _| snapshots::list(connect, &cluster))
+            .await
+    }
+
+    async fn revert_to_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<(), BackendError> {
+        let operation = format!("restore snapshot {} of machine {name}", snapshot.name);
+        self.call_snapshot(operation, cluster, name, snapshot, snapshots::revert)
+            .await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        let operation = format!("delete snapshot {} of machine {name}", snapshot.name);
+        self.call_snapshot(operation, cluster, name, snapshot, snapshots::delete)
+            .await
+    }
+}
+
 /// Deletes volumes of machines without a domain: those of an interrupted creation, and full console logs.
 fn delete_orphaned_volumes(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<(), Failure> {
     // Files that virtlogd created are listed only after a refresh, which fails while a volume is being created.
@@ -385,6 +463,9 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
         if OwnershipTag::read(&crate::xml::parse(&described)?).is_some_and(|ours| ours.cluster == *cluster) {
             all.insert(owned("domain", domain.name()?));
         }
+    }
+    for MachineSnapshot { machine, snapshot, .. } in snapshots::list(connect, cluster)? {
+        all.insert(owned("snapshot", format!("{machine} {}", snapshot.name)));
     }
     for (name, _) in storage.list()? {
         if Volume::read(&name).is_some_and(|volume| volume.owner() == Some(cluster)) {

@@ -1,8 +1,9 @@
 //! Facts about a network, and the entries that are added to it and removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{Ipv4Network, Ipv6Network};
 use virt::connect::Connect;
 use virt::network::Network;
 use virt::sys;
@@ -12,8 +13,8 @@ use super::entries::{self, Document, Entry, Host, Record, check_address, node_of
 use super::ffi::{self, DhcpLease};
 use super::session::{checked_text, if_exists, if_supported};
 use crate::backend::failure::Failure;
-use crate::backend::{Action, AddressReservation, BackendErrorKind, NetworkFacts, ReservationState};
-use crate::cluster::{AddressAssignment, ClusterId, NodeName};
+use crate::backend::{Action, AddressReservation, BackendErrorKind, Ipv6Facts, NetworkFacts, ReservationState};
+use crate::cluster::{AddressAssignment, ClusterId, Mac, NodeName};
 use crate::xml::{self, Element};
 
 const ADD: sys::virNetworkUpdateCommand = sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST;
@@ -82,8 +83,16 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
         dhcp_ranges: document.ranges.clone(),
         taken: leased.chain(reserved).collect(),
         resolvers: own.filter(|_| document.has_dns).into_iter().collect(),
+        mtu: document.mtu,
         answers_dns: document.has_dns,
         peer_domain: None,
+        ipv6: Vec::from_iter(document.ipv6.and_then(|block| {
+            Some(Ipv6Facts {
+                cidr: Ipv6Network::new(block.network(), block.prefix()).ok()?,
+                gateway: Some(block.ip()).filter(|_| document.forward.is_some()),
+                taken: BTreeMap::new(),
+            })
+        })),
     })
 }
 
@@ -98,13 +107,7 @@ pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Re
     }
     let AddressAssignment { name, mac, ip } = &reservation.assignment;
     check_address(&document, *mac, *ip)?;
-    let other = valid_leases(&network)?
-        .into_iter()
-        .find(|lease| lease.ip == *ip && lease.mac != *mac);
-    if let Some(other) = other {
-        let message = format!("address {ip} is leased to {}", other.mac);
-        return Err(Failure::new(BackendErrorKind::Conflict, message));
-    }
+    refuse_leased(&network, *mac, *ip)?;
     let tag = tag_of(&reservation.cluster, name);
     let host = Host {
         mac: Some(*mac),
@@ -124,7 +127,24 @@ pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Re
     };
     let record = Some(record).filter(|_| !reservation.dns_names.is_empty() && document.has_dns);
     create_entries(&network, &host, record.as_ref())?;
+    // The server may have leased it just before: from now on it does not.
+    if let Err(leased) = refuse_leased(&network, *mac, *ip) {
+        remove(&network, |document| of_reservation(document, reservation))?;
+        return Err(leased);
+    }
     Ok(ReservationState::ByPlatform)
+}
+
+/// Rejects an address that is leased to another MAC.
+fn refuse_leased(network: &Network, mac: Mac, ip: Ipv4Addr) -> Result<(), Failure> {
+    let leases = valid_leases(network)?;
+    match leases.into_iter().find(|lease| lease.ip == ip && lease.mac != mac) {
+        Some(other) => {
+            let message = format!("address {ip} is leased to {}", other.mac);
+            Err(Failure::new(BackendErrorKind::Conflict, message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The existing documents: a running network has one, a persistent network another.
@@ -141,6 +161,14 @@ fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Docum
         }
     }
     Ok(documents)
+}
+
+/// Nothing for a network that was deleted since it was listed.
+fn unless_gone<T: Default>(answer: Result<T, Failure>) -> Result<T, Failure> {
+    match answer {
+        Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(T::default()),
+        answer => answer,
+    }
 }
 
 /// Creates both entries where they are missing, or neither.
@@ -195,7 +223,7 @@ fn update(
 /// The entries of exactly this cluster on one network, in the running or the persistent configuration.
 pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();
-    for (_, document) in documents(network)? {
+    for (_, document) in unless_gone(documents(network))? {
         for entry in of_cluster(&document, cluster) {
             if !entries.contains(&entry) {
                 entries.push(entry);
@@ -207,7 +235,7 @@ pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entr
 
 /// The clusters that have entries.
 pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, Failure> {
-    Ok(documents(network)?
+    Ok(unless_gone(documents(network))?
         .iter()
         .flat_map(|(_, document)| entries::clusters(document))
         .collect())
@@ -228,7 +256,7 @@ pub(super) fn reservations(network: &Network, cluster: &ClusterId) -> Result<Vec
 
 /// Deletes all entries of exactly this cluster.
 pub(super) fn delete_entries(network: &Network, cluster: &ClusterId) -> Result<(), Failure> {
-    remove(network, |document| of_cluster(document, cluster)).map(drop)
+    unless_gone(remove(network, |document| of_cluster(document, cluster))).map(drop)
 }
 
 /// Deletes the entries of exactly this reservation.
@@ -259,4 +287,26 @@ fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result
         }
     }
     Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_that_is_deleted_while_networks_are_listed_has_no_entries() {
+        // The driver of libvirt for tests; it has one network.
+        let connect = Connect::open(Some("test:///default")).unwrap();
+        let cluster = ClusterId::new("lab", "example.com");
+        let listed = connect.list_all_networks(0).unwrap();
+        assert_eq!(listed.len(), 1);
+        assert!(reservations(&listed[0], &cluster).unwrap().is_empty());
+        let same = connect.list_all_networks(0).unwrap();
+        same[0].destroy().unwrap();
+        same[0].undefine().unwrap();
+        assert!(documents(&listed[0]).is_err(), "it is gone");
+        assert_eq!(reservations(&listed[0], &cluster).unwrap(), []);
+        assert_eq!(clusters(&listed[0]).unwrap(), BTreeSet::new());
+        delete_entries(&listed[0], &cluster).unwrap();
+    }
 }

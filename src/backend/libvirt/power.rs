@@ -18,7 +18,9 @@ pub(super) fn power_of(domain: &Domain, tag: &OwnershipTag) -> Result<Power, Fai
 
 fn read_power(state: Option<DomainState>, reason: Option<DomainStateReason>, is_kvm: bool) -> Power {
     match (state, reason) {
-        (Some(DomainState::Running | DomainState::Blocked), _) => Power::Running,
+        // A guest that has powered off is being shut down until its emulator has written its disks and ended
+        // (libvirt/libvirt: include/libvirt/libvirt-domain.h, `VIR_DOMAIN_SHUTDOWN`); it cannot be started before.
+        (Some(DomainState::Running | DomainState::Blocked | DomainState::Shutdown), _) => Power::Running,
         (Some(DomainState::Paused), Some(DomainStateReason::Paused(reason))) => read_pause(reason.known(), is_kvm),
         (Some(DomainState::PMSuspended), _) => Power::Paused("the guest is suspended".to_owned()),
         (Some(DomainState::Shutoff), Some(DomainStateReason::Shutoff(reason))) => match reason.known() {
@@ -27,7 +29,7 @@ fn read_power(state: Option<DomainState>, reason: Option<DomainStateReason>, is_
             _ => Power::Off,
         },
         (Some(DomainState::Crashed), _) => Power::Broken("the guest panicked".to_owned()),
-        (Some(DomainState::Shutoff | DomainState::Shutdown), _) => Power::Off,
+        (Some(DomainState::Shutoff), _) => Power::Off,
         _ => Power::Building,
     }
 }
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_has_a_reason() {
+    fn each_state_has_a_meaning() {
         let paused = |reason, is_kvm| {
             let reason = DomainStateReason::Paused(DomainPausedReasonEnum::Known(reason));
             read_power(Some(DomainState::Paused), Some(reason), is_kvm)
@@ -79,5 +81,7 @@ mod tests {
             Power::Broken(_)
         ));
         assert_eq!(read_power(None, None, true), Power::Building);
+        assert_eq!(read_power(Some(DomainState::Shutdown), None, true), Power::Running);
+        assert_eq!(read_power(Some(DomainState::Shutoff), None, true), Power::Off);
     }
 }

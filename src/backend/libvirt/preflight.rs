@@ -203,6 +203,7 @@ fn name_conflicts(connect: &Connect, requirements: &Requirements, findings: &mut
     for (name, macs) in &requirements.machines {
         wanted.extend(macs.iter().map(|mac| (*mac, name.as_str())));
     }
+    wanted.extend(requirements.vips.iter().map(|(name, mac)| (*mac, name.as_str())));
     let mut clash = false;
     for domain in connect.list_all_domains(0)? {
         let Some(xml) = if_exists(domain.xml_desc(0))? else {

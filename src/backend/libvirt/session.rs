@@ -51,7 +51,9 @@ impl From<Error> for Failure {
             Some(E::AuthFailed | E::AuthCancelled | E::AuthUnavailable | E::OperationDenied | E::AccessDenied) => {
                 BackendErrorKind::Denied
             }
-            Some(E::NoDomain | E::NoNetwork | E::NoStoragePool | E::NoStorageVolume) => BackendErrorKind::NotFound,
+            Some(E::NoDomain | E::NoDomainSnapshot | E::NoNetwork | E::NoStoragePool | E::NoStorageVolume) => {
+                BackendErrorKind::NotFound
+            }
             Some(E::DomExist | E::NetworkExist | E::StorageVolExist) => BackendErrorKind::Conflict,
             Some(E::OperationTimeout | E::AgentUnresponsive | E::AgentCommandTimeout) => BackendErrorKind::Timeout,
             Some(E::NoMemory) => BackendErrorKind::Quota,

@@ -166,7 +166,7 @@ impl OpenStack {
         subnet: &Subnet,
     ) -> Result<(), Failure> {
         let id = text(balancer, "id");
-        let near = wire::near(Some(subnet.cidr), our_address(subnet));
+        let near = wire::near(Some(subnet.cidr.into()), our_address(subnet));
         let cidrs = wire::allowed_cidrs(balancer, port, &near);
         let listener = match listener {
             Some(listener) => listener.clone(),

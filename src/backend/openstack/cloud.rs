@@ -18,7 +18,7 @@ use crate::backend::failure::During;
 use crate::cluster::{ClusterId, MachineName, OpenStackConfig};
 
 /// The pause between two queries of a changing object.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_millis(900);
 
 /// A project of a cloud.
 pub struct OpenStack {

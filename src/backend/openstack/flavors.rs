@@ -27,19 +27,28 @@ impl OpenStack {
             self.config.boot,
             has_volumes,
         );
-        self.choose_flavor(spec.role, &wanted).await
+        self.choose_flavor(spec.role, spec.name.pool(), &wanted).await
     }
 
-    /// The configured flavor of a role, else the smallest that is large enough.
-    pub(super) async fn choose_flavor(&self, role: Role, wanted: &FlavorRequirements) -> Result<Flavor, Failure> {
+    /// The configured flavor of a role or a pool, else the smallest that is large enough.
+    pub(super) async fn choose_flavor(
+        &self,
+        role: Role,
+        pool: Option<&str>,
+        wanted: &FlavorRequirements,
+    ) -> Result<Flavor, Failure> {
         let flavors = self.flavors().await?;
-        let chosen = match self.config.flavors.of(role) {
+        let chosen = match self.config.flavors.of(role, pool) {
             Some(name) => wanted.named(name, flavors),
             None => wanted.choose(flavors),
         };
         chosen.cloned().map_err(|message| {
             let names: Vec<_> = flavors.iter().map(|flavor| flavor.name.as_str()).collect();
-            let mut hint = format!("set os_{role}_flavor to one of {}", super::ports::some_of(&names));
+            let setting = match pool {
+                Some(_) => "os_pool_flavors".to_owned(),
+                None => format!("os_{role}_flavor"),
+            };
+            let mut hint = format!("set {setting} to one of {}", super::ports::some_of(&names));
             if wanted.ephemeral_gib > 0 {
                 hint += "; without block storage (Cinder) the flavor must have extra disks";
             } else if self.config.boot == OsBoot::Image {

@@ -18,6 +18,7 @@ mod images;
 mod listing;
 mod live;
 mod network;
+mod networks;
 mod ports;
 mod preflight;
 mod servers;
@@ -144,7 +145,7 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     let _ = wire::next_marker(&value, "servers");
     wire::cluster_of(&value);
     let port = wire::Port::read(&value);
-    wire::pairs_of(crate::cluster::Role::Worker, &ClusterId::from_tag(text), &[port]);
+    wire::pairs_of(crate::cluster::Role::Worker, &ClusterId::from_tag(text), &[port], None);
     wire::same_rule(&value, &value);
     wire::too_small(&Flavor::read(&value), 1, &value);
     wire::power(&value);

@@ -1,15 +1,16 @@
 //! A network of Neutron.
 
-use std::net::Ipv4Addr;
+use std::fmt::Display;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{Ipv4Network, Ipv6Network};
 use serde_json::Value;
 
 use super::wire::text;
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 
-/// A network with its IPv4 subnets.
+/// A network with its subnets.
 #[derive(Debug)]
 pub(super) struct Network {
     pub id: String,
@@ -18,9 +19,12 @@ pub(super) struct Network {
     pub is_external: bool,
     /// Whether ports are filtered. Otherwise there are neither security groups nor address pairs.
     pub port_security: bool,
+    pub mtu: Option<u16>,
     pub subnets: Vec<Subnet>,
+    pub ipv6_subnets: Vec<Ipv6Subnet>,
 }
 
+/// An IPv4 subnet.
 #[derive(Debug)]
 pub(super) struct Subnet {
     pub id: String,
@@ -48,6 +52,29 @@ impl Subnet {
     }
 }
 
+#[derive(Debug)]
+pub(super) struct Ipv6Subnet {
+    pub id: String,
+    pub cidr: Ipv6Network,
+    pub gateway: Option<Ipv6Addr>,
+    /// Whether ports have the address of their MAC, without being asked, and no other one (openstack/neutron:
+    /// `neutron/db/ipam_pluggable_backend.py`, `_get_auto_address_ips` and `_test_fixed_ips_for_port`).
+    pub is_automatic: bool,
+}
+
+impl Ipv6Subnet {
+    pub fn read(subnet: &Value) -> Option<Self> {
+        // openstack/neutron: neutron/common/ipv6_utils.py, is_auto_address_subnet.
+        let is_automatic = |mode| matches!(text(subnet, mode), "slaac" | "dhcpv6-stateless");
+        Some(Self {
+            id: text(subnet, "id").to_owned(),
+            cidr: text(subnet, "cidr").parse().ok()?,
+            gateway: text(subnet, "gateway_ip").parse().ok(),
+            is_automatic: is_automatic("ipv6_address_mode") || is_automatic("ipv6_ra_mode"),
+        })
+    }
+}
+
 impl Network {
     /// The subnet of the nodes: preferably one with DHCP.
     pub fn main(&self) -> Option<&Subnet> {
@@ -59,13 +86,22 @@ impl Network {
             .iter()
             .find(|subnet| subnet.cidr.contains(ip))
             .ok_or_else(|| {
-                let ranges: Vec<_> = self.subnets.iter().map(|subnet| subnet.cidr.to_string()).collect();
-                let message = format!(
-                    "{ip} is not in a subnet of network {}: {}",
-                    self.name,
-                    ranges.join(", ")
-                );
-                Failure::new(BackendErrorKind::Rejected, message)
+                let cidrs = self.subnets.iter().map(|subnet| subnet.cidr.to_string());
+                self.has_no_subnet(&ip, cidrs.collect())
             })
+    }
+
+    pub fn ipv6_subnet_of(&self, ip: Ipv6Addr) -> Result<&Ipv6Subnet, Failure> {
+        let mut subnets = self.ipv6_subnets.iter();
+        subnets.find(|subnet| subnet.cidr.contains(ip)).ok_or_else(|| {
+            let cidrs = self.ipv6_subnets.iter().map(|subnet| subnet.cidr.to_string());
+            self.has_no_subnet(&ip, cidrs.collect())
+        })
+    }
+
+    fn has_no_subnet(&self, ip: &dyn Display, cidrs: Vec<String>) -> Failure {
+        let cidrs = cidrs.join(", ");
+        let message = format!("{ip} is not in a subnet of network {}: {cidrs}", self.name);
+        Failure::new(BackendErrorKind::Rejected, message)
     }
 }

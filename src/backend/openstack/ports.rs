@@ -1,18 +1,18 @@
-//! Networks, ports, security groups and floating IPs.
+//! Ports, security groups and floating IPs.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 
+use ipnetwork::Ipv6Network;
 use serde_json::{Value, json};
 use tracing::info;
 
 use super::auth::Service::Network as NEUTRON;
-use super::cloud::{OpenStack, lock};
+use super::cloud::OpenStack;
 use super::network::{Network, Subnet};
 use super::wire::{self, Port, tag_text, text};
 use crate::backend::failure::Failure;
-use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, NetworkFacts, Nic, ReservationState};
+use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, Nic, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
 fn conflict(message: String) -> Failure {
@@ -20,79 +20,6 @@ fn conflict(message: String) -> Failure {
 }
 
 impl OpenStack {
-    /// The network with this name or id.
-    pub(super) async fn network(&self, name: &str) -> Result<Arc<Network>, Failure> {
-        let known = lock(&self.networks).get(name).cloned();
-        if let Some(network) = known {
-            return Ok(network);
-        }
-        let network = Arc::new(self.find_network(name).await?);
-        lock(&self.networks).insert(name.to_owned(), Arc::clone(&network));
-        Ok(network)
-    }
-
-    async fn find_network(&self, name: &str) -> Result<Network, Failure> {
-        let mut found = self
-            .session
-            .list_where(NEUTRON, "/networks", &[("name", name)], "networks")
-            .await?;
-        if found.is_empty() {
-            found = self
-                .session
-                .list_where(NEUTRON, "/networks", &[("id", name)], "networks")
-                .await?;
-        }
-        let network = match found.as_slice() {
-            [network] => network,
-            [] => {
-                let all = self.session.list(NEUTRON, "/networks?fields=name", "networks").await?;
-                let names: Vec<_> = all.iter().map(|network| text(network, "name")).collect();
-                let failure = Failure::new(BackendErrorKind::NotFound, format!("network {name} does not exist"));
-                return Err(failure.hint(format!("existing networks: {}", some_of(&names))));
-            }
-            several => {
-                let message = format!("{} networks have the name {name}", several.len());
-                return Err(
-                    conflict(message).hint("set the id of the network: list the ids with `openstack network list`")
-                );
-            }
-        };
-        let id = text(network, "id").to_owned();
-        let filter = [("network_id", id.as_str()), ("ip_version", "4")];
-        let subnets = self.session.list_where(NEUTRON, "/subnets", &filter, "subnets").await?;
-        Ok(Network {
-            name: text(network, "name").to_owned(),
-            project: text(network, "project_id").to_owned(),
-            is_external: network["router:external"] == true,
-            port_security: network["port_security_enabled"] != false,
-            subnets: subnets.iter().filter_map(Subnet::read).collect(),
-            id,
-        })
-    }
-
-    pub(super) async fn network_facts(&self, name: &str) -> Result<NetworkFacts, Failure> {
-        let network = self.network(name).await?;
-        let mut taken = BTreeMap::new();
-        for port in self.ports(&[("network_id", &network.id)]).await? {
-            taken.extend(port.ips.iter().map(|ip| (*ip, port.mac)));
-        }
-        let main = network.main();
-        Ok(NetworkFacts {
-            // The id is globally unique.
-            identity: format!("openstack network {}", network.id),
-            cidr: main.map(|subnet| subnet.cidr),
-            gateway: main.and_then(|subnet| subnet.gateway),
-            dhcp_ranges: main
-                .filter(|subnet| subnet.dhcp)
-                .map(|subnet| subnet.pools.clone())
-                .unwrap_or_default(),
-            taken,
-            resolvers: main.map(|subnet| subnet.resolvers.clone()).unwrap_or_default(),
-            answers_dns: false,
-            peer_domain: None,
-        })
-    }
-
     pub(super) async fn ports(&self, filter: &[(&str, &str)]) -> Result<Vec<Port>, Failure> {
         let ports = self.session.list_where(NEUTRON, "/ports", filter, "ports").await?;
         Ok(ports.iter().map(Port::read).collect())
@@ -139,7 +66,7 @@ impl OpenStack {
         by_name.push(("name", &name));
         let (mut there, named) = futures::try_join!(self.ports(&by_mac), self.ports(&by_name))?;
         let port = match there.pop() {
-            Some(port) => self.adopt_port(reservation, &name, port).await?,
+            Some(port) => self.adopt_port(reservation, &name, port, &network).await?,
             None => {
                 let is_others = |port: &&Port| !port.description.is_empty() && !port.is_of(cluster);
                 if let Some(other) = named.iter().find(is_others) {
@@ -155,7 +82,13 @@ impl OpenStack {
     }
 
     /// Adopts an existing port with this MAC: a former reservation, or the port of a pass-one machine.
-    async fn adopt_port(&self, reservation: &AddressReservation, name: &str, port: Port) -> Result<Port, Failure> {
+    async fn adopt_port(
+        &self,
+        reservation: &AddressReservation,
+        name: &str,
+        port: Port,
+        network: &Network,
+    ) -> Result<Port, Failure> {
         let AddressAssignment { mac, ip, .. } = reservation.assignment;
         if !port.is_of(&reservation.cluster) {
             return Err(conflict(format!(
@@ -169,15 +102,23 @@ impl OpenStack {
                 port.name, port.ips
             )));
         }
+        let mut changes = json!({});
         match port.reserved_for(&reservation.cluster) {
-            Some(holder) if holder == reservation.assignment.name => Ok(port),
-            Some(holder) => Err(conflict(format!("{ip} is already reserved for {holder}"))),
-            None => {
-                let body = json!({"port": {"name": name}});
-                self.session.put(NEUTRON, &format!("/ports/{}", port.id), &body).await?;
-                Ok(port)
-            }
+            Some(holder) if holder == reservation.assignment.name => {}
+            Some(holder) => return Err(conflict(format!("{ip} is already reserved for {holder}"))),
+            None => changes["name"] = json!(name),
         }
+        // For the port of a pass-one machine, Neutron has chosen another one, or none.
+        if reservation.ipv6.is_some_and(|ipv6| !port.ipv6.contains(&ipv6)) {
+            changes["fixed_ips"] = fixed_ips(reservation, network)?;
+        }
+        if changes == json!({}) {
+            return Ok(port);
+        }
+        let path = format!("/ports/{}", port.id);
+        let changed = self.session.put(NEUTRON, &path, &json!({"port": changes})).await;
+        changed.map_err(with_policy_hint)?;
+        Ok(port)
     }
 
     async fn create_reserved_port(
@@ -189,13 +130,12 @@ impl OpenStack {
         let AddressReservation {
             cluster, assignment, ..
         } = reservation;
-        let subnet = network.subnet_of(assignment.ip)?;
         let port = json!({"port": {
             "network_id": network.id,
             "name": name,
             "description": tag_text(cluster),
             "mac_address": assignment.mac,
-            "fixed_ips": [{"subnet_id": subnet.id, "ip_address": assignment.ip}],
+            "fixed_ips": fixed_ips(reservation, network)?,
             // The port of a machine gets the group when the machine is created. The port of a VIP has no traffic.
             "security_groups": [],
         }});
@@ -257,7 +197,7 @@ impl OpenStack {
     ) -> Result<Vec<Port>, Failure> {
         let names = Vip::ALL.map(|vip| spec.cluster.fqdn(NodeName::vip(vip).as_str()));
         let vips = self.ports_named(&spec.cluster, &names).await?;
-        let vips = wire::pairs_of(spec.role, &spec.cluster, &vips);
+        let vips = wire::pairs_of(spec.role, &spec.cluster, &vips, spec.ipv6);
         let mut ports = Vec::new();
         for (index, (nic, network)) in spec.nics.iter().zip(networks).enumerate() {
             let vips = if index == 0 { vips.as_slice() } else { &[] };
@@ -274,7 +214,7 @@ impl OpenStack {
         nic: &Nic,
         network: &Network,
         groups: &[String],
-        vips: &[Ipv4Addr],
+        vips: &[IpAddr],
     ) -> Result<Port, Failure> {
         let pairs: Vec<_> = vips.iter().map(|ip| json!({"ip_address": ip})).collect();
         let mut port = json!({});
@@ -322,6 +262,7 @@ impl OpenStack {
         &self,
         cluster: &ClusterId,
         network: Option<&Subnet>,
+        ipv6: Option<Ipv6Network>,
     ) -> Result<String, Failure> {
         let _alone = self.groups.lock().await;
         let group = match self.security_groups(cluster).await?.into_iter().next() {
@@ -333,7 +274,7 @@ impl OpenStack {
         };
         let id = text(&group, "id").to_owned();
         let there = group["security_group_rules"].as_array().cloned().unwrap_or_default();
-        let wanted = wire::rules(
+        let mut wanted = wire::rules(
             &id,
             network.map(|subnet| subnet.cidr),
             network.and_then(our_address),
@@ -341,6 +282,10 @@ impl OpenStack {
             self.config.rehearsal,
             self.config.balancers.is_some(),
         );
+        if let Some(network) = ipv6 {
+            let us = our_address_towards(network.network().into());
+            wanted.extend(wire::ipv6_rules(&id, network, us, self.config.rehearsal));
+        }
         let lacking: Vec<_> = wanted
             .iter()
             .filter(|rule| !there.iter().any(|other| wire::same_rule(other, rule)))
@@ -447,15 +392,29 @@ impl OpenStack {
 }
 
 /// The address of this computer on connections to a subnet. No packet is sent.
-pub(super) fn our_address(subnet: &Subnet) -> Option<Ipv4Addr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket
-        .connect((subnet.gateway.unwrap_or(subnet.cidr.network()), 9))
-        .ok()?;
-    match socket.local_addr().ok()?.ip() {
-        IpAddr::V4(ip) if !ip.is_loopback() && !ip.is_unspecified() => Some(ip),
-        _ => None,
+pub(super) fn our_address(subnet: &Subnet) -> Option<IpAddr> {
+    our_address_towards(subnet.gateway.unwrap_or(subnet.cidr.network()).into())
+}
+
+fn our_address_towards(destination: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = match destination {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((destination, 9)).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+/// The addresses of a reserved port, with their subnets.
+fn fixed_ips(reservation: &AddressReservation, network: &Network) -> Result<Value, Failure> {
+    let ip = reservation.assignment.ip;
+    let mut all = vec![json!({"subnet_id": network.subnet_of(ip)?.id, "ip_address": ip})];
+    if let Some(ip) = reservation.ipv6 {
+        all.push(json!({"subnet_id": network.ipv6_subnet_of(ip)?.id, "ip_address": ip}));
     }
+    Ok(json!(all))
 }
 
 /// Adds a hint if Neutron does not allow members to choose.

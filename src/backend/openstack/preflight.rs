@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnetwork::Ipv6Network;
 use serde_json::{Value, json};
 
 use super::auth::Service::{self, Compute, Image, Network as NEUTRON, Volume};
@@ -35,6 +36,9 @@ impl Findings {
         }
     }
 }
+
+/// The size and the flavor of the machines of a role, or of a pool.
+type Chosen<'a> = BTreeMap<(Role, Option<&'a str>), (Size, Option<super::wire::Flavor>)>;
 
 impl OpenStack {
     pub(super) async fn check(&self, requirements: &Requirements) -> Result<Vec<Finding>, Failure> {
@@ -183,6 +187,9 @@ impl OpenStack {
                     continue;
                 }
                 Some(subnet) => found.ok(format!("network {name} is {}", subnet.cidr)),
+            }
+            if let Some(wanted) = requirements.ipv6.filter(|_| index == 0) {
+                check_ipv6(&network, wanted, found);
             }
             if network.project != project {
                 self.check_rights(name, &network, index == 0, found).await?;
@@ -400,10 +407,11 @@ impl OpenStack {
         found: &mut Findings,
     ) -> Result<Vec<(Pass, u64, u64)>, Failure> {
         let has_volumes = self.session.has(Volume).await?;
-        let mut chosen: BTreeMap<Role, (Size, Option<super::wire::Flavor>)> = BTreeMap::new();
+        let mut chosen = Chosen::new();
         let mut sums = Vec::new();
-        for (pass, role, size) in &requirements.sizes {
-            let known = chosen.get(role).filter(|(known, _)| known == size);
+        for ((machine, _), (pass, role, size)) in requirements.machines.iter().zip(&requirements.sizes) {
+            let pool = machine.pool();
+            let known = chosen.get(&(*role, pool)).filter(|(known, _)| known == size);
             let flavor = match known {
                 Some((_, flavor)) => flavor.clone(),
                 None => {
@@ -411,15 +419,19 @@ impl OpenStack {
                     let boot = self.config.boot;
                     let wanted =
                         FlavorRequirements::of(size.cpus, size.memory_mib, size.disk_gib, extra, boot, has_volumes);
-                    let flavor = self.choose_flavor(*role, &wanted).await.map_err(|mut failure| {
-                        failure.message = format!("{role}: {}", failure.message);
+                    let of = match pool {
+                        Some(pool) => format!("pool {pool}"),
+                        None => role.to_string(),
+                    };
+                    let flavor = self.choose_flavor(*role, pool, &wanted).await.map_err(|mut failure| {
+                        failure.message = format!("{of}: {}", failure.message);
                         failure
                     });
                     let flavor = found.take(flavor)?;
                     if let Some(flavor) = &flavor {
-                        found.ok(format!("{role}: flavor {}", flavor.name));
+                        found.ok(format!("{of}: flavor {}", flavor.name));
                     }
-                    chosen.insert(*role, (size.clone(), flavor.clone()));
+                    chosen.insert((*role, pool), (size.clone(), flavor.clone()));
                     flavor
                 }
             };
@@ -593,6 +605,33 @@ impl OpenStack {
                 have_gib,
             ),
         ])
+    }
+}
+
+/// Whether nodes can have static addresses in the second address family. Its network is compared with the settings by
+/// the passes, because every platform has one.
+fn check_ipv6(network: &Network, wanted: Ipv6Network, found: &mut Findings) {
+    let name = &network.name;
+    if network.ipv6_subnets.is_empty() {
+        found.fail(
+            format!("network {name} has no IPv6 subnet, but machine_network has {wanted}"),
+            &format!(
+                "create one with `openstack subnet create --network {name} --ip-version 6 --subnet-range {wanted} \
+                 --ipv6-address-mode dhcpv6-stateful --ipv6-ra-mode dhcpv6-stateful NAME`, and add it to a router"
+            ),
+        );
+    }
+    let Some(subnet) = network.ipv6_subnets.iter().find(|subnet| subnet.cidr == wanted) else {
+        return;
+    };
+    match subnet.is_automatic {
+        true => found.fail(
+            format!(
+                "subnet {wanted} of network {name} has automatic addresses (SLAAC): Neutron rejects the addresses of nodes"
+            ),
+            "use an IPv6 subnet with dhcpv6-stateful for ipv6_address_mode and ipv6_ra_mode, or without both",
+        ),
+        false => found.ok(format!("the IPv6 subnet of network {name} is {wanted}")),
     }
 }
 

@@ -53,7 +53,7 @@ impl OpenStack {
         let _groups = self.in_use.read().await;
         let main = networks.first().and_then(|network| network.main());
         let groups = match networks.iter().any(|network| network.port_security) {
-            true => vec![self.security_group(&spec.cluster, main).await?],
+            true => vec![self.security_group(&spec.cluster, main, spec.ipv6).await?],
             false => Vec::new(),
         };
         let mut ports = self.ports_for(spec, &networks, &groups).await?;

@@ -18,7 +18,7 @@ use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
 use crate::xml::Element;
 
 /// A copied disk of 100 GiB takes minutes.
-const DISKS: Duration = Duration::from_secs(1800);
+pub(super) const DISKS: Duration = Duration::from_secs(1800);
 /// How long a conflict about a disk may last that is not a lock.
 const DISK_CONFLICT: Duration = Duration::from_secs(60);
 pub(super) const POWER_OFF: Duration = Duration::from_secs(180);
@@ -99,8 +99,8 @@ impl Ovirt {
         }
     }
 
-    /// Waits until the machine's disks are created.
-    async fn unlocked(&self, id: &str) -> Result<Element, Failure> {
+    /// Waits until no operation locks the machine's disks.
+    pub(super) async fn unlocked(&self, id: &str) -> Result<Element, Failure> {
         wait_for("the machine's disks are still locked", DISKS, async || {
             let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
             Ok((vm.text_of("status") != Some("image_locked")).then_some(vm))
@@ -306,7 +306,11 @@ impl Ovirt {
         Ok(machines)
     }
 
-    async fn vms_of(&self, cluster: &ClusterId, follow: &str) -> Result<Vec<(Element, OwnershipTag)>, Failure> {
+    pub(super) async fn vms_of(
+        &self,
+        cluster: &ClusterId,
+        follow: &str,
+    ) -> Result<Vec<(Element, OwnershipTag)>, Failure> {
         let search = format!("comment={}*", wire::mark(cluster));
         let begins = wire::begins("comment", wire::mark(cluster));
         let found = self.session.search("/vms", &search, follow, begins).await?;

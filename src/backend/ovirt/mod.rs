@@ -16,6 +16,7 @@ mod power;
 mod rights;
 mod session;
 mod site;
+mod snapshots;
 mod unverified;
 mod upload;
 mod wire;
@@ -25,8 +26,8 @@ use std::time::SystemTime;
 
 use super::{
     Action, AddressReservation, Backend, BackendError, Capabilities, Description, Diagnostics, Discovery, Finding,
-    ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
-    ReservationState, Stop, Verdict,
+    ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices,
+    Requirements, ReservationState, Snapshot, Snapshots, Stop, Verdict,
 };
 use crate::backend::failure::{During, Failure};
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
@@ -54,6 +55,12 @@ impl Ovirt {
             });
         }
         owned.extend(self.owned_images(cluster).await?);
+        for saved in self.saved(cluster).await? {
+            owned.push(Owned {
+                kind: "snapshot".to_owned(),
+                name: format!("{} {}", saved.machine, saved.snapshot.name),
+            });
+        }
         Ok(owned)
     }
 
@@ -75,6 +82,7 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     wire::Version::read(&element);
     wire::without_payload(&element);
     wire::marked(&element.text);
+    snapshots::read_description(&element.text);
     let addresses = wire::addresses(element.iter());
     wire::machine(&element, &wire::OwnershipTag::read(&element)?, &addresses)
 }
@@ -180,6 +188,63 @@ impl Backend for Ovirt {
 
     fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
         Some(self)
+    }
+
+    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl Snapshots for Ovirt {
+    async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
+        let checked = self.check_disks(cluster, names).await;
+        checked.during(format!("check the disks of cluster {cluster}"))
+    }
+
+    async fn save_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        let saved = self.save(cluster, name, snapshot).await;
+        saved.during(format!("save snapshot {} of machine {name}", snapshot.name))
+    }
+
+    async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
+        let listed = self.saved(cluster).await;
+        listed.during(format!("list the snapshots of cluster {cluster}"))
+    }
+
+    async fn check_restore(
+        &self,
+        cluster: &ClusterId,
+        names: &[MachineName],
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Finding>, BackendError> {
+        let checked = self.check_later_snapshots(cluster, names, snapshot).await;
+        checked.during(format!("check the snapshots of cluster {cluster}"))
+    }
+
+    async fn revert_to_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<(), BackendError> {
+        let reverted = self.revert(cluster, name, snapshot).await;
+        reverted.during(format!("restore snapshot {} of machine {name}", snapshot.name))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        let deleted = self.remove_snapshot(cluster, name, snapshot).await;
+        deleted.during(format!("delete snapshot {} of machine {name}", snapshot.name))
     }
 }
 

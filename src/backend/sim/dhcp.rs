@@ -7,6 +7,7 @@ use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
 use super::noted::Noted;
+use crate::backend::Ipv6Facts;
 use crate::cluster::{ClusterId, Mac, NodeName};
 
 /// A network in the state file.
@@ -26,6 +27,9 @@ pub(super) struct Network {
     pub reservations: Noted<Ipv4Addr, Reservation>,
     #[serde(default)]
     pub leases: Noted<Ipv4Addr, DhcpLease>,
+    /// Its second address family, without a DHCP server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Facts>,
 }
 
 /// An address that is reserved for a MAC.
@@ -70,6 +74,7 @@ impl Network {
             squatters: BTreeSet::new(),
             reservations: Noted::default(),
             leases: Noted::default(),
+            ipv6: None,
         }
     }
 

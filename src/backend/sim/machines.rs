@@ -13,6 +13,7 @@ pub(super) fn switch_on(world: &mut World, name: &MachineName, now_ms: u64) {
     if let Some(machine) = world.machines.get_mut(name) {
         machine.off = false;
         machine.starts += 1;
+        machine.disk += 1;
         machine.boots_ms = now_ms + world.script.boot_ms + late_ms;
     }
 }
@@ -87,6 +88,8 @@ pub(super) fn create(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachi
         boots_ms: now_ms + world.script.boot_ms + late_ms,
         off: false,
         starts: 1,
+        disk: 1,
+        snapshots: Vec::new(),
     }
 }
 

@@ -12,6 +12,7 @@ mod dhcp;
 mod machines;
 mod noted;
 mod rules;
+mod snapshots;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -25,13 +26,13 @@ use async_trait::async_trait;
 use super::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description,
     Diagnostics, Discovery, Finding, Form, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
-    PlatformChoices, Requirements, ReservationState, SerialConsole, Stop, Verdict,
+    PlatformChoices, Requirements, ReservationState, SerialConsole, Snapshots, Stop, Verdict,
 };
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role, SimConfig};
 use dhcp::Reservation;
 use rules::{
     Rejection, check_image, check_reservation, check_spec, find_machine, images_of, machines_of, network_of, preflight,
-    reject, reservations_of,
+    reject, reservations_of, snapshots_of,
 };
 use store::{Store, StoreError};
 use world::{Call, What, World};
@@ -63,6 +64,7 @@ impl Sim {
                     ..Carrier::FW_CFG
                 },
                 reserves_addresses: world.limits.reserves_addresses,
+                poll_interval: Duration::from_millis(world.limits.poll_interval_ms),
                 ..config.into()
             },
             latency_ms: world.script.latency_ms,
@@ -142,6 +144,8 @@ impl From<&SimConfig> for Capabilities {
             image_artifact: "qemu",
             fetches_images: false,
             load_balancers: false,
+            static_ipv6: true,
+            snapshots: Ok(()),
         }
     }
 }
@@ -182,8 +186,10 @@ impl Backend for Sim {
                 dhcp_ranges: vec![(found.dhcp_from, found.dhcp_to)],
                 taken: leased.chain(reserved).collect(),
                 resolvers: vec![found.gateway],
+                mtu: Some(1500),
                 answers_dns: true,
                 peer_domain: None,
+                ipv6: found.ipv6.clone().into_iter().collect(),
             })
         })
         .await
@@ -422,6 +428,10 @@ impl Backend for Sim {
             };
             let machines = machines_of(world, cluster).into_iter();
             let mut owned: Vec<Owned> = machines.map(|(name, _)| object("machine", name.to_string())).collect();
+            let snapshots = snapshots_of(world, cluster).into_iter();
+            owned.extend(
+                snapshots.map(|found| object("snapshot", format!("{} {}", found.machine, found.snapshot.name))),
+            );
             let images = images_of(world, cluster).into_iter();
             owned.extend(images.map(|(name, _)| object("image", name.clone())));
             for (_, ip, entry) in reservations_of(world, cluster) {
@@ -457,6 +467,10 @@ impl Backend for Sim {
     }
 
     fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+
+    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
         Some(self)
     }
 }

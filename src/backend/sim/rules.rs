@@ -9,9 +9,11 @@ use fs_err as fs;
 use sha2::{Digest, Sha256};
 
 use super::dhcp::{Network, Reservation};
-use super::world::{SimMachine, World};
+use super::world::{SimMachine, SimSnapshot, World};
 use crate::backend::filters::matching;
-use crate::backend::{AddressReservation, BackendErrorKind, Capabilities, Finding, MachineSpec, Payload, Requirements};
+use crate::backend::{
+    AddressReservation, BackendErrorKind, Capabilities, Finding, MachineSnapshot, MachineSpec, Payload, Requirements,
+};
 use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName};
 use crate::digest::hex;
 use crate::printable::count;
@@ -63,6 +65,21 @@ pub(super) fn machines_of<'a>(world: &'a World, cluster: &ClusterId) -> Vec<(&'a
         listed.collect(),
         is_ours,
     )
+}
+
+/// The snapshots of a cluster's machines.
+pub(super) fn snapshots_of(world: &World, cluster: &ClusterId) -> Vec<MachineSnapshot> {
+    let mut all = Vec::new();
+    for (name, machine) in machines_of(world, cluster) {
+        let is_ours = |found: &&SimSnapshot| found.cluster.as_ref() == Some(cluster);
+        all.extend(machine.snapshots.iter().filter(is_ours).map(|found| MachineSnapshot {
+            machine: name.clone(),
+            snapshot: found.snapshot.clone(),
+            is_complete: true,
+        }));
+    }
+    all.sort();
+    all
 }
 
 /// Like `machines_of`, for the images of a cluster, each with all clusters that use it.
@@ -255,6 +272,7 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
         .machines
         .iter()
         .flat_map(|(_, macs)| macs.iter().copied())
+        .chain(needs.vips.iter().map(|(_, mac)| *mac))
         .collect();
     for name in &needs.networks {
         let Some(network) = world.networks.get(name) else {

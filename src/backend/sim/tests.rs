@@ -50,6 +50,7 @@ fn spec(index: u8) -> MachineSpec {
         }],
         payload: Payload::Ignition(b"{}".to_vec()),
         autostart: false,
+        ipv6: None,
     }
 }
 
@@ -76,6 +77,7 @@ fn reservation(index: u8, ip: Ipv4Addr) -> AddressReservation {
             mac: spec(index).nics[0].mac,
             ip,
         },
+        ipv6: None,
         dns_names: vec![],
     }
 }

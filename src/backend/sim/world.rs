@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dhcp::{DhcpLease, Network, Reservation};
 use super::noted::{Changes, Noted};
+use crate::backend::Snapshot;
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Pass, Role};
 
 /// Version of the file format.
@@ -77,8 +78,12 @@ pub(super) struct SimLimits {
     pub concurrency: usize,
     pub carrier_bytes: usize,
     pub reserves_addresses: bool,
+    /// The pause between two queries of all machines.
+    pub poll_interval_ms: u64,
     /// Total memory of all machines; unlimited if not set.
     pub memory_mib: Option<u64>,
+    /// Total size of all disks and their snapshots; unlimited if not set. Only snapshots are checked.
+    pub disk_gib: Option<u64>,
 }
 
 impl Default for SimLimits {
@@ -87,7 +92,9 @@ impl Default for SimLimits {
             concurrency: 8,
             carrier_bytes: 8 << 20,
             reserves_addresses: true,
+            poll_interval_ms: 20,
             memory_mib: None,
+            disk_gib: None,
         }
     }
 }
@@ -137,6 +144,11 @@ pub(super) enum Call {
     DeleteRemaining,
     ListOwned,
     ConsoleTail,
+    CheckSnapshots,
+    SaveSnapshot,
+    ListSnapshots,
+    RevertToSnapshot,
+    DeleteSnapshot,
 }
 
 /// One or several calls that fail.
@@ -224,6 +236,22 @@ pub(super) struct SimMachine {
     pub off: bool,
     #[serde(default)]
     pub starts: u32,
+    /// The content of its disks: how often the guest has booted from them.
+    #[serde(default)]
+    pub disk: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<SimSnapshot>,
+}
+
+/// A snapshot of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SimSnapshot {
+    /// The tag; none if a user has created it on the platform.
+    #[serde(default)]
+    pub cluster: Option<ClusterId>,
+    pub snapshot: Snapshot,
+    pub disk: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

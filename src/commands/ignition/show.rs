@@ -47,11 +47,14 @@ pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
     };
     let mut parts = origins(&layers)?;
     if let Some(NodeOf { node, cluster, dir }) = &target.node {
-        let carrier = Capabilities::of(cluster.known.backend_of(node.role())).carrier;
         head.cluster = Some(cluster.known.id().to_string());
         head.node = Some(node.to_string());
-        head.carrier = Some(carrier.name.to_owned());
-        head.carrier_bytes = carrier.max_config_bytes();
+        let table = cluster.parameters.as_ref();
+        if !table.is_some_and(|table| table.is_external(node)) {
+            let carrier = Capabilities::of(cluster.known.backend_of(cluster.known.place_of(node))).carrier;
+            head.carrier = Some(carrier.name.to_owned());
+            head.carrier_bytes = carrier.max_config_bytes();
+        }
         if let Some(kept) = kept_layers(dir, cluster, node)? {
             head.layers = names(&kept);
             name_origins(&mut parts, &origins(&kept)?);

@@ -19,6 +19,7 @@ use crate::commands::session::Session;
 use crate::failure::{CommandError, Kind};
 use crate::plan::addresses::{Others, vip_problem};
 use crate::printable::printable_block;
+use crate::settings::parse::list;
 use crate::state::inventory;
 
 /// The questions asked so far, and their answers.
@@ -113,7 +114,10 @@ impl Interview {
                 continue;
             }
             let (facts, others) = (facts.clone(), others.clone());
-            let free = move |text: &str| vip_problem(vip, text.parse().ok()?, &facts, holds, &others);
+            let free = move |text: &str| {
+                let ip = list(text).next()?.parse().ok()?;
+                vip_problem(vip, ip, &facts, holds, &others)
+            };
             let question = self.survey.question(setting);
             self.put_checked(Question { optional, ..question }, free)?;
         }
@@ -129,7 +133,7 @@ impl Interview {
     }
 
     pub fn machine_network(&self) -> Option<Ipv4Network> {
-        self.survey.value("machine_network")?.parse().ok()
+        list(self.survey.value("machine_network")?).next()?.parse().ok()
     }
 
     /// The addresses of the state directory's other clusters on this network.

@@ -12,7 +12,7 @@ use crate::ignition::merge::merge;
 use crate::ignition::origins::Layer;
 use crate::ignition::{self, IgnitionError, Major, OURS, Version, document, version};
 use crate::node::claims::Claims;
-use crate::node::host::HostParts;
+use crate::node::host::{HostFile, HostParts};
 use crate::node::overlay;
 use crate::node::{machine_configs, operator_files, pointer};
 use crate::state::parameters::Parameters;
@@ -34,6 +34,8 @@ pub struct NodeConfigs<'a> {
     config: &'a ClusterConfig,
     parameters: &'a Parameters,
     roles: BTreeMap<Role, RoleConfig>,
+    /// Of the nodes with a file of `network_config`.
+    connections: BTreeMap<NodeName, Vec<HostFile>>,
     /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
 }
@@ -131,8 +133,14 @@ impl<'a> NodeConfigs<'a> {
             config,
             parameters,
             roles,
+            connections: BTreeMap::new(),
             warnings,
         })
+    }
+
+    /// Sets the connections of nodes with a file of `network_config`.
+    pub fn with_connections(self, connections: BTreeMap<NodeName, Vec<HostFile>>) -> Self {
+        Self { connections, ..self }
     }
 
     /// Rejects user configs that set what the machine config operator of this release sets on every node.
@@ -250,7 +258,7 @@ impl<'a> NodeConfigs<'a> {
 
     /// Our own layer of a node, checked by itself and for conflicts.
     fn own(&self, common: &RoleConfig, node: &NodeName) -> Result<Value, IgnitionError> {
-        let mut parts = overlay::own_parts(self.config, self.parameters, node);
+        let mut parts = overlay::own_parts(self.config, self.parameters, node, self.connections.get(node));
         parts.extend(common.services.clone());
         let own = overlay::overlay(self.config, &parts, common.version);
         refuse_faults(OURS, check::check(&own))?;

@@ -1,13 +1,13 @@
 //! A name server on every node, so that the cluster's names do not depend on the network's DNS.
 //!
 //! It answers for the VIPs, everything below `apps`, and the nodes. Other names of the cluster do not exist, and
-//! existing names have no addresses of the other family (NODATA: musl and Go stop at NXDOMAIN for either family). Other
+//! existing names have no addresses of a family that the cluster does not have (NODATA: musl and Go stop at NXDOMAIN for either family). Other
 //! queries go to the resolvers that DHCP provides; each node detects these itself (`resolver`).
 
 use serde_json::json;
 
 use super::input::{Input, ServiceError, static_pod};
-use crate::cluster::{Dns, Role};
+use crate::cluster::{Dns, Role, Vip};
 use crate::export::zone;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::templates::render;
@@ -29,8 +29,7 @@ fn dnsmasq(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let mut masters = 0;
     let mut etcd_names = Vec::new();
     let nodes: Vec<_> = parameters
-        .nodes
-        .iter()
+        .all_nodes()
         .map(|node| {
             let mut names = vec![id.fqdn(node.name.as_str())];
             if etcd && node.role == Role::Master {
@@ -38,13 +37,13 @@ fn dnsmasq(input: &Input<'_>) -> Result<HostParts, ServiceError> {
                 names.extend(etcd_names.last().cloned());
                 masters += 1;
             }
-            json!({"names": names, "ip": node.ip})
+            json!({"names": names, "ips": parameters.both(node.ip)})
         })
         .collect();
     let values = json!({
         "cluster": id,
-        "api_ip": parameters.api_ip,
-        "ingress_ip": parameters.ingress_ip,
+        "api_ips": parameters.vip_addresses(Vip::Api),
+        "ingress_ips": parameters.vip_addresses(Vip::Ingress),
         "nodes": nodes,
         "etcd": etcd_names,
     });
@@ -70,14 +69,22 @@ fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let parameters = input.parameters;
     let id = parameters.id();
     let template = include_str!("templates/dns/Corefile.in");
-    let corefile = render("Corefile.in", template, &json!({"cluster": id}))?;
+    let ipv6_reverse = parameters.ipv6.as_ref().map_or("", |_| " ip6.arpa");
+    let values = json!({"cluster": id, "ipv6_reverse": ipv6_reverse});
+    let corefile = render("Corefile.in", template, &values)?;
     let etcd = needs_etcd_names(input);
-    let hosts: String = parameters
-        .nodes
-        .iter()
-        .map(|node| format!("{} {}\n", node.ip, id.fqdn(node.name.as_str())))
+    let of_api = parameters
+        .vip_addresses(Vip::Api)
+        .into_iter()
+        .map(|ip| (ip, id.fqdn("api")));
+    let of_nodes = parameters.all_nodes().flat_map(|node| {
+        let ips = parameters.both(node.ip).into_iter();
+        ips.map(|ip| (ip, id.fqdn(node.name.as_str())))
+    });
+    let hosts: String = of_api
+        .chain(of_nodes)
+        .map(|(ip, name)| format!("{ip} {name}\n"))
         .collect();
-    let hosts = format!("{} {}\n{hosts}", parameters.api_ip, id.fqdn("api"));
     let pod = static_pod(
         "coredns",
         input.release.image("coredns")?,

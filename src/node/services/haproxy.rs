@@ -8,7 +8,7 @@
 use serde_json::json;
 
 use super::input::{Input, ServiceError, static_pod};
-use crate::cluster::Role;
+use crate::cluster::{Role, Vip};
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::NodeAddress;
 use crate::templates::render;
@@ -26,7 +26,18 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     if role != Role::Master || (apis.is_empty() && routers.is_empty()) {
         return Ok(HostParts::default());
     }
-    let values = json!({"cluster": input.config.id(), "apis": apis, "routers": routers});
+    // All addresses of IPv4, or of both families.
+    let (any, family) = match input.parameters.ipv6 {
+        Some(_) => ("::", " v4v6"),
+        None => ("", ""),
+    };
+    let values = json!({
+        "cluster": input.config.id(),
+        "apis": apis,
+        "routers": routers,
+        "any": any,
+        "family": family,
+    });
     let template = include_str!("templates/haproxy/haproxy.cfg");
     let config = render("haproxy.cfg", template, &values)?;
     let image = input.release.image("haproxy-router")?;
@@ -74,19 +85,22 @@ pub(super) fn balances_api(input: &Input<'_>) -> bool {
 
 /// Whether the VIP's holder may have no router: the VIP is on masters, and routers are on workers or on some masters.
 fn passes_requests_on(input: &Input<'_>) -> bool {
-    input.has_one_vip() && (input.config.workers > 0 || balances_api(input))
+    input.has_one_vip() && (input.config.all_workers() > 0 || balances_api(input))
 }
 
-/// One line each: VIP, its port, haproxy's port, and a URL that succeeds while haproxy has a healthy server.
+/// One line each: VIP (one address, or one of each family), its port, haproxy's port, and the port at which haproxy says
+/// whether it has a healthy server.
 fn redirects(input: &Input<'_>) -> String {
     let mut lines = Vec::new();
     if balances_api(input) {
-        lines.push("6443 9445 http://127.0.0.1:9454/ready");
+        lines.push("6443 9445 9454");
     }
     if passes_requests_on(input) {
-        lines.push("80 9480 http://127.0.0.1:9464/ready");
-        lines.push("443 9483 http://127.0.0.1:9464/ready");
+        lines.push("80 9480 9464");
+        lines.push("443 9483 9464");
     }
-    let ip = input.parameters.api_ip;
-    lines.iter().map(|line| format!("{ip} {line}\n")).collect()
+    let ips: Vec<_> = input.parameters.vip_addresses(Vip::Api);
+    let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
+    let ips = ips.join(",");
+    lines.iter().map(|line| format!("{ips} {line}\n")).collect()
 }

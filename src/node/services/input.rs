@@ -1,11 +1,12 @@
 //! Inputs and common parts of the services.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster::{AddressAssignment, ClusterConfig, Role};
+use crate::cluster::{AddressAssignment, ClusterConfig, Role, Vip};
 use crate::node::host::HostFile;
 use crate::state::parameters::{NodeAddress, Parameters};
 use crate::templates::{TemplateError, yaml};
@@ -29,10 +30,16 @@ impl<'a> Input<'a> {
         self.parameters.nodes.iter().filter(move |node| node.role == role)
     }
 
-    /// The nodes that may run routers, masters first.
+    /// The nodes that may run routers, masters first, external ones last.
     pub(super) fn router_nodes(&self) -> Vec<&'a NodeAddress> {
         let roles = self.config.router_roles();
-        roles.into_iter().flat_map(|role| self.nodes(role)).collect()
+        let ours = roles.into_iter().flat_map(|role| self.nodes(role));
+        ours.chain(&self.parameters.external).collect()
+    }
+
+    /// The IPv6 address of a VIP, if the cluster has two address families.
+    pub(super) fn ipv6(&self, vip: Vip) -> Option<Ipv6Addr> {
+        self.parameters.ipv6.as_ref().map(|ipv6| ipv6.vip(vip))
     }
 
     /// Both VIPs are the same address.

@@ -8,13 +8,16 @@
 //!   it at once. A VIP is never taken from a node that serves: each move interrupts every connection.
 //! * Each VIP has the label `vip`, by which OVN-Kubernetes does not take it for the node's address
 //!   (ovn-kubernetes/ovn-kubernetes: `go-controller/pkg/util/net_linux.go`, `IsAddressAddedByKeepAlived`).
+//! * With two address families, the IPv6 address of a VIP moves with its IPv4 address, which VRRP advertises.
+//!   Advertisements have addresses of one family; others are `excluded` from them (keepalived.conf(5)). An IPv6 address
+//!   has no label; keepalived marks it as deprecated, which has the same effect as the label `vip`.
 //! * No two nodes have the same priority, otherwise both would replace a failed holder.
 //! * The bootstrap has a higher priority than all masters, and gets the VIP back after a temporary failure of its API
 //!   (openshift/machine-config-operator issue 2586).
 //!
 //! The health checks are those of openshift/machine-config-operator on other platforms (`templates/common/on-prem`).
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 use serde_json::json;
@@ -30,7 +33,7 @@ const FOLDER: &str = "/etc/ocpdeploy/keepalived";
 /// Higher than any master's.
 const BOOTSTRAP_PRIORITY: u8 = 240;
 
-/// A check that keepalived runs every `interval` seconds: a function of the script `check`.
+/// What a node asks of itself every `interval` seconds: a function of the script `check`.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,
@@ -41,6 +44,32 @@ struct Check {
     rise: u8,
     /// Added to the priority on success; 0: a failure removes the VIP from the node.
     weight: u8,
+    /// Whether it counts as up before its first result.
+    first: bool,
+}
+
+impl Check {
+    /// A line of the file `checks`: name, arguments of the script, and the state before its first result.
+    ///
+    /// keepalived multiplies a state by the weight; without a weight, any state but 0 is a failure
+    /// (acassen/keepalived: `doc/man/man5/keepalived.conf.5.in`, "Track files").
+    fn line(&self) -> String {
+        let state = |up: bool| u8::from(up == (self.weight > 0));
+        let Self {
+            name,
+            interval,
+            fall,
+            rise,
+            first,
+            ..
+        } = self;
+        format!(
+            "{name} {interval},{fall},{rise},{},{} {}\n",
+            state(true),
+            state(false),
+            state(*first)
+        )
+    }
 }
 
 /// A rejected connection is detected after 3 failures within 3 seconds, so that another node has the VIP before 5 seconds
@@ -51,6 +80,7 @@ const API: Check = Check {
     fall: 3,
     rise: 2,
     weight: 0,
+    first: true,
 };
 
 /// The weights only determine the order. Each is larger than the difference between the ranks of five masters.
@@ -60,6 +90,7 @@ const API_BALANCED: Check = Check {
     fall: 3,
     rise: 3,
     weight: 100,
+    first: false,
 };
 
 const API_HERE: Check = Check {
@@ -81,6 +112,7 @@ const ROUTER: Check = Check {
     fall: 2,
     rise: 2,
     weight: 0,
+    first: false,
 };
 
 /// A VIP and all nodes that may hold it.
@@ -88,6 +120,8 @@ const ROUTER: Check = Check {
 struct Instance<'a> {
     name: Vip,
     ip: Ipv4Addr,
+    /// Moves with `ip`.
+    ipv6: Option<Ipv6Addr>,
     virtual_router_id: u8,
     /// Takes the VIP from a node with lower priority.
     preempts: bool,
@@ -139,6 +173,8 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     if !checks.is_empty() {
         files.push(script("check", include_str!("templates/keepalived/check")));
     }
+    let lines: String = checks.iter().map(Check::line).collect();
+    files.push(HostFile::new(format!("{FOLDER}/checks"), 0o644, lines));
     files.push(static_pod(
         "keepalived",
         image,
@@ -174,6 +210,7 @@ fn api<'a>(input: &Input<'a>, role: Role, checks: &[Check]) -> Instance<'a> {
     Instance {
         name: Vip::Api,
         ip: input.parameters.api_ip,
+        ipv6: input.ipv6(Vip::Api),
         virtual_router_id: input.parameters.virtual_router_id,
         preempts: role == Role::Bootstrap,
         nodes: bootstrap.chain(masters).collect(),
@@ -185,6 +222,7 @@ fn ingress<'a>(input: &Input<'a>, checks: &[Check]) -> Instance<'a> {
     Instance {
         name: Vip::Ingress,
         ip: input.parameters.ingress_ip,
+        ipv6: input.ipv6(Vip::Ingress),
         virtual_router_id: input.parameters.ingress_virtual_router_id,
         preempts: false,
         nodes: ranked(input.router_nodes(), 250, 4).collect(),

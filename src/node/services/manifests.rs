@@ -49,7 +49,7 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     if input.parameters.peer_domain.is_some() {
         manifests.push(network(config));
     }
-    if config.masters_schedulable && config.workers > 0 {
+    if config.masters_schedulable && config.all_workers() > 0 {
         manifests.push(scheduler());
     }
     // Without the capability its kind does not exist, and the bootstrap would wait for it until its time limit.
@@ -113,13 +113,13 @@ fn machine_config_version(release: &Release) -> Version {
 
 /// The routers: at most one for each node, because each uses its node's ports 80 and 443.
 fn ingress_controller(config: &ClusterConfig) -> Manifest {
-    let (nodes, role) = match config.workers {
+    let (nodes, role) = match config.all_workers() {
         0 => (config.masters, "master"),
-        workers => (workers, "worker"),
+        _ => (config.router_workers(), "worker"),
     };
     // The platform's load balancer checks only a master's API, so that each node which may have a router must have one.
     let replicas = match config.lb {
-        Lb::Platform if config.masters_schedulable && config.workers > 0 => config.masters + config.workers,
+        Lb::Platform if config.masters_schedulable && config.all_workers() > 0 => config.masters + nodes,
         Lb::Platform => nodes,
         _ => nodes.clamp(1, 2),
     };
@@ -204,7 +204,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
-    use crate::cluster::Capabilities;
+    use crate::cluster::{Capabilities, Effect, Pool, Taint};
     use crate::state::parameters::tests::example;
 
     fn made(config: &ClusterConfig, version: (u32, u32)) -> Vec<(String, Value)> {
@@ -276,6 +276,31 @@ mod tests {
             assert_eq!(spec["replicas"], replicas, "{masters}+{workers}");
             let labels = json!({format!("node-role.kubernetes.io/{role}"): ""});
             assert_eq!(spec["nodePlacement"]["nodeSelector"]["matchLabels"], labels);
+        }
+    }
+
+    #[test]
+    fn nodes_that_repel_routers_get_none() {
+        let taint = |effect| {
+            let (key, value) = ("dedicated".to_owned(), String::new());
+            [Taint { key, value, effect }].into()
+        };
+        for (workers, effect, lb, replicas) in [
+            (0, Effect::PreferNoSchedule, Lb::Platform, 3),
+            (1, Effect::NoSchedule, Lb::Platform, 1),
+            (1, Effect::NoExecute, Lb::Keepalived, 1),
+            (0, Effect::PreferNoSchedule, Lb::Keepalived, 2),
+        ] {
+            let mut config = with(3, workers);
+            config.pools = vec![Pool {
+                taints: taint(effect),
+                ..Pool::example("infra", 3)
+            }];
+            config.lb = lb;
+            let manifests = made(&config, (4, 19));
+            let spec = &find(&manifests, "openshift/99_ocpdeploy-ingress-controller.yaml").unwrap()["spec"];
+            assert_eq!(spec["replicas"], replicas, "{workers} workers, {effect}");
+            assert_eq!(config.router_roles(), [Role::Worker]);
         }
     }
 

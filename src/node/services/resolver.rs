@@ -61,11 +61,14 @@ pub fn parts(input: &Input<'_>) -> HostParts {
 fn settings(input: &Input<'_>) -> String {
     let parameters = input.parameters;
     let mut text = format!("domain {}\nnetwork {}\n", parameters.id(), parameters.machine_network);
-    for vip in Vip::ALL {
-        text += &format!("vip {}\n", parameters.vip(vip).ip);
+    for domain in &input.config.dns_search {
+        text += &format!("search {domain}\n");
     }
-    for node in &parameters.nodes {
-        text += &format!("node {}\n", node.ip);
+    for ip in Vip::ALL.into_iter().flat_map(|vip| parameters.vip_addresses(vip)) {
+        text += &format!("vip {ip}\n");
+    }
+    for ip in parameters.all_nodes().flat_map(|node| parameters.both(node.ip)) {
+        text += &format!("node {ip}\n");
     }
     text
 }

@@ -2,6 +2,7 @@
 //!
 //! Every call has its own time limit and is made once. Waits repeat calls, see `wait`.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, Taint};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
     WatchParams,
@@ -22,6 +23,7 @@ use kube::api::{
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
+use serde_json::json;
 use tokio::time::timeout;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -150,6 +152,36 @@ impl ClusterApi {
         let api = Api::<Lease>::namespaced(self.client.clone(), "kube-node-lease");
         let all = ListParams::default();
         Ok(self.call("list the Leases of nodes", api.list(&all)).await?.items)
+    }
+
+    /// Adds labels to a node as it was read, and replaces its taints. Returns whether it did: `false` if the node has
+    /// changed since, or no longer exists.
+    pub async fn label_node(
+        &self,
+        node: &Node,
+        labels: &BTreeMap<String, String>,
+        taints: Option<&[Taint]>,
+    ) -> Result<bool, ApiError> {
+        let api = Api::<Node>::all(self.client.clone());
+        let name = node.name_any();
+        // With its version, so that no taint of others is lost: the list is replaced as a whole.
+        let mut patch = json!({"metadata": {"resourceVersion": node.resource_version(), "labels": labels}});
+        if let Some(taints) = taints {
+            patch["spec"] = json!({"taints": taints});
+        }
+        let params = PatchParams {
+            field_manager: Some(US.to_owned()),
+            ..PatchParams::default()
+        };
+        let operation = format!("set labels and taints of node {name}");
+        match self
+            .call(&operation, api.patch(&name, &params, &Patch::Merge(&patch)))
+            .await
+        {
+            Ok(_) => Ok(true),
+            Err(ApiError::Refused { code: 404 | 409, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Marks a node as unschedulable.

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
 
 use self::pkcs10::{Asked, exactly};
 use crate::cluster::{NodeName, Role};
@@ -140,12 +139,11 @@ fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, Str
     {
         return Err(format!("{name} is not a name of {node}"));
     }
-    let ip = table.node(&node).map(|planned| planned.ip);
-    if let Some(address) = asked
-        .addresses
-        .iter()
-        .find(|address| Some(**address) != ip.map(IpAddr::V4))
-    {
+    let own = table
+        .node(&node)
+        .map(|planned| table.both(planned.ip))
+        .unwrap_or_default();
+    if let Some(address) = asked.addresses.iter().find(|address| !own.contains(address)) {
         return Err(format!("{address} is not the address of {node}"));
     }
     if asked.names.is_empty() && asked.addresses.is_empty() {
@@ -171,7 +169,7 @@ impl Asked {
         let host = self.common_name.strip_prefix(NODE_USERS).ok_or_else(unknown)?;
         let id = table.id();
         let short = id.host_of(host).ok_or_else(unknown)?;
-        let mut nodes = table.nodes.iter();
+        let mut nodes = table.all_nodes();
         let node = nodes.find(|node| node.name.as_str() == short && node.role != Role::Bootstrap);
         Ok(node.ok_or_else(unknown)?.name.clone())
     }

@@ -1,6 +1,6 @@
 //! Inputs and results of the waits.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,8 @@ impl<'a> WaitContext<'a> {
 
     pub(super) fn cluster(&self, api: &'a ClusterApi) -> wait::Cluster<'a> {
         let table = self.parameters;
-        wait::Cluster { api, table }
+        let pools = &self.config.pools;
+        wait::Cluster { api, table, pools }
     }
 }
 
@@ -39,6 +40,9 @@ pub struct NodeReport {
     pub role: Role,
     pub mac: Mac,
     pub ip: Ipv4Addr,
+    /// If the cluster has two address families.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Addr>,
     /// Fully qualified.
     pub hostname: String,
     /// SHA-512 of its Ignition config, in hex.

@@ -20,6 +20,8 @@ pub enum InstallerError {
     },
     #[error("{url} has no openshift-install and client for this computer")]
     NotListed { url: String },
+    #[error("{url} lists no stable release of {wanted}")]
+    NoOkd { wanted: String, url: String },
     #[error("cannot verify {url}: it is neither signed nor pinned")]
     Unsigned { url: String },
     #[error("cannot verify signature {url}: {why}")]
@@ -89,6 +91,9 @@ impl InstallerError {
             Self::NotListed { .. } => {
                 Some("set mirror to the directory that contains ocp/, or OKD's releases".to_owned())
             }
+            Self::NoOkd { .. } => Some(
+                "set version to a release of https://github.com/okd-project/okd/releases, or version=okd".to_owned(),
+            ),
             Self::Unsigned { url } | Self::PlainHttp { url } => Some(format!(
                 "use a mirror with https and sha256sum.txt.gpg, or pin this one with mirror_sha256=$(curl -s {url} | \
                  sha256sum); mirror_insecure=true runs its programs without verification"

@@ -114,7 +114,7 @@ fn bin(dir: &ClusterDir) -> PathBuf {
 }
 
 async fn here(found: OpenshiftInstall, why: &'static str) -> anyhow::Result<Choice> {
-    let version = found.about().await?.version;
+    let version = found.about().await?.version.clone();
     Ok(Choice::Here {
         installer: Installer::OpenshiftInstall(found),
         version,
@@ -127,7 +127,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     let wanted = downloads.version.as_ref();
     if let Some(path) = given {
         let found = OpenshiftInstall::find(Some(path))?;
-        let version = found.about().await?.version;
+        let version = found.about().await?.version.clone();
         return match wanted {
             Some(wanted) if !wanted.fits(&version) => Err(InstallerError::OtherVersion {
                 path: path.to_owned(),
@@ -153,7 +153,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     }
     let in_path = OpenshiftInstall::find(None).ok();
     let of_path = match &in_path {
-        Some(found) => found.about().await.ok().map(|about| about.version),
+        Some(found) => found.about().await.ok().map(|about| about.version.clone()),
         None => None,
     };
     if let (Wanted::Exact(version), Some(found)) = (wanted, &in_path)
@@ -191,7 +191,7 @@ async fn fitting(path: &Path, wanted: Option<&Wanted>) -> Option<OpenshiftInstal
         return None;
     }
     let version = match found.about().await {
-        Ok(about) => about.version,
+        Ok(about) => about.version.clone(),
         Err(error) => {
             warn!("{error:#}; skipping it");
             return None;

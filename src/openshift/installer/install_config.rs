@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::error::InstallerError;
-use crate::cluster::{Capabilities, ClusterConfig, major_minor};
+use crate::cluster::{Capabilities, ClusterConfig, IPV6_HOST_PREFIX, Ipv6Settings, major_minor};
 use crate::node::overlay::ssh_keys;
 use crate::state::parameters::Parameters;
 
@@ -47,7 +47,7 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
         "baseDomain": config.domain,
         // Without workers the installer itself makes the masters schedulable.
         "controlPlane": {"name": "master", "replicas": config.masters},
-        "compute": [{"name": "worker", "replicas": config.workers}],
+        "compute": [{"name": "worker", "replicas": config.all_workers()}],
         "networking": {
             "networkType": networks.network_type,
             "clusterNetwork": [{"cidr": networks.cluster_network, "hostPrefix": networks.host_prefix}],
@@ -55,13 +55,16 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
             "machineNetwork": [{"cidr": parameters.machine_network}],
         },
         "platform": {"none": {}},
-        "pullSecret": config.pull_secret.expose_secret(),
+        "pullSecret": config.node_pull_secret().expose_secret(),
     });
+    if let Some(ipv6) = &config.ipv6 {
+        add_ipv6(&mut install_config["networking"], ipv6);
+    }
     let keys = ssh_keys(config);
     if !keys.is_empty() {
         install_config["sshKey"] = json!(keys.join("\n"));
     }
-    if let Some(ca) = &config.ca {
+    if let Some(ca) = config.trusted() {
         install_config["additionalTrustBundle"] = json!(ca);
         if release >= BUNDLE_POLICY {
             install_config["additionalTrustBundlePolicy"] = json!("Always");
@@ -70,12 +73,13 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
     if let Some(proxy) = proxy(config) {
         install_config["proxy"] = proxy;
     }
-    if !config.registry_mirrors.is_empty() {
+    let mirrors = config.mirrors();
+    if !mirrors.is_empty() {
         let key = match release >= DIGEST_SOURCES {
             true => "imageDigestSources",
             false => "imageContentSources",
         };
-        install_config[key] = json!(config.registry_mirrors);
+        install_config[key] = json!(mirrors);
     }
     if config.fips {
         install_config["fips"] = json!(true);
@@ -89,6 +93,23 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
         });
     }
     install_config
+}
+
+/// Adds the second item of each list. On platform `none` the installer accepts IPv4 first only (openshift/installer:
+/// `pkg/types/validation/installconfig.go`, `validateNetworkingIPVersion`).
+fn add_ipv6(networking: &mut Value, ipv6: &Ipv6Settings) {
+    for (list, item) in [
+        (
+            "clusterNetwork",
+            json!({"cidr": ipv6.cluster_network, "hostPrefix": IPV6_HOST_PREFIX}),
+        ),
+        ("serviceNetwork", json!(ipv6.service_network)),
+        ("machineNetwork", json!({"cidr": ipv6.machine_network})),
+    ] {
+        if let Some(items) = networking[list].as_array_mut() {
+            items.push(item);
+        }
+    }
 }
 
 /// The installer adds the cluster's networks and the names of its API to `noProxy`, but not those of its applications, such
@@ -112,6 +133,7 @@ fn proxy(config: &ClusterConfig) -> Option<Value> {
     {
         no_proxy.push(own);
     }
+    no_proxy.extend(config.registry_cache.iter().map(|cache| cache.address.to_string()));
     value["noProxy"] = json!(no_proxy.join(","));
     Some(value)
 }
@@ -156,7 +178,7 @@ pub(super) fn proxy_secrets(config: &ClusterConfig) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Proxy, RegistryMirror};
+    use crate::cluster::{NodeCache, Proxy, RegistryMirror};
 
     fn made(config: &ClusterConfig, version: &str) -> Value {
         install_config(config, &crate::state::parameters::tests::example(), version)
@@ -192,6 +214,31 @@ mod tests {
             assert_eq!(made["controlPlane"]["replicas"], masters);
             assert_eq!(made["compute"][0]["replicas"], workers);
         }
+    }
+
+    #[test]
+    fn two_address_families_are_listed_with_ipv4_first() {
+        let mut config = ClusterConfig::example();
+        config.ipv6 = Some(Ipv6Settings {
+            machine_network: "fd00:1::/64".parse().unwrap(),
+            cluster_network: "fd01::/48".parse().unwrap(),
+            service_network: "fd02::/112".parse().unwrap(),
+            gateway: None,
+            api_ip: None,
+            ingress_ip: None,
+        });
+        assert_eq!(
+            made(&config, "4.19.0")["networking"],
+            json!({
+                "networkType": "OVNKubernetes",
+                "clusterNetwork": [
+                    {"cidr": "10.128.0.0/14", "hostPrefix": 23},
+                    {"cidr": "fd01::/48", "hostPrefix": 64},
+                ],
+                "serviceNetwork": ["172.30.0.0/16", "fd02::/112"],
+                "machineNetwork": [{"cidr": "192.168.122.0/24"}, {"cidr": "fd00:1::/64"}],
+            })
+        );
     }
 
     #[test]
@@ -244,6 +291,36 @@ mod tests {
         let text = kept.to_string();
         assert!(!text.contains("p%40ss") && !text.contains("auths"), "{text}");
         assert_eq!(proxy_secrets(&config), ["p%40ss"]);
+    }
+
+    /// Nodes try the cache, then the source: AllowContactingSource is the default of `mirrorSourcePolicy`
+    /// (openshift/machine-config-operator: `pkg/controller/container-runtime-config/helpers.go`), and it is not set.
+    #[test]
+    fn nodes_pull_through_the_cache_and_from_the_source_without_it() {
+        let mut config = ClusterConfig::example();
+        config.proxy.https = Some("http://proxy.example.com:3128".into());
+        config.registry_cache = Some(NodeCache {
+            address: [192, 0, 2, 1].into(),
+            ca: "-----BEGIN".to_owned(),
+            user: "ocpdeploy".to_owned(),
+            password: "secret".into(),
+            mirrors: vec![RegistryMirror {
+                source: "quay.io/okd".to_owned(),
+                mirrors: vec!["192.0.2.1:5443/okd".to_owned()],
+            }],
+        });
+        let made = made(&config, "4.19.0");
+        assert_eq!(
+            made["imageDigestSources"],
+            json!([{"source": "quay.io/okd", "mirrors": ["192.0.2.1:5443/okd"]}])
+        );
+        assert_eq!(made["additionalTrustBundle"], "-----BEGIN");
+        assert_eq!(
+            made["pullSecret"],
+            r#"{"auths":{"192.0.2.1:5443":{"auth":"b2NwZGVwbG95OnNlY3JldA=="}}}"#
+        );
+        // A proxy would not reach it.
+        assert_eq!(made["proxy"]["noProxy"], ".lab.example.com,192.0.2.1");
     }
 
     #[test]

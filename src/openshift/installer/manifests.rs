@@ -1,6 +1,6 @@
 //! Manifests added to the installer's own.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fs_err as fs;
 
@@ -22,12 +22,20 @@ pub(super) struct Manifests<'a> {
     pub ours: &'a [services::Manifest],
 }
 
-/// The user's manifests by name. The installer reads only files with these extensions.
-pub(super) fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manifest>> {
+/// The user's manifests by name, and those of oc-mirror. The installer reads only files with these extensions.
+pub(super) fn read_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<Manifest>> {
+    let mut paths = Vec::new();
+    if let Some(folder) = &config.manifests {
+        for entry in fs::read_dir(folder)? {
+            paths.push(entry?.path());
+        }
+    }
+    // A file of the user with the same name is one that was copied and perhaps changed.
+    let is_new = |path: &&PathBuf| paths.iter().all(|known| known.file_name() != path.file_name());
+    let of_mirror: Vec<PathBuf> = config.mirror_manifests.iter().filter(is_new).cloned().collect();
+    paths.extend(of_mirror);
     let mut manifests = Vec::new();
-    let Some(folder) = folder else { return Ok(manifests) };
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
+    for path in paths {
         let extension = path.extension().and_then(|extension| extension.to_str());
         let name = path.file_name().and_then(|name| name.to_str());
         match (name, extension) {
@@ -45,14 +53,14 @@ pub(super) fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manife
 
 /// The user's manifests by name.
 pub fn users_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
-    let manifests = read_manifests(config.manifests.as_deref())?.into_iter();
+    let manifests = read_manifests(config)?.into_iter();
     Ok(manifests.map(|manifest| (manifest.name, manifest.content)).collect())
 }
 
 /// A digest of the user's manifests with their content.
 pub fn manifests_digest(config: &ClusterConfig) -> anyhow::Result<String> {
     let mut all = String::new();
-    for manifest in read_manifests(config.manifests.as_deref())? {
+    for manifest in read_manifests(config)? {
         all += &format!("{} {}\n", sha256(&manifest.content), manifest.name);
     }
     Ok(sha256(all))

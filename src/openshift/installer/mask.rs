@@ -36,7 +36,8 @@ pub struct Mask {
 impl Mask {
     /// The pull secret, each credential in it, kubeadmin's password and the admin's kubeconfig, if the folder has them.
     pub fn new(config: &ClusterConfig, folder: &Path) -> Self {
-        let pull_secret = config.pull_secret.expose_secret();
+        let pull_secret = config.node_pull_secret();
+        let pull_secret = pull_secret.expose_secret();
         let mut secrets = vec![pull_secret.to_owned()];
         secrets.extend(proxy_secrets(config));
         let parsed: Value = serde_json::from_str(pull_secret).unwrap_or_default();

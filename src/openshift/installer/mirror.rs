@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use tracing::{info, warn};
 
 use super::error::InstallerError;
@@ -26,6 +27,8 @@ pub(super) const ARCHIVES: [(&str, &[&str]); 2] = [(PROGRAM, &[PROGRAM]), ("open
 
 const OCP: &str = "https://mirror.openshift.com/pub/openshift-v4/clients";
 const OKD: &str = "https://github.com/okd-project/okd/releases";
+/// GitHub's list of OKD's releases, the newest first: more than a year of them (docs.github.com: `rest/releases`).
+const OKD_RELEASES: &str = "https://api.github.com/repos/okd-project/okd/releases?per_page=50";
 const LIST: &str = "sha256sum.txt";
 /// Names of the list's signature: on the public mirror, and from `oc adm release extract --tools --signing-key`.
 const SIGNATURES: [&str; 2] = ["sha256sum.txt.gpg", "sha256sum.txt.asc"];
@@ -46,7 +49,8 @@ fn folders(wanted: &Wanted, mirror: Option<&str>) -> Vec<String> {
         Wanted::Candidate => vec![format!("{ocp}/ocp/candidate")],
         Wanted::Nightly => vec![format!("{ocp}/ocp-dev-preview/latest")],
         Wanted::Minor(major, minor) => vec![format!("{ocp}/ocp/stable-{major}.{minor}")],
-        Wanted::Okd => vec![format!("{okd}/latest/download")],
+        // A mirror has no list of its releases.
+        Wanted::Okd | Wanted::OkdMinor(..) => vec![format!("{okd}/latest/download")],
         Wanted::Exact(version) if wanted.is_okd() => vec![format!("{okd}/download/{version}")],
         Wanted::Exact(version) => vec![
             format!("{ocp}/ocp/{version}"),
@@ -77,8 +81,12 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
         wanted,
         until: Instant::now() + downloads.mirror_timeout,
     };
+    let listed_okd = match (wanted, &downloads.mirror) {
+        (Wanted::OkdMinor(..), None) => Some(newest_okd(&asked).await?),
+        _ => None,
+    };
     let mut refused = None;
-    for folder in folders(wanted, downloads.mirror.as_deref()) {
+    for folder in folders(listed_okd.as_ref().unwrap_or(wanted), downloads.mirror.as_deref()) {
         let sums = format!("{folder}/{LIST}");
         let list = match asked.bytes(&sums).await {
             Ok(list) => list,
@@ -113,6 +121,37 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
         Some(error) => Err(error.into()),
         None => anyhow::bail!("no mirror for {wanted}"),
     }
+}
+
+/// The newest stable OKD of a minor version, by GitHub's list.
+async fn newest_okd(asked: &Asked<'_>) -> anyhow::Result<Wanted> {
+    let list = asked.bytes(OKD_RELEASES).await?;
+    let found = newest_tag(&list, asked.wanted);
+    let found = found.ok_or_else(|| InstallerError::NoOkd {
+        wanted: asked.wanted.to_string(),
+        url: OKD_RELEASES.to_owned(),
+    })?;
+    Ok(Wanted::Exact(found))
+}
+
+/// The newest release of a list that is wanted and no preview, such as `4.21.0-okd-scos.ec.5`.
+fn newest_tag(list: &[u8], wanted: &Wanted) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Release {
+        tag_name: String,
+        #[serde(default)]
+        draft: bool,
+        #[serde(default)]
+        prerelease: bool,
+    }
+    let releases: Vec<Release> = serde_json::from_slice(list).ok()?;
+    let is_preview = |tag: &str| [".ec.", ".rc.", "-ec.", "-rc."].iter().any(|part| tag.contains(part));
+    releases
+        .into_iter()
+        .filter(|release| !release.draft && !release.prerelease && !is_preview(&release.tag_name))
+        .map(|release| release.tag_name)
+        .filter(|tag| is_plain(tag) && wanted.fits(tag))
+        .max_by_key(|tag| numbers(tag))
 }
 
 /// Whether the list of a folder is authentic.
@@ -192,6 +231,12 @@ fn release_name(text: &str) -> Option<String> {
     Some(name.trim().to_owned()).filter(|version| is_plain(version))
 }
 
+/// A version for sorting: `4.9.1` before `4.10.0`.
+pub(super) fn numbers(version: &str) -> Vec<u64> {
+    let digits = version.split(|c: char| !c.is_ascii_digit());
+    digits.filter_map(|part| part.parse().ok()).collect()
+}
+
 /// Whether it can be the name of a folder.
 pub(super) fn is_plain(version: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -267,6 +312,34 @@ mod tests {
             Some("4.19.3")
         );
         assert_eq!(release_name("Name: ../x"), None);
+    }
+
+    #[test]
+    fn the_newest_stable_okd_of_a_minor_version_is_found_by_its_numbers() {
+        // As GitHub lists them (docs.github.com: `rest/releases`), the newest first.
+        let release = |tag: &str, prerelease: bool| {
+            serde_json::json!({"url": "https://api.github.com/repos/okd-project/okd/releases/1", "tag_name": tag,
+                "target_commitish": "master", "name": tag, "draft": false, "prerelease": prerelease,
+                "assets": [{"name": "sha256sum.txt", "state": "uploaded"}], "body": null})
+        };
+        let list = serde_json::json!([
+            release("4.21.0-okd-scos.ec.5", true),
+            release("4.20.0-okd-scos.9", false),
+            release("4.20.0-okd-scos.15", false),
+            release("4.20.0-okd-scos.ec.14", false),
+            release("4.19.0-okd-scos.19", false),
+            release("4.20.0-okd-scos.16/../x", false),
+            release("4.20.0-okd-scos.17", true),
+        ])
+        .to_string();
+        let newest = |wanted: &str| newest_tag(list.as_bytes(), &wanted.parse().unwrap());
+        assert_eq!(newest("okd-4.20").as_deref(), Some("4.20.0-okd-scos.15"));
+        assert_eq!(newest("okd-scos-4.19").as_deref(), Some("4.19.0-okd-scos.19"));
+        assert_eq!(newest("okd-4.21"), None);
+        assert_eq!(
+            newest_tag(b"{\"message\": \"API rate limit exceeded\"}", &Wanted::OkdMinor(4, 20)),
+            None
+        );
     }
 
     #[test]

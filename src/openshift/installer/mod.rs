@@ -32,6 +32,7 @@ mod programs;
 mod rehearsal;
 mod release;
 mod release_signature;
+#[cfg_attr(not(feature = "openpgp"), path = "signature_absent.rs")]
 mod signature;
 
 use child::Unfinished;
@@ -105,7 +106,7 @@ impl Installer {
     /// Its own version, e.g. `4.19.0`.
     pub async fn version(&self) -> anyhow::Result<String> {
         match self {
-            Self::OpenshiftInstall(real) => Ok(real.about().await?.version),
+            Self::OpenshiftInstall(real) => Ok(real.about().await?.version.clone()),
             Self::Rehearsal(_) => Ok(rehearsal::VERSION.to_owned()),
         }
     }
@@ -113,7 +114,7 @@ impl Installer {
     /// The image of the release that it installs, if it reports one.
     pub async fn release_image(&self) -> Option<String> {
         match self {
-            Self::OpenshiftInstall(real) => real.about().await.ok()?.release_image,
+            Self::OpenshiftInstall(real) => real.about().await.ok()?.release_image.clone(),
             Self::Rehearsal(_) => None,
         }
     }
@@ -134,6 +135,14 @@ impl Installer {
                 real.release(config).await
             }
             Self::Rehearsal(stand_in) => Ok(stand_in.release()),
+        }
+    }
+
+    /// All images of the release it installs, by digest. A rehearsal has none.
+    pub async fn payload(&self, config: &ClusterConfig) -> anyhow::Result<Vec<String>> {
+        match self {
+            Self::OpenshiftInstall(real) => real.payload(config).await,
+            Self::Rehearsal(_) => Ok(Vec::new()),
         }
     }
 
@@ -164,7 +173,7 @@ impl Installer {
         let partial = unfinished.path();
         home::remove_folder(partial)?;
         home::create_private_dir(partial)?;
-        let users = read_manifests(config.manifests.as_deref())?;
+        let users = read_manifests(config)?;
         let manifests = Manifests { users: &users, ours };
         match self {
             Self::OpenshiftInstall(real) => {
@@ -279,6 +288,7 @@ fn planned_reports(wait: &WaitContext<'_>, nodes: &[&NodeAddress]) -> anyhow::Re
             role: node.role,
             mac: node.mac,
             ip: node.ip,
+            ipv6: wait.parameters.ipv6.as_ref().map(|ipv6| ipv6.beside(node.ip)),
             hostname: wait.config.id().fqdn(node.name.as_str()),
             config_sha512: sha512(&config),
             ignition_bytes: config.len(),

@@ -6,11 +6,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use fs_err as fs;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use tracing::info;
 
@@ -43,6 +45,8 @@ pub struct OpenshiftInstall {
     path: PathBuf,
     /// Of the same release.
     oc: PathBuf,
+    /// What it says about itself, once it was asked: a program of half a gigabyte takes a second to start.
+    about: Arc<OnceCell<About>>,
 }
 
 impl OpenshiftInstall {
@@ -67,6 +71,7 @@ impl OpenshiftInstall {
         Ok(Self {
             path,
             oc: oc.ok_or(InstallerError::NoOc)?,
+            about: Arc::default(),
         })
     }
 
@@ -92,6 +97,7 @@ impl OpenshiftInstall {
             .about()
             .await?
             .commit
+            .as_deref()
             .context("openshift-install reports no commit")?;
         let url = match &downloads.image_mirror {
             Some(folder) => format!("{folder}/rhcos.json"),
@@ -101,8 +107,12 @@ impl OpenshiftInstall {
         Ok(download::text(&url, retries).await?.into_bytes())
     }
 
-    /// The output of its `version` command.
-    pub async fn about(&self) -> anyhow::Result<About> {
+    /// The output of its `version` command, which runs once.
+    pub async fn about(&self) -> anyhow::Result<&About> {
+        self.about.get_or_try_init(|| self.ask_version()).await
+    }
+
+    async fn ask_version(&self) -> anyhow::Result<About> {
         let output = loop {
             let mut command = program(&self.path);
             match child::output(command.arg("version"), Duration::from_secs(30)).await {
@@ -123,17 +133,33 @@ impl OpenshiftInstall {
 
     /// The release it installs, with images by digest.
     pub(super) async fn release(&self, config: &ClusterConfig) -> anyhow::Result<Release> {
+        let (image, is_verified) = self.source(config).await?;
+        Ok(self.release_at(&image, is_verified, config).await?)
+    }
+
+    /// All images of the release that it installs, that of the release first.
+    pub(super) async fn payload(&self, config: &ClusterConfig) -> anyhow::Result<Vec<String>> {
+        let (image, is_verified) = self.source(config).await?;
+        if !is_verified {
+            release_signature::check(&image, &config.downloads).await?;
+        }
+        let images = release::ask(&self.oc, &image, config, release::payload).await?;
+        Ok(std::iter::once(image).chain(images).collect())
+    }
+
+    /// The image of the release that it installs, and whether it needs no verification.
+    async fn source(&self, config: &ClusterConfig) -> anyhow::Result<(String, bool)> {
         // The installer itself uses this variable, so the images must be that release's.
         let overridden = std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE").ok();
         let overridden = overridden.filter(|image| !image.is_empty());
         let is_verified = overridden.is_none() && self.is_verified(&config.downloads);
         let about = self.about().await?;
-        let Some(image) = overridden.or(about.release_image) else {
+        let Some(image) = overridden.or_else(|| about.release_image.clone()) else {
             anyhow::bail!("{} version reports no release image", self.path.display());
         };
         // OKD publishes no key for its images.
         let is_signed = !about.version.contains("okd") || config.downloads.mirror_key.is_some();
-        Ok(self.release_at(&image, is_verified || !is_signed, config).await?)
+        Ok((image, is_verified || !is_signed))
     }
 
     /// The release of an image, which is verified first unless that is done or not possible.
@@ -146,7 +172,7 @@ impl OpenshiftInstall {
         if !is_verified {
             release_signature::check(image, &config.downloads).await?;
         }
-        release::ask(&self.oc, image, config).await
+        release::ask(&self.oc, image, config, release::release).await
     }
 
     /// Whether it was downloaded and compared with a signed list: then the digest of its release is signed, too.

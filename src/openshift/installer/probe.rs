@@ -32,6 +32,9 @@ struct Report {
     hostname: String,
     mac: String,
     ip: String,
+    /// All except link-local ones, separated by commas; guests of earlier versions do not report them.
+    #[serde(default)]
+    ipv6: String,
     config_sha512: Option<String>,
     config_bytes: usize,
     /// `ok`, or the engine's last message.
@@ -187,6 +190,9 @@ fn differences(report: &Report, planned: &NodeReport, effective: &Value) -> Vec<
     compare("ignition", &report.ignition, "ok");
     compare("its MAC", &report.mac, &planned.mac.to_string());
     compare("its address", &report.ip, &planned.ip.to_string());
+    if let Some(ipv6) = planned.ipv6 {
+        compare("its IPv6 address", &report.ipv6, &ipv6.to_string());
+    }
     compare("its host name", &report.hostname, &planned.hostname);
     compare(
         "sha512 of the config it received",
@@ -211,6 +217,7 @@ mod tests {
             role: Role::Master,
             mac: Mac([0x52, 0x54, 0, 1, 2, 3]),
             ip: [192, 168, 122, 11].into(),
+            ipv6: Some([0xfd00, 1, 0, 0, 0, 0, 0, 0x11].into()),
             hostname: "master-0.lab.example.com".to_owned(),
             config_sha512: "c0".to_owned(),
             ignition_bytes: 2,
@@ -227,7 +234,7 @@ mod tests {
     fn report() -> Report {
         let hash = sha512("x\n");
         let json = json!({
-            "hostname": "master-0.lab.example.com", "mac": "52:54:00:01:02:03", "ip": "192.168.122.11",
+            "hostname": "master-0.lab.example.com", "mac": "52:54:00:01:02:03", "ip": "192.168.122.11", "ipv6": "fd00:1::11",
             "config_sha512": "c0", "config_bytes": 2, "ignition": "ok", "units": [], "users": [],
             "files": [{"path": "/etc/motd", "mode": null, "sha512": null}, {"path": "/etc/hostname", "mode": "0644", "sha512": hash}],
         });
@@ -242,7 +249,7 @@ mod tests {
     #[test]
     fn each_difference_is_reported() {
         type Change = fn(&mut Report);
-        let cases: [(Change, &[&str]); 6] = [
+        let cases: [(Change, &[&str]); 7] = [
             (
                 |r| r.ignition = "no such user".to_owned(),
                 &["ignition is no such user, expected ok"],
@@ -254,6 +261,10 @@ mod tests {
             (
                 |r| r.ip = "192.168.122.12".to_owned(),
                 &["its address is 192.168.122.12, expected 192.168.122.11"],
+            ),
+            (
+                |r| r.ipv6 += ",fd00:1::5",
+                &["its IPv6 address is fd00:1::11,fd00:1::5, expected fd00:1::11"],
             ),
             (
                 |r| r.hostname = "localhost".to_owned(),

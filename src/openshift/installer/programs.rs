@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use tracing::warn;
 
 use super::error::InstallerError;
-use super::mirror::{ARCHIVES, PROGRAM, Published, is_plain};
+use super::mirror::{ARCHIVES, PROGRAM, Published, is_plain, numbers};
 use super::openshift_install::OpenshiftInstall;
 use crate::artifacts::download::{self, Cache, Space};
 use crate::cluster::Wanted;
@@ -100,12 +100,6 @@ pub(super) fn newest(cache: &Cache, wanted: &Wanted) -> Option<OpenshiftInstall>
     versions.iter().rev().find_map(|version| cached(cache, version))
 }
 
-/// A version for sorting: `4.9.1` before `4.10.0`.
-fn numbers(version: &str) -> Vec<u64> {
-    let digits = version.split(|c: char| !c.is_ascii_digit());
-    digits.filter_map(|part| part.parse().ok()).collect()
-}
-
 /// Downloads, verifies and unpacks; the whole folder appears atomically.
 pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Result<OpenshiftInstall> {
     let version = &published.version;
@@ -130,11 +124,11 @@ pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Resul
     dir::set_mode(&file, 0o644)?;
     file.sync_all()?;
     let found = OpenshiftInstall::find(Some(&partial.join(PROGRAM)))?;
-    let reported = found.about().await?.version;
-    if reported != *version {
+    let reported = &found.about().await?.version;
+    if reported != version {
         return Err(InstallerError::OtherVersion {
             path: PathBuf::from(&published.archives[0].url),
-            version: reported,
+            version: reported.clone(),
             wanted: version.clone(),
         }
         .into());

@@ -1,5 +1,6 @@
 //! The release that an openshift-install installs: its version and the images in its payload, read with `oc`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::AsRawFd;
@@ -81,7 +82,7 @@ struct From {
 }
 
 /// Reads `oc`'s description of a release, with the images that the services need; `None` for anything else.
-fn release(json: &[u8]) -> Option<Release> {
+pub(super) fn release(json: &[u8]) -> Option<Release> {
     let info: Info = serde_json::from_slice(json).ok()?;
     Some(Release {
         version: major_minor(&info.metadata.version)?,
@@ -96,18 +97,30 @@ fn release(json: &[u8]) -> Option<Release> {
     })
 }
 
-/// Reads the images of the payload from a mirror of the release's registry or from the registry itself, with the pull
+/// All images of `oc`'s description of a release, each once.
+pub(super) fn payload(json: &[u8]) -> Option<Vec<String>> {
+    let info: Info = serde_json::from_slice(json).ok()?;
+    let images: BTreeSet<String> = info.references.spec.tags.into_iter().map(|tag| tag.from.name).collect();
+    Some(images.into_iter().collect())
+}
+
+/// Reads the images of the payload with `read` from a mirror of the release's registry or from the registry itself, with the pull
 /// secret.
 ///
 /// The mirrors are tried here, because `oc` has options for them only in some versions (`--icsp-file`, `--idms-file`;
 /// openshift/oc `pkg/cli/admin/release/info.go`), and they compare whole repositories where nodes compare prefixes.
-pub(super) async fn ask(oc: &Path, image: &str, config: &ClusterConfig) -> Result<Release, InstallerError> {
-    let places = places(image, &config.registry_mirrors);
+pub(super) async fn ask<T>(
+    oc: &Path,
+    image: &str,
+    config: &ClusterConfig,
+    read: fn(&[u8]) -> Option<T>,
+) -> Result<T, InstallerError> {
+    let places = places(image, &config.mirrors());
     let mut reasons = Vec::new();
     for place in &places {
         match ask_one(oc, place, config).await {
             Ok(output) if output.is_none() => reasons.push((place, format!("no answer within {} s", LIMIT.as_secs()))),
-            Ok(Some(output)) if output.status.success() => match release(&output.stdout) {
+            Ok(Some(output)) if output.status.success() => match read(&output.stdout) {
                 Some(release) => return Ok(release),
                 None => reasons.push((place, "its output is not a release".to_owned())),
             },
@@ -141,14 +154,14 @@ pub(super) async fn ask(oc: &Path, image: &str, config: &ClusterConfig) -> Resul
 
 /// Runs `oc`. It reads the pull secret from memory, so that no file of it can be left behind.
 async fn ask_one(oc: &Path, image: &str, config: &ClusterConfig) -> io::Result<Option<Output>> {
-    let secret = in_memory("pull-secret", config.pull_secret.expose_secret().as_bytes())?;
+    let secret = in_memory("pull-secret", config.node_pull_secret().expose_secret().as_bytes())?;
     let mut command = program(oc);
     command
         .args(["adm", "release", "info", image, "--output=json"])
         .arg("--registry-config=/proc/self/fd/0")
         .stdin(secret);
     let mut authorities = None;
-    if let Some(ca) = &config.ca {
+    if let Some(ca) = config.trusted() {
         let file = in_memory("ca", &[trusted().as_slice(), b"\n", ca.as_bytes()].concat())?;
         let path = format!("/proc/{}/fd/{}", getpid(), file.as_raw_fd());
         // Unlike `--certificate-authority` it is known to every version of oc (golang/go: `src/crypto/x509/root_unix.go`).
@@ -261,6 +274,12 @@ mod tests {
         assert_eq!(found.version, (4, 19));
         assert_eq!(found.images.len(), 2);
         assert_eq!(found.images["haproxy-router"], "registry.example.com/a@sha256:2");
+        let all = [
+            "registry.example.com/a@sha256:0",
+            "registry.example.com/a@sha256:1",
+            "registry.example.com/a@sha256:2",
+        ];
+        assert_eq!(payload(json).unwrap(), all);
         for bad in [
             "",
             "{}",

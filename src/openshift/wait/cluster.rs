@@ -1,14 +1,29 @@
 //! A cluster that is waited for, and the polling interval.
 
+use std::future::Future;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::cluster::Pool;
 use crate::openshift::api::{ApiError, ClusterApi};
 use crate::state::parameters::Parameters;
 
 /// Shortest pause between two queries: used after a change; later pauses are longer.
 const SOONEST: Duration = Duration::from_millis(200);
 
+/// Longest pause between two queries that are only for the status.
 pub(super) const LATEST: Duration = Duration::from_secs(5);
+
+/// Longest pause between two queries of what a wait is for: it is noticed within a second. They are polled, not watched:
+/// when the VIP moves, a watch hangs at a server that no longer answers.
+pub(super) const PROMPT: Duration = Duration::from_millis(800);
+
+/// As `PROMPT` for a list of this many nodes, which is as large as the cluster: more than 20 are queried less often.
+pub(super) fn prompt_for(nodes: usize) -> Duration {
+    let size = Duration::from_millis(40) * u32::try_from(nodes).unwrap_or(u32::MAX);
+    size.clamp(PROMPT, LATEST)
+}
 
 /// How long a wrong server or a rejection is tolerated: a VIP moves, and an API server starts.
 pub(super) const DOUBT: Duration = Duration::from_secs(60);
@@ -23,21 +38,91 @@ pub(super) fn is_hopeless(error: &ApiError, is_passing: fn(&ApiError) -> bool, l
 pub struct Cluster<'a> {
     pub api: &'a ClusterApi,
     pub table: &'a Parameters,
+    /// Their nodes get labels and taints as soon as they exist.
+    pub pools: &'a [Pool],
 }
 
 /// Pauses that grow while nothing changes.
-pub struct PollInterval(Duration);
+pub struct PollInterval {
+    pause: Duration,
+    latest: Duration,
+}
 
 impl Default for PollInterval {
     fn default() -> Self {
-        Self(SOONEST)
+        Self::up_to(LATEST)
     }
 }
 
 impl PollInterval {
+    pub(super) fn up_to(latest: Duration) -> Self {
+        Self { pause: SOONEST, latest }
+    }
+
     /// The pause after a query.
     pub fn next(&mut self, news: bool) -> Duration {
-        self.0 = if news { SOONEST } else { (self.0 * 3 / 2).min(LATEST) };
-        self.0
+        self.pause = if news {
+            SOONEST
+        } else {
+            (self.pause * 3 / 2).min(self.latest)
+        };
+        self.pause
+    }
+}
+
+/// A part of a status that is queried less often than what the wait is for.
+#[derive(Default)]
+pub(super) struct Status {
+    interval: PollInterval,
+    due: Option<Instant>,
+    lines: Vec<String>,
+}
+
+impl Status {
+    /// The lines, queried again if they are due.
+    pub async fn lines(
+        &mut self,
+        query: impl Future<Output = Result<Vec<String>, ApiError>>,
+    ) -> Result<Vec<String>, ApiError> {
+        if self.due.is_none_or(|due| due <= Instant::now()) {
+            let lines = query.await?;
+            self.due = Some(Instant::now() + self.interval.next(lines != self.lines));
+            self.lines = lines;
+        }
+        Ok(self.lines.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_noticed_within_a_second_however_long_it_takes() {
+        let mut interval = PollInterval::up_to(PROMPT);
+        let pauses: Vec<Duration> = (0..50).map(|_| interval.next(false)).collect();
+        assert!(pauses.iter().all(|pause| *pause < Duration::from_secs(1)), "{pauses:?}");
+        assert_eq!(interval.next(true), SOONEST);
+    }
+
+    #[test]
+    fn the_nodes_of_a_large_cluster_are_listed_less_often() {
+        for (nodes, milliseconds) in [(1, 800), (20, 800), (50, 2000), (1000, 5000)] {
+            assert_eq!(prompt_for(nodes), Duration::from_millis(milliseconds), "{nodes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_status_is_queried_when_it_is_due() {
+        let (mut status, mut queries) = (Status::default(), 0);
+        for (wait, expected) in [(0, 1), (0, 1), (250, 2)] {
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            let query = async {
+                queries += 1;
+                Ok(vec!["a line".to_owned()])
+            };
+            assert_eq!(status.lines(query).await.unwrap(), ["a line"]);
+            assert_eq!(queries, expected);
+        }
     }
 }

@@ -48,7 +48,7 @@ impl Heartbeats {
             .iter()
             .filter_map(|lease| Some((node_of(table, &lease.name_any())?, lease)))
             .collect();
-        for node in &table.nodes {
+        for node in table.all_nodes() {
             let spec = leases.remove(&node.name).and_then(|lease| lease.spec.as_ref());
             let renewed = spec.and_then(|spec| Some(spec.renew_time.as_ref()?.0));
             let seconds = spec.and_then(|spec| u64::try_from(spec.lease_duration_seconds?).ok());
@@ -101,7 +101,7 @@ impl Heartbeats {
 pub fn node_of(table: &Parameters, name: &str) -> Option<NodeName> {
     let id = table.id();
     let host = id.host_of(name).unwrap_or(name);
-    let planned = table.nodes.iter().find(|planned| planned.name.as_str() == host)?;
+    let planned = table.all_nodes().find(|planned| planned.name.as_str() == host)?;
     Some(planned.name.clone())
 }
 

@@ -24,12 +24,13 @@ pub mod certificates;
 pub mod clock;
 mod cluster;
 pub mod heartbeats;
+mod pools;
 pub mod seen;
 pub mod symptoms;
 
 use certificates::{Approver, Rejoin};
 pub use cluster::Cluster;
-use cluster::{PollInterval, is_hopeless};
+use cluster::{LATEST, PROMPT, PollInterval, Status, is_hopeless, prompt_for};
 use heartbeats::Heartbeats;
 use seen::{Nodes, Operators, Version};
 
@@ -43,7 +44,7 @@ pub enum WaitError {
     #[error("timed out waiting for {what} after {} s{}", after.as_secs(), indented(seen))]
     TooLong {
         /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `the CA of the routers`, `Ready nodes`,
-        /// `etcd members`.
+        /// `etcd members`, `the labels of pools`.
         what: &'static str,
         after: Duration,
         /// The last observed state.
@@ -86,21 +87,21 @@ impl Cluster<'_> {
     /// Waits until the control plane runs without the bootstrap machine.
     pub async fn bootstrap_complete(self, limit: Duration) -> Result<(), WaitError> {
         let masters = self.of_roles(&[Role::Master]);
+        let mut status = Status::default();
         let look = async || {
-            let (done, nodes, etcd) = try_join!(
-                self.api.config_map("kube-system", "bootstrap"),
-                self.api.nodes(),
-                self.api.etcd()
-            )?;
+            let done = self.api.config_map("kube-system", "bootstrap").await?;
             if done.is_some_and(|done| seen::is_complete(&done)) {
                 return Ok(Look::Done);
             }
-            let nodes = Nodes::of(self.table, &nodes);
-            let mut lines = vec![nodes.text("masters", &masters)];
-            lines.extend(etcd.as_ref().and_then(seen::etcd_text));
-            Ok(Look::NotYet(lines))
+            let query = async {
+                let (nodes, etcd) = try_join!(self.api.nodes(), self.api.etcd())?;
+                let mut lines = vec![Nodes::of(self.table, &nodes).text("masters", &masters)];
+                lines.extend(etcd.as_ref().and_then(seen::etcd_text));
+                Ok::<_, ApiError>(lines)
+            };
+            Ok(Look::NotYet(status.lines(query).await?))
         };
-        until("bootstrap-complete", limit, ApiError::is_passing, look).await
+        until("bootstrap-complete", limit, PROMPT, ApiError::is_passing, look).await
     }
 
     /// Waits until the bootstrap is no longer a member of etcd; before that its machine must not be deleted.
@@ -123,7 +124,7 @@ impl Cluster<'_> {
                 false => Look::NotYet(vec![seen::bootstrap_in_etcd_text(&etcd)]),
             })
         };
-        until("bootstrap-member-removed", limit, ApiError::is_passing, look).await
+        until("bootstrap-member-removed", limit, PROMPT, ApiError::is_passing, look).await
     }
 
     /// Waits until the machine config operator changes these files without a reboot.
@@ -142,7 +143,7 @@ impl Cluster<'_> {
                 }
             })
         };
-        until("node-disruption-policy", limit, ApiError::is_passing, look).await
+        until("node-disruption-policy", limit, PROMPT, ApiError::is_passing, look).await
     }
 
     /// Waits until each of these nodes is a voting member of etcd, and enough members are healthy.
@@ -153,7 +154,7 @@ impl Cluster<'_> {
                 Some(lack) => Look::NotYet(vec![lack]),
             })
         };
-        until("etcd members", limit, ApiError::is_passing, look).await
+        until("etcd members", limit, PROMPT, ApiError::is_passing, look).await
     }
 
     /// What etcd needs until each of these nodes is a voting member and enough members are healthy.
@@ -168,29 +169,39 @@ impl Cluster<'_> {
     /// Waits until the cluster is complete, and approves its nodes' certificates meanwhile.
     pub async fn install_complete(self, limit: Duration) -> Result<(), WaitError> {
         let all = self.of_roles(&[Role::Master, Role::Worker]);
-        let mut steady = Steady::default();
+        let (mut steady, mut status) = (Steady::default(), Status::default());
         let look = async || {
-            let (nodes, operators, version) = try_join!(
-                self.api.nodes(),
-                self.api.cluster_operators(),
-                self.api.cluster_version()
-            )?;
-            let nodes = Nodes::of(self.table, &nodes);
-            let operators = Operators::of(&operators);
-            let version = version.as_ref().map(Version::of);
-            let whole = nodes.are_ready(&all) && version.as_ref().is_some_and(|version| version.is_done);
-            if whole && steady.is_reached(&operators) {
-                for line in operators.details() {
+            let version = self.api.cluster_version().await?.as_ref().map(Version::of);
+            let is_done = version.as_ref().is_some_and(|version| version.is_done);
+            if is_done {
+                // From now on the lists decide; before that, they are only for the status, and large.
+                status = Status::default();
+            }
+            let mut degraded = None;
+            let query = async {
+                let (nodes, operators) = try_join!(self.api.nodes(), self.api.cluster_operators())?;
+                let overtaken = self.label_pools(&nodes).await?;
+                let (nodes, operators) = (Nodes::of(self.table, &nodes), Operators::of(&operators));
+                let details = operators.details();
+                let lines = [nodes.text("nodes", &all), operators.text()];
+                let are_ready = nodes.are_ready(&all) && overtaken.is_empty();
+                if is_done && are_ready && steady.is_reached(&operators) {
+                    degraded = Some(details.clone());
+                }
+                Ok::<Vec<String>, ApiError>(lines.into_iter().chain(details).collect())
+            };
+            let mut lines = status.lines(query).await?;
+            if let Some(degraded) = degraded {
+                for line in degraded {
                     warn!(target: PROGRESS, step = "install-complete", "{line}");
                 }
                 return Ok(Look::Done);
             }
-            let mut lines = vec![nodes.text("nodes", &all), operators.text()];
-            lines.extend(operators.details());
             lines.extend(version.map(|version| version.text));
             Ok(Look::NotYet(lines))
         };
-        let wait = until("install-complete", limit, ApiError::is_passing, look);
+        let prompt = prompt_for(all.len());
+        let wait = until("install-complete", limit, prompt, ApiError::is_passing, look);
         self.beside(Rejoin::Refuse, &all, limit, wait).await
     }
 
@@ -207,7 +218,7 @@ impl Cluster<'_> {
                 .await?;
             Ok(Look::Done)
         };
-        until(WHAT, limit, ApiError::is_passing, look).await?;
+        until(WHAT, limit, LATEST, ApiError::is_passing, look).await?;
         let Some(ca) = found.and_then(|found| found.data?.remove("ca-bundle.crt")) else {
             return Ok(());
         };
@@ -228,11 +239,35 @@ impl Cluster<'_> {
     /// Waits until these new nodes are Ready, and approves their certificates meanwhile.
     pub async fn nodes_ready(self, nodes: &BTreeSet<NodeName>, limit: Duration) -> Result<(), WaitError> {
         let look = async || {
-            let seen = Nodes::of(self.table, &self.api.nodes().await?);
-            Ok(ready(&seen, nodes))
+            let objects = self.api.nodes().await?;
+            let overtaken = self.label_pools(&objects).await?;
+            let seen = Nodes::of(self.table, &objects);
+            Ok(match overtaken.is_empty() {
+                true => ready(&seen, nodes),
+                false => Look::NotYet(vec![pools::pending(&overtaken)]),
+            })
         };
-        let wait = until("Ready nodes", limit, ApiError::is_passing, look);
+        let wait = until(
+            "Ready nodes",
+            limit,
+            prompt_for(self.table.nodes.len()),
+            ApiError::is_passing,
+            look,
+        );
         self.beside(Rejoin::Refuse, nodes, limit, wait).await
+    }
+
+    /// Waits until every existing node of a pool has its labels and taints.
+    pub async fn pools_labeled(self, limit: Duration) -> Result<(), WaitError> {
+        let look = async || {
+            let nodes = self.api.nodes().await?;
+            let overtaken = self.label_pools(&nodes).await?;
+            Ok(match overtaken.is_empty() {
+                true => Look::Done,
+                false => Look::NotYet(vec![pools::pending(&overtaken)]),
+            })
+        };
+        until("the labels of pools", limit, LATEST, ApiError::is_passing, look).await
     }
 
     /// Waits until these nodes, which were off, are Ready again, and approves their certificates meanwhile. `off` are
@@ -250,7 +285,13 @@ impl Cluster<'_> {
             let seen = Nodes::of(self.table, &objects).believing(&heartbeats);
             Ok(ready(&seen, nodes))
         };
-        let wait = until("Ready nodes", limit, ApiError::is_passing_at_start, look);
+        let wait = until(
+            "Ready nodes",
+            limit,
+            prompt_for(self.table.nodes.len()),
+            ApiError::is_passing_at_start,
+            look,
+        );
         self.beside(Rejoin::Allow { off }, nodes, limit, wait).await
     }
 
@@ -292,15 +333,16 @@ fn ready(seen: &Nodes, nodes: &BTreeSet<NodeName>) -> Look {
     }
 }
 
-/// Polls until done, and reports changes. Errors of an API server in its first minutes do not end the wait.
+/// Polls until done, at least once in `latest`, and reports changes. Errors of an API server in its first minutes do not end the wait.
 async fn until(
     what: &'static str,
     limit: Duration,
+    latest: Duration,
     is_passing: fn(&ApiError) -> bool,
     mut look: impl AsyncFnMut() -> Result<Look, ApiError>,
 ) -> Result<(), WaitError> {
     let end = Instant::now() + limit;
-    let mut interval = PollInterval::default();
+    let mut interval = PollInterval::up_to(latest);
     let (mut shown, mut doubt, mut last_error) = (Vec::new(), None, None);
     loop {
         let looked = timeout(end.saturating_duration_since(Instant::now()), look()).await;

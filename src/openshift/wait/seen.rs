@@ -106,7 +106,7 @@ impl Nodes {
     pub fn believing(mut self, heartbeats: &Heartbeats) -> Self {
         for (node, lacks) in &mut self.there {
             if lacks.is_none() && !heartbeats.is_running(node) {
-                *lacks = Some("kubelet has not renewed its Lease since".to_owned());
+                *lacks = Some("kubelet has not renewed its Lease yet".to_owned());
             }
         }
         self
@@ -538,7 +538,7 @@ mod tests {
         let masters: BTreeSet<_> = (0..3).map(|index| NodeName::node(Role::Master, index)).collect();
         assert_eq!(
             nodes.text("masters", &masters),
-            "masters: 1 of 3 Ready; master-1 not Ready (kubelet has not renewed its Lease since), \
+            "masters: 1 of 3 Ready; master-1 not Ready (kubelet has not renewed its Lease yet), \
              master-2 not Ready (network not ready)"
         );
         assert_eq!(nodes.joined(), masters, "Ready or not");

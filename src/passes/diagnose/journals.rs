@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use openssh::Stdio;
-use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tracing::info;
 
@@ -40,9 +38,10 @@ const NODE: [&str; 4] = [
 ];
 const OURS: &str = "ocpdeploy-*";
 
-/// Journals as files of the bundle. Unreachable nodes are logged and skipped.
-pub async fn journals(wait: &WaitContext<'_>) -> Vec<(String, Vec<u8>)> {
-    let nodes = wait.parameters.nodes.iter();
+/// Journals as files of the bundle. Unreachable nodes are logged and skipped; a removed bootstrap is still in the table.
+pub async fn journals(wait: &WaitContext<'_>, bootstrap_is_there: bool) -> Vec<(String, Vec<u8>)> {
+    let is_there = |node: &&NodeAddress| bootstrap_is_there || node.role != Role::Bootstrap;
+    let nodes = wait.parameters.nodes.iter().filter(is_there);
     let asked = nodes.map(async |node| {
         let why = match timeout(LIMIT, journal(wait, node)).await {
             Ok(Ok(text)) => return Some((format!("journals/{}.txt", node.name), text)),
@@ -57,7 +56,11 @@ pub async fn journals(wait: &WaitContext<'_>) -> Vec<(String, Vec<u8>)> {
 
 async fn journal(wait: &WaitContext<'_>, node: &NodeAddress) -> anyhow::Result<Vec<u8>> {
     let id = wait.config.id();
-    refuse_simulated(id.as_str(), wait.config.backend_of(node.role), node.ip)?;
+    refuse_simulated(
+        id.as_str(),
+        wait.config.backend_of(wait.config.place_of(&node.name)),
+        node.ip,
+    )?;
     let connection = ssh::Node::of(wait.dir, &id, node).connect().await?;
     let units: &[&str] = match node.role {
         Role::Bootstrap => &BOOTSTRAP,
@@ -68,17 +71,7 @@ async fn journal(wait: &WaitContext<'_>, node: &NodeAddress) -> anyhow::Result<V
     for unit in units.iter().chain([&OURS]) {
         command.args(["--unit", unit]);
     }
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .await?;
-    let mut text = Vec::new();
-    if let Some(stdout) = child.stdout().take() {
-        stdout.take(MOST).read_to_end(&mut text).await?;
-    }
-    child.disconnect().await?;
+    let text = ssh::output(command, MOST).await?;
     connection.close().await?;
     Ok(text)
 }

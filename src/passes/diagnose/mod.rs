@@ -81,7 +81,7 @@ pub async fn explain(
     }
     // The guests of a rehearsal have no SSH server.
     if let Installer::OpenshiftInstall(_) = installer {
-        files.extend(journals::journals(wait).await);
+        files.extend(journals::journals(wait, bootstrap_is_there).await);
     }
     if bootstrap_is_there && let Err(error) = installer.gather(wait, INSTALLER_LIMIT).await {
         let first = error.to_string();
@@ -111,7 +111,7 @@ async fn consoles(backend: &dyn Backend, wait: &WaitContext<'_>) -> Vec<(String,
     let machines = backend.list_machines(&id).await.unwrap_or_default();
     let mut consoles = Vec::new();
     for machine in machines {
-        if let Some(console) = backend.serial_console(machine.role)
+        if let Some(console) = backend.serial_console(backend.place(&machine.name))
             && let Ok(Some(text)) = console.tail(&id, &machine.name).await
         {
             consoles.push((format!("console of {}", machine.name), text));

@@ -10,6 +10,7 @@ mod views;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -19,10 +20,12 @@ use super::status::{Status, Verdict};
 use crate::backend::{Machine, ReservationState};
 use crate::cluster::{Dhcp, Dns, Lb, NodeName, Pass, Role, Vip};
 use crate::openshift::installer::NodeReport;
+use crate::openshift::wait::clock::{Certificates, Clock};
 use crate::passes::{CarrierLimit, EffectiveSettings};
 use crate::printable::{count, printable_text};
+use crate::state::durations::{self, Deployment, Estimate};
 use crate::state::inventory::Cluster;
-use crate::state::journal::{self, Entry, Event, Holder};
+use crate::state::journal::{self, Entry, Event, Holder, INSTALLED};
 use crate::templates::{TemplateError, render_html};
 use timeline::Timeline;
 use topology::{Circle, Picture};
@@ -38,6 +41,8 @@ pub struct Input<'a> {
     /// From the cluster's log.
     pub warnings: &'a [Warning],
     pub now: Timestamp,
+    /// The deployments that are known, this one included.
+    pub deployments: &'a [Deployment],
 }
 
 /// A warning in the log.
@@ -72,6 +77,8 @@ struct Page<'a> {
     pictures: Vec<Picture>,
     picture_text: String,
     timeline: Timeline,
+    /// Phase, its time, the usual and the best one of the other deployments.
+    phases: Vec<[String; 4]>,
     ignition: Vec<Size>,
     not_asked: Option<String>,
     failures: Vec<Warning>,
@@ -146,7 +153,11 @@ impl<'a> Page<'a> {
         let held: BTreeMap<NodeName, ReservationState> = journal::output(journal, "pass-one/hold").unwrap_or_default();
         let nodes = nodes(input, &status, &held);
         let vips = vips(input, chosen.as_ref(), &held);
-        let workers_on = known.workers_on.as_ref().map(|on| on.name_beside(&known.backend));
+        let workers_on = known.workers_on.as_ref().map(|on| {
+            let some = on.only.join(", ");
+            let some = if some.is_empty() { some } else { format!(", {some}") };
+            format!("{some} on {}", on.name_beside(&known.backend))
+        });
         let circles = circles(&nodes, workers_on.as_deref());
         let nics = nics(input);
         let mut further = chosen
@@ -196,7 +207,7 @@ impl<'a> Page<'a> {
             phase: status.progress.phase.clone(),
             now: format!("{:.0}", input.now),
             network,
-            certificates: made_at.map(|at| crate::openshift::wait::clock::Clock::at(input.now, at, None).text()),
+            certificates: made_at.map(|at| Clock::at(input.now, at, Certificates::default()).text()),
             duties: duties(chosen.as_ref(), &held),
             counts: format!(
                 "{} + {}",
@@ -213,6 +224,7 @@ impl<'a> Page<'a> {
             further,
             nics,
             timeline: Timeline::of(journal, &names, running),
+            phases: phases(input),
             ignition: ignition(journal, &nodes, chosen.as_ref()),
             not_asked: input.machines.as_ref().err().cloned(),
             failures: failures(journal),
@@ -222,6 +234,31 @@ impl<'a> Page<'a> {
             nodes,
         }
     }
+}
+
+/// The phases of this deployment that have ended, beside those of the others on the same platform.
+fn phases(input: &Input<'_>) -> Vec<[String; 4]> {
+    let known = &input.cluster.known;
+    let id = known.id().to_string();
+    let is_installed = |entry: &&Entry| entry.event == Event::Done && entry.step == INSTALLED;
+    let installed = input.journal.iter().rfind(is_installed).map(|entry| entry.time);
+    let others = input.deployments.iter();
+    let others = others.filter(|one| one.cluster != id || Some(one.installed) != installed);
+    let others: Vec<Deployment> = others.cloned().collect();
+    let estimate = Estimate::of(&others, known.backend.name(), known.rehearsal);
+    let time = |time: Option<Duration>| time.map_or("unknown".to_owned(), durations::about);
+    durations::phases(input.journal)
+        .into_iter()
+        .map(|(phase, took)| {
+            let took = Some(Duration::from_millis(took));
+            [
+                phase.to_string(),
+                time(took),
+                time(estimate.usual(phase)),
+                time(estimate.best(phase)),
+            ]
+        })
+        .collect()
 }
 
 fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, ReservationState>) -> Vec<NodeView> {
@@ -355,7 +392,7 @@ fn circles<'n>(nodes: &'n [NodeView], workers_on: Option<&str>) -> Vec<Circle<'n
             Role::Worker | Role::Helper => "Workers",
         };
         let title = match (workers_on, role, nodes.as_slice()) {
-            (Some(platform), Role::Worker, _) => format!("{name} on {platform}"),
+            (Some(place), Role::Worker, _) => format!("{name}{place}"),
             (_, Role::Bootstrap, [one]) if one.state == "removed" => format!("{name}, removed"),
             _ => name.to_owned(),
         };

@@ -4,7 +4,7 @@
 //! computer; `name` puts another URI in this one's place (libvirt/libvirt: `docs/uri.rst`, `src/remote/remote_driver.c`,
 //! which compares the names of parameters without their case). So parameters are allowed by name, and nothing is escaped.
 
-use crate::cluster::LibvirtConfig;
+use crate::cluster::{DiskCache, LibvirtConfig};
 use crate::settings::values::Values;
 
 /// The workers' host has settings of its own for where it is.
@@ -16,10 +16,18 @@ pub(super) fn read(values: &mut Values<'_>, of_workers: bool) -> Option<LibvirtC
     let uri = values.read(uri, check);
     let pool = values.text(pool);
     let virt_type = values.choice("virt_type");
+    let disk_cache = values.choice("libvirt_disk_cache");
+    if disk_cache == Some(DiskCache::Unsafe) {
+        values.warn(
+            "libvirt_disk_cache",
+            "libvirt_disk_cache=unsafe: a crash or power failure of the host can destroy the nodes' disks",
+        );
+    }
     Some(LibvirtConfig {
         uri: uri?,
         pool: pool?,
         virt_type: virt_type?,
+        disk_cache: disk_cache?,
     })
 }
 

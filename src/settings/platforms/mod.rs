@@ -12,7 +12,7 @@ pub(super) use static_addresses::{with_dhcp, without_dhcp};
 use super::choices::choices;
 use super::parse;
 use super::values::Values;
-use crate::cluster::{BackendConfig, SimConfig, WorkersOn};
+use crate::cluster::{BackendConfig, Pool, SimConfig, WorkersOn};
 
 pub(super) fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
     read(values, "backend", false)
@@ -28,12 +28,18 @@ pub(super) fn is_known(values: &mut Values<'_>) -> bool {
 pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>) -> Option<Option<WorkersOn>> {
     let given = values.text("worker_backend");
     let network = values.text("worker_network");
+    let only = values.texts("worker_backend_for");
     let all = others.map(BackendConfig::name);
     let setting = if given.is_some() { "worker_backend" } else { "backend" };
     let on_libvirt = given.as_deref().or(all) == Some("libvirt");
     let has_host = on_libvirt && values.value("worker_libvirt_uri").is_some();
     if !has_host && (given.is_none() || given.as_deref() == all) {
-        for name in ["worker_network", "worker_image", "worker_helper_image"] {
+        for name in [
+            "worker_network",
+            "worker_backend_for",
+            "worker_image",
+            "worker_helper_image",
+        ] {
             if values.is_given(name) {
                 let message = format!(
                     "{name} has no effect unless worker_libvirt_uri is set, or worker_backend differs from backend"
@@ -59,7 +65,19 @@ pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>
     Some(Some(WorkersOn {
         backend,
         network: network?,
+        only: only?,
     }))
+}
+
+/// The pools on the workers' own platform exist, and there is a platform for the others.
+pub(super) fn check_workers_on(values: &mut Values<'_>, workers: Option<&WorkersOn>, pools: &[Pool]) {
+    for name in workers.into_iter().flat_map(|workers| &workers.only) {
+        if name != "worker" && pools.iter().all(|pool| pool.name != *name) {
+            let message = format!("`worker_backend_for`: `pools` has no pool {name}");
+            let help = "use names of pools, and `worker` for the workers outside of pools";
+            values.problem(&["worker_backend_for", "pools"], message, help);
+        }
+    }
 }
 
 /// The platform that this setting names, with its own settings.

@@ -1,14 +1,15 @@
 //! Settings of the OpenStack backend.
 
 use crate::cluster::{Lb, OpenStackConfig, OsBalancers, OsFlavors};
-use crate::settings::parse;
 use crate::settings::values::Values;
+use crate::settings::{parse, pools};
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let boot = values.choice("os_boot");
     let affinity = values.choice("os_affinity");
     let ignition = values.choice("os_ignition");
     let image_import = values.switch("os_image_import");
+    let pool_flavors = pools::flavors(values);
     let volume_timeout = values.duration("os_volume_timeout");
     let admit = values.list("os_admit", parse::network);
     let ingress_floating_ip = values.ip("os_ingress_floating_ip");
@@ -16,8 +17,8 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let balancers = (lb == Some(Lb::Platform)).then(|| OsBalancers {
         provider: values.text("os_lb_provider"),
     });
-    let vip = values.ip("api_ip");
-    if ingress_floating_ip.is_some() && vip.is_some() && vip == values.ip("ingress_ip") {
+    let vip = values.first_ip("api_ip");
+    if ingress_floating_ip.is_some() && vip.is_some() && vip == values.first_ip("ingress_ip") {
         values.problem(
             &["os_ingress_floating_ip", "ingress_ip"],
             "`os_ingress_floating_ip` has no VIP of its own: `api_ip` and `ingress_ip` are the same",
@@ -35,6 +36,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
             master: values.text("os_master_flavor"),
             worker: values.text("os_worker_flavor"),
             helper: values.text("os_helper_flavor"),
+            pools: pool_flavors?,
         },
         external_network: values.text("os_external_network"),
         api_floating_ip: values.ip("os_api_floating_ip"),

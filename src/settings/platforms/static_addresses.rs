@@ -2,6 +2,7 @@
 
 use crate::backend::Capabilities;
 use crate::cluster::{BackendConfig, WorkersOn};
+use crate::settings::parse;
 use crate::settings::values::Values;
 
 /// Where such a node's config comes from, which settings follow from that, and which cannot be combined with it.
@@ -53,9 +54,12 @@ pub fn without_dhcp(values: &mut Values<'_>, backend: Option<&BackendConfig>, wo
 
 /// Settings that only nodes without DHCP use.
 pub fn with_dhcp(values: &mut Values<'_>) {
-    for name in ["gateway", "name_servers"] {
-        if values.is_given(name) {
-            values.warn(name, &format!("{name} has no effect unless dhcp=none"));
-        }
+    let has_ipv4 = |text: &str| parse::gateways(text).is_ok_and(|(ipv4, _)| ipv4.is_some());
+    let gateway = values.value("gateway").filter(|value| value.is_given());
+    if gateway.is_some_and(|value| has_ipv4(&value.text)) {
+        values.warn("gateway", "the IPv4 address in gateway has no effect unless dhcp=none");
+    }
+    if values.is_given("name_servers") {
+        values.warn("name_servers", "name_servers has no effect unless dhcp=none");
     }
 }

@@ -59,7 +59,8 @@ fi
 root=k8s.io/kubernetes
 mkdir -p "$work/gopath/src/k8s.io"
 ln -sfn "$tree" "$work/gopath/src/$root"
-export GO111MODULE=off GOPATH=$work/gopath GOFLAGS='' CGO_ENABLED=0
+# Debug information takes a fifteenth of the compiler's time.
+export GO111MODULE=off GOPATH=$work/gopath GOFLAGS=-gcflags=all=-dwarf=false CGO_ENABLED=0
 export GOCACHE=${GOCACHE:-$work/gocache}
 cd "$GOPATH/src/$root"
 

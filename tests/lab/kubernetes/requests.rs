@@ -287,7 +287,7 @@ fn the_fake_answers_as_the_real_server_does() {
         &tenant.name,
     );
     user.edits.clear();
-    user.more = documented(&[0, 1], &tenant.name).into_iter().collect();
+    user.more = documented(&[0, 1, 2], &tenant.name).into_iter().collect();
     world.users.insert("asked".to_owned(), user);
     let fake = FakeKubevirt::start(world);
     let folder = tempfile::tempdir().unwrap();

@@ -16,6 +16,10 @@ use serde_json::Value;
 use super::cluster::Nodes;
 use super::{LONG, answers, text, until};
 
+/// Names of certificate requests.
+const OWN: &str = "with-its-own-address";
+const FORGED: &str = "with-the-address-of-another";
+
 impl Nodes {
     /// All units came up, and in the order that they declare: names are resolved before the network counts as online,
     /// and the kubelet starts after that.
@@ -133,6 +137,12 @@ impl Nodes {
         ] {
             let holders: Vec<NodeName> = self.holders(ip);
             assert_eq!(holders.len(), 1, "{ip}: {holders:?}");
+            // ovn-kubernetes/ovn-kubernetes: go-controller/pkg/util/net_linux.go, IsAddressAddedByKeepAlived
+            let labelled = self.on(
+                &self.node(holders[0].as_str()),
+                &format!("ip -4 -o addr show to {ip}/32 label vip"),
+            );
+            assert!(!labelled.is_empty(), "{ip} has no label on {holders:?}");
             assert!(answers(&url), "{url}");
         }
     }
@@ -175,6 +185,34 @@ impl Nodes {
             !approvers.contains_key(&(Role::Worker, "KubectlApprove".to_owned())),
             "{approvers:?}"
         );
+    }
+
+    /// Has a node request two serving certificates, one of them with the address of another, as a node that was taken over
+    /// would. Both are undecided.
+    pub(super) fn request_certificates(&self, node: &NodeAddress) {
+        let (table, id) = (self.table(), self.table().id());
+        let name = id.fqdn(node.name.as_str());
+        for (request, address) in [(OWN, node.ip), (FORGED, table.api_ip)] {
+            let script = format!(
+                "cd /run; key=/var/lib/kubelet/pki/kubelet-client-current.pem\n\
+                 request=$(openssl req -new -key $key -subj '/O=system:nodes/CN=system:node:{name}' \
+                     -addext 'subjectAltName=DNS:{name},IP:{address}' | base64 -w0)\n\
+                 kubectl --kubeconfig /var/lib/kubelet/kubeconfig create -f - <<END\n\
+                 {{\"apiVersion\": \"certificates.k8s.io/v1\", \"kind\": \"CertificateSigningRequest\", \"metadata\": {{\"name\": \"{request}\"}},\n\
+                  \"spec\": {{\"signerName\": \"kubernetes.io/kubelet-serving\", \"request\": \"$request\",\n\
+                  \"usages\": [\"digital signature\", \"server auth\"]}}}}\nEND\n"
+            );
+            self.on(node, &script);
+        }
+    }
+
+    /// While this program let nodes join, it approved the valid one of these requests and left the other one undecided.
+    pub(super) fn check_requested_certificates(&self) {
+        let conditions = |name| self.get(&["csr", name])["status"]["conditions"].clone();
+        assert_eq!(conditions(OWN)[0]["reason"], "OcpdeployApproved");
+        assert_eq!(conditions(FORGED), Value::Null);
+        let output = self.kubectl(&["delete", "csr", OWN, FORGED]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
     /// The haproxy of each master knows all masters' API servers, and that they are healthy.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use ocpdeploy::cluster::Role;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::super::two_passes::Lab;
 use super::native::Native;
-use super::{source, text};
+use super::{source, text, until};
 use crate::support::fake_installer;
 
 /// A cluster whose installer makes the release of `tests/lab/nodes/release`.
@@ -23,12 +23,15 @@ pub(super) struct Nodes {
     pub(super) name: String,
     /// Its control plane outside of the guests.
     pub(super) native: Native,
+    /// Has the key to the nodes, as the agent of a user's session.
+    agent: Child,
 }
 
 impl Nodes {
     pub(super) fn new(masters: usize, workers: usize, settings: &str) -> Self {
-        let lab = Lab::new();
-        let folder = lab.folder.path();
+        let mut lab = Lab::new();
+        let folder = lab.folder.path().to_owned();
+        let folder = folder.as_path();
         fake_installer::programs(folder);
         symlink(source("tests/lab/nodes/release"), folder.join("release")).unwrap();
         std::fs::copy(source("images/node/references"), folder.join("oc.tags")).unwrap();
@@ -57,8 +60,18 @@ impl Nodes {
             images.display(),
         );
         std::fs::write(lab.env(&name), text).unwrap();
+        let agent = start_agent(&folder.join("agent"), &key);
+        lab.around = vec![
+            "env".to_owned(),
+            format!("SSH_AUTH_SOCK={}", folder.join("agent").display()),
+        ];
         let native = Native::new(folder);
-        Self { lab, name, native }
+        Self {
+            lab,
+            name,
+            native,
+            agent,
+        }
     }
 
     pub(super) fn deploy(&self) {
@@ -182,9 +195,31 @@ impl Nodes {
     }
 }
 
+/// An ssh-agent at this socket, with this key.
+fn start_agent(socket: &Path, key: &Path) -> Child {
+    let child = Command::new("ssh-agent")
+        .arg("-D")
+        .arg("-a")
+        .arg(socket)
+        .stdout(Stdio::null())
+        .spawn();
+    let child = child.unwrap();
+    until("the agent has the key", Duration::from_secs(30), || {
+        let mut add = Command::new("ssh-add");
+        add.arg("-q")
+            .arg(key)
+            .env("SSH_AUTH_SOCK", socket)
+            .stderr(Stdio::null());
+        add.status().unwrap().success()
+    });
+    child
+}
+
 /// A test that failed shows what its nodes said.
 impl Drop for Nodes {
     fn drop(&mut self) {
+        let _ = self.agent.kill();
+        let _ = self.agent.wait();
         if !std::thread::panicking() {
             return;
         }

@@ -1,5 +1,6 @@
 //! What happens to clusters: the network plugin's bridge, reboots, evictions, lost machines, certificates that end.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ocpdeploy::state::parameters::NodeAddress;
@@ -12,6 +13,59 @@ use super::{LONG, answers, answers_within, text, until};
 const FAILOVER: Duration = Duration::from_secs(15);
 
 impl Nodes {
+    /// A deployment whose installation takes too long ends with a bundle of what the cluster and its nodes say; the settings
+    /// are then as before.
+    pub(super) fn fail_to_install(&self) {
+        let env = self.lab.env(&self.name);
+        let settings = std::fs::read_to_string(&env).unwrap();
+        std::fs::write(&env, settings.replace("install_timeout=40m", "install_timeout=10s")).unwrap();
+        let output = self
+            .lab
+            .start(&["deploy", env.to_str().unwrap()])
+            .wait_with_output()
+            .unwrap();
+        std::fs::write(&env, settings).unwrap();
+        let err = text(&output.stderr);
+        eprintln!("──── a deployment that takes too long\n{err}");
+        assert_eq!(output.status.code(), Some(6));
+        let cluster = self.lab.home().cluster(&self.name);
+        let names = std::fs::read_dir(cluster.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let bundles: Vec<_> = names
+            .filter(|path| path.extension().is_some_and(|end| end == "tar"))
+            .collect();
+        assert_eq!(bundles.len(), 1, "{bundles:?}");
+        let bundle = bundles[0].to_str().unwrap();
+        assert!(err.contains(bundle), "{bundle}");
+        let tar = |words: &[&str]| text(&Command::new("tar").args(words).output().unwrap().stdout);
+        let list = tar(&["-tf", bundle]);
+        for wanted in [
+            "journal.jsonl",
+            "api/nodes.json",
+            "api/events.json",
+            "journals/master-0.txt",
+        ] {
+            assert!(
+                list.lines().any(|line| line == wanted),
+                "{wanted} is not in the bundle:\n{list}"
+            );
+        }
+        let console = format!("consoles/{}-master-0.txt", self.name);
+        assert!(list.lines().any(|line| line == console), "{list}");
+        let name = self.table().id().fqdn("master-0");
+        assert!(tar(&["-xOf", bundle, "api/nodes.json"]).contains(&name));
+        let journal = tar(&["-xOf", bundle, "journals/master-0.txt"]);
+        assert!(
+            journal.contains("kubelet") && journal.contains("ocpdeploy-resolver"),
+            "{journal}"
+        );
+        assert!(
+            !tar(&["-xOf", bundle]).contains("PRIVATE KEY-----"),
+            "the bundle has a key"
+        );
+    }
+
     /// Moves the node's address to an Open vSwitch bridge, as OVN-Kubernetes does; the ingress VIP of the node follows.
     pub(super) fn move_to_bridge(&self, node: &NodeAddress) {
         let table = self.table();
@@ -43,6 +97,14 @@ impl Nodes {
     }
 
     /// Reboots a node: it keeps its address and what it runs, and does not run Ignition again.
+    pub(super) fn reboot_and_check(&self, node: &NodeAddress) {
+        self.reboot(node);
+        self.check_units(node);
+        self.check_names(node);
+        self.check_object(node);
+    }
+
+    /// Reboots a node and waits until it is Ready.
     pub(super) fn reboot(&self, node: &NodeAddress) {
         let boot = || text(&self.try_on(node, "cat /proc/sys/kernel/random/boot_id").stdout);
         let before = boot();
@@ -54,9 +116,6 @@ impl Nodes {
             let object = self.get(&["node", &name]);
             object["status"]["nodeInfo"]["bootID"] == boot().trim() && self.is_ready(&object)
         });
-        self.check_units(node);
-        self.check_names(node);
-        self.check_object(node);
     }
 
     fn is_ready(&self, object: &Value) -> bool {
@@ -179,9 +238,47 @@ impl Nodes {
         self.destroy();
     }
 
+    /// Saves the cluster, deletes a namespace and breaks a worker's disk; the snapshot brings both back.
+    pub(super) fn save_break_and_restore(&self) {
+        let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "work"}});
+        self.apply(&namespace);
+        self.apply(&serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "kept", "namespace": "work"}, "data": {"since": "before"}}));
+        let kept = || self.get(&["-n", "work", "configmap", "kept"]);
+        let (before, table) = (kept(), self.table());
+        let begun = Instant::now();
+        // The script that saves etcd is OpenShift's own.
+        self.run(&["snapshot", "save", &self.name, "before", "--no-backup"]);
+        eprintln!("saved within {:.0} s", begun.elapsed().as_secs_f64());
+
+        let deleted = self.kubectl(&["delete", "namespace", "work"]);
+        assert!(deleted.status.success(), "{}", text(&deleted.stderr));
+        let worker = self.node("worker-0");
+        // The partition table, the boot partition and the beginning of the root file system.
+        let _ = self.try_on(
+            &worker,
+            "dd if=/dev/zero of=/dev/vda bs=1M count=1024 oflag=direct conv=fsync",
+        );
+        self.lab.virsh(&["destroy", &self.domain(&worker)]);
+
+        let begun = Instant::now();
+        self.run(&["snapshot", "restore", &self.name, "before", "--yes"]);
+        eprintln!("restored within {:.0} s", begun.elapsed().as_secs_f64());
+        assert_eq!(self.table(), table);
+        self.check_all();
+        let after = kept();
+        for field in ["/metadata/uid", "/data"] {
+            assert_eq!(after.pointer(field), before.pointer(field));
+        }
+        self.run(&["verify", &self.name]);
+        self.run(&["snapshot", "delete", &self.name, "before"]);
+    }
+
     /// All kubelets' certificates end while the cluster is off.
     pub(super) fn stop_until_certificates_end(&self) {
-        self.native.sign_for("5m");
+        // They count from five minutes before the certificate is issued (kubernetes/kubernetes v1.20.2:
+        // `pkg/controller/certificates/authority`).
+        self.native.sign_for("10m");
         for node in self.nodes() {
             self.on(
                 &node,
@@ -201,11 +298,9 @@ impl Nodes {
             let nodes = self.nodes();
             nodes.iter().all(|node| self.try_on(node, &both).status.success())
         });
-        let issued = Instant::now();
         self.run(&["stop", &self.name]);
-        let rest = (Duration::from_secs(5 * 60 + 10)).saturating_sub(issued.elapsed());
-        eprintln!("off for {} s until all certificates have ended", rest.as_secs());
-        std::thread::sleep(rest);
+        // A kubelet may have renewed its certificate until then.
+        std::thread::sleep(Duration::from_secs(5 * 60 + 10));
         self.native.sign_as_before();
     }
 }

@@ -88,7 +88,7 @@ agents_ovn() {
 # addresses: OVN gives the answers the source of the router's NAT or of the floating IP, because it has no state of such a connection.
 reach_ovn() {
     local id mac
-    read -r id mac < <(python seed.py port "$PASSWORD" compute1 10.20.255.254)
+    read -r id mac < <(python seed.py port "$PASSWORD" compute1 private 10.20.255.254)
     ovs-vsctl add-port br-int private -- set Interface private type=internal "mac=\"$mac\"" "external_ids:iface-id=$id" mtu_request=1442
     ip address add 10.20.255.254/16 dev private
     ip link set private up

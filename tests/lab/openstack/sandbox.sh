@@ -234,9 +234,18 @@ services() {
     for ((n = 1; n <= FAKES; n++)); do start 1 "fake$n" nova-compute --config-file "$etc/nova-fake$n.conf"; done
 }
 
-# Guests on the private network answer the namespace from their own address.
+# Guests on the private network answer the namespace from their own address. On `dual`, whose router has one family, it has
+# a port of its own, which the agent connects because of the device's name.
 reach_linuxbridge() {
     ip route add 10.20.0.0/16 via "$(python seed.py gateway $PASSWORD)"
+    local id mac
+    read -r id mac < <(python seed.py port "$PASSWORD" compute1 dual 10.22.0.250 fd00:22::250)
+    # Tunnels need 50 bytes of each packet.
+    ip link add dual mtu 1450 address "$mac" type veth peer name "tap${id:0:11}" mtu 1450
+    ip address add 10.22.0.250/24 dev dual
+    ip address add fd00:22::250/64 dev dual nodad
+    ip link set "tap${id:0:11}" up
+    ip link set dual up
 }
 
 mkdir -p "$log" "$etc" "$pids" "$state"/{bin,lock,glance/images,glance/tmp,keystone}

@@ -4,7 +4,7 @@ seed.py catalog PASSWORD SERVICES  users of the services, and their endpoints; S
 seed.py world PASSWORD CLOUDS SERVICES  projects, flavors and networks; CLOUDS gets their clouds.yaml
 seed.py wait PASSWORD COMPUTES AGENTS
 seed.py gateway PASSWORD           prints the router's address on the provider's network
-seed.py port PASSWORD HOST IP      a port of this computer on the network `private`; prints its id and MAC
+seed.py port PASSWORD HOST NETWORK IP..  a port of this computer on a network of demo's; prints its id and MAC
 """
 
 import os
@@ -81,7 +81,7 @@ def catalog(services):
 
 
 def networks():
-    """`public`, the provider's, external and shared; `private`, of project demo, behind a router; `quiet`, likewise demo's."""
+    """`public`, the provider's, external and shared; `private` and `dual`, of project demo, behind a router; `quiet`, likewise demo's."""
     all_ = admin.network
     public = all_.find_network("public") or all_.create_network(
         name="public",
@@ -114,9 +114,23 @@ def networks():
     mine.find_subnet("quiet") or mine.create_subnet(
         name="quiet", network_id=quiet.id, ip_version=4, cidr="10.21.0.0/16", enable_dhcp=False
     )
+    # Of both address families. No router is in the second one: its advertisements need radvd.
+    dual = mine.find_network("dual") or mine.create_network(name="dual")
+    dual_subnet = mine.find_subnet("dual") or mine.create_subnet(
+        name="dual", network_id=dual.id, ip_version=4, cidr="10.22.0.0/24", gateway_ip="10.22.0.1"
+    )
+    mine.find_subnet("dual-ipv6") or mine.create_subnet(
+        name="dual-ipv6",
+        network_id=dual.id,
+        ip_version=6,
+        cidr="fd00:22::/64",
+        gateway_ip="fd00:22::1",
+        ipv6_address_mode="dhcpv6-stateful",
+    )
     if not mine.find_router("router"):
         router = mine.create_router(name="router", external_gateway_info={"network_id": public.id})
         mine.add_interface_to_router(router, subnet_id=subnet.id)
+        mine.add_interface_to_router(router, subnet_id=dual_subnet.id)
 
 
 def world(clouds, services):
@@ -178,14 +192,14 @@ elif what == "gateway":
     router = admin.network.find_router("router")
     print(router.external_gateway_info["external_fixed_ips"][0]["ip_address"])
 elif what == "port":
-    private = admin.network.find_network("private")
+    network = admin.network.find_network(sys.argv[4])
     port = admin.network.create_port(
-        network_id=private.id,
+        network_id=network.id,
         name="lab",
         # Of the cloud, as the router's.
         device_owner="network:lab",
         binding_host_id=sys.argv[3],
-        fixed_ips=[{"ip_address": sys.argv[4]}],
+        fixed_ips=[{"ip_address": ip} for ip in sys.argv[5:]],
         port_security_enabled=False,
     )
     print(port.id, port.mac_address)

@@ -20,3 +20,4 @@ promises() { tests/lab/openstack/lab.sh exec env "OCPDEPLOY_CONTRACT_OPENSTACK_Z
 promises fake '' "$@"
 if [ $all = yes ]; then OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD=keeps promises fake '' "$@"; fi
 promises real a_machine_gets_the_address_held_for_it "$@"
+SMALL=1 PROGRAM=target/debug/ocpdeploy tests/bench/upload.sh openstack

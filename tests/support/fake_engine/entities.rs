@@ -1,5 +1,6 @@
 //! The things that an engine manages.
 
+use super::snapshots::Snapshot;
 use super::world::Instant;
 
 /// What is found by its id or name.
@@ -223,6 +224,7 @@ pub struct Vm {
     pub is_busy: bool,
     pub nics: Vec<Nic>,
     pub disks: Vec<Attachment>,
+    pub snapshots: Vec<Snapshot>,
     pub tags: Vec<String>,
     pub host: Option<String>,
     pub created: Instant,
@@ -253,6 +255,7 @@ impl Vm {
             is_busy: false,
             nics: Vec::new(),
             disks: Vec::new(),
+            snapshots: Vec::new(),
             tags: Vec::new(),
             host: None,
             created: now,

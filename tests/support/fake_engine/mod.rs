@@ -39,6 +39,7 @@ mod search;
 mod shapes;
 mod show;
 mod site;
+mod snapshots;
 mod sso;
 mod vms;
 mod world;
@@ -54,6 +55,7 @@ pub use self::{
     faults::{Fault, Refusal, What},
     guests::{Boot, Dhcp, Given, Guest},
     http::Request,
+    snapshots::Snapshot,
     world::*,
 };
 use faults::Outcome;

@@ -180,6 +180,18 @@ impl World {
                 Shown(self.attachment(&format!("vms/{id}"), &vm.disks, disk)?)
             }
             ("PUT", ["vms", id, "diskattachments", disk]) => Shown(self.update_attachment(id, disk, request)?),
+            ("GET", ["vms", id, "snapshots"]) => Shown(self.show_snapshots(id)?),
+            ("POST", ["vms", id, "snapshots"]) => Made(self.add_snapshot(id, request)?, true),
+            ("GET", ["vms", id, "snapshots", snapshot]) => Shown(self.show_snapshot(id, snapshot)?),
+            ("DELETE", ["vms", id, "snapshots", snapshot]) => {
+                self.remove_snapshot(id, snapshot)?;
+                Done
+            }
+            ("GET", ["vms", id, "snapshots", snapshot, "disks"]) => Shown(self.show_snapshot_disks(id, snapshot)?),
+            ("POST", ["vms", id, "snapshots", snapshot, "restore"]) => {
+                Act(self.restore_snapshot(id, snapshot, request))
+            }
+            ("POST", ["vms", id, "commitsnapshot"]) => Act(self.commit_snapshot(id, request)),
             ("GET", ["vms", id, "reporteddevices"]) => {
                 let vm = self.vm(id)?.clone();
                 Shown(self.show_reported(&vm))

@@ -102,6 +102,8 @@ pub const TRANSFER: Shape = &[
     ("timeout_policy", One(&["cancel", "legacy", "pause"])),
 ];
 
+pub const SNAPSHOT: Shape = &[("description", Text), ("persist_memorystate", Flag)];
+
 pub const TEMPLATE: Shape = &[
     ("cluster", Ref),
     ("cluster/name", Text),
@@ -131,6 +133,7 @@ pub const MEMBER: Shape = &[];
 pub const ACTION: Shape = &[
     ("async", Flag),
     ("force", Flag),
+    ("restore_memory", Flag),
     ("use_cloud_init", Flag),
     ("use_ignition", Flag),
     ("use_initialization", Flag),
@@ -150,6 +153,7 @@ pub const ALL: &[(&str, Shape)] = &[
     ("disk", DISK),
     ("disk_attachment", ATTACHMENT),
     ("image_transfer", TRANSFER),
+    ("snapshot", SNAPSHOT),
     ("template", TEMPLATE),
     ("tag", TAG),
     ("affinity_group", AFFINITY_GROUP),

@@ -251,7 +251,7 @@ impl World {
             .text("format", &disk.format)
             .text("image_id", image)
             .text("propagate_errors", false)
-            .text("shareable", false)
+            .text("shareable", self.shareable.contains(&disk.id))
             .text("sparse", disk.sparse)
             .text("status", &disk.status)
             .text("storage_type", "image")

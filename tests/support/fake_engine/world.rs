@@ -39,6 +39,12 @@ pub struct World {
     /// Commands that take no lock see what was there when they came: see `Seen`.
     pub races: bool,
     pub seen: Option<Seen>,
+    /// Snapshots cannot be merged: their deletion fails.
+    pub merges_fail: bool,
+    /// The engine ends once, between preview and commit of a snapshot.
+    pub ends_in_preview: bool,
+    /// Ids of disks that several machines may have.
+    pub shareable: Vec<String>,
 
     pub data_centers: Vec<DataCenter>,
     pub clusters: Vec<Cluster>,
@@ -96,6 +102,7 @@ pub struct Times {
     pub up_without_agent: Instant,
     pub power_off: Instant,
     pub shutdown: Instant,
+    pub snapshot: Instant,
     pub transfer: Instant,
     /// How long a finished transfer is still shown.
     pub transfer_shown: Instant,
@@ -114,6 +121,7 @@ impl Default for Times {
             up_without_agent: 60_000,
             power_off: 2_000,
             shutdown: 8_000,
+            snapshot: 4_000,
             transfer: 3_000,
             transfer_shown: 10_000,
             session: 30 * 60_000,
@@ -135,6 +143,10 @@ pub enum Effect {
     PoweringUp(String, usize),
     Up(String, usize),
     Off(String, usize),
+    /// A machine and its snapshot.
+    SnapshotOk(String, String),
+    SnapshotGone(String, String),
+    Restored(String, String),
     Transferring(String),
     TransferFinished(String),
     /// The next phase of a transfer that was cancelled or failed.
@@ -218,7 +230,7 @@ impl World {
         self.idle_transfers();
     }
 
-    fn happen(&mut self, effect: Effect) {
+    pub(super) fn happen(&mut self, effect: Effect) {
         match effect {
             Effect::DiskOk(id) => {
                 if let Some(disk) = self
@@ -265,6 +277,9 @@ impl World {
                     vm.is_busy = false;
                 }
             }
+            Effect::SnapshotOk(vm, id) => self.snapshot_done(&vm, &id),
+            Effect::SnapshotGone(vm, id) => self.snapshot_gone(&vm, &id),
+            Effect::Restored(vm, id) => self.restored(&vm, &id),
             Effect::Transferring(id) => self.transfer_began(&id),
             Effect::TransferFinished(id) => self.transfer_finished(&id),
             Effect::TransferCleanup(id) => self.transfer_cleanup(&id),
@@ -320,6 +335,9 @@ impl World {
             ignores_filters: false,
             races: true,
             seen: None,
+            merges_fail: false,
+            ends_in_preview: false,
+            shareable: Vec::new(),
             data_centers: Vec::new(),
             clusters: Vec::new(),
             hosts: Vec::new(),

@@ -25,6 +25,7 @@ pub const ETCDS: &str = "/apis/operator.openshift.io/v1/etcds";
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 pub const SECRETS: &str = "/api/v1/namespaces/openshift-machine-api/secrets";
 pub const SIGNERS: &str = "/api/v1/namespaces/openshift-kube-controller-manager-operator/secrets";
+pub const API_SIGNERS: &str = "/api/v1/namespaces/openshift-kube-apiserver-operator/secrets";
 
 pub const MACHINE_CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
 pub const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
@@ -35,7 +36,7 @@ pub const MANAGED: &str = "/api/v1/namespaces/openshift-config-managed/configmap
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Collections that are there from the start; the others come with their operators.
-const COLLECTIONS: [&str; 17] = [
+const COLLECTIONS: [&str; 18] = [
     NODES,
     PODS,
     REQUESTS,
@@ -45,6 +46,7 @@ const COLLECTIONS: [&str; 17] = [
     CONFIG_MAPS,
     SECRETS,
     SIGNERS,
+    API_SIGNERS,
     MACHINE_CONFIGS,
     CONFIGURATIONS,
     POOLS,
@@ -96,6 +98,8 @@ pub struct Faults {
     pub resets: usize,
     /// An approval comes too late: somebody touched the request.
     pub conflicts: usize,
+    /// Labels of a node come too late: somebody touched it.
+    pub node_conflicts: usize,
 }
 
 /// In which words etcd's operator says that the bootstrap is no member any more.
@@ -137,6 +141,8 @@ pub struct World {
     pub faults: Faults,
     /// Whether a node's machine is there; without it all are.
     pub present: Option<Presence>,
+    /// External nodes whose machines run.
+    pub switched_on: BTreeSet<NodeName>,
     /// Lists hold everything, whatever their selectors say.
     pub ignores_filters: bool,
     pub asked: usize,
@@ -400,6 +406,9 @@ impl World {
                 Some(object) => Answer::Json(200, object.clone()),
                 None => not_found(name),
             }),
+            "PATCH" if collection == NODES && query.get("fieldManager") == Some(&"ocpdeploy") => {
+                self.mark(name, &serde_json::from_slice(body).ok()?)
+            }
             "PATCH" if collection == NODES && only(&[]) => {
                 let wish: Value = serde_json::from_slice(body).ok()?;
                 let unschedulable = wish["spec"]["unschedulable"].as_bool()?;
@@ -425,7 +434,7 @@ impl World {
                 }
                 Some(Answer::Json(200, self.get(collection, name)?.clone()))
             }
-            "PATCH" if [MACHINE_CONFIGS, INGRESS].contains(&collection) => {
+            "PATCH" if [MACHINE_CONFIGS, POOLS, INGRESS].contains(&collection) => {
                 // Server-side apply, of which this much: what is said is so afterwards.
                 let is_apply = query.get("fieldManager") == Some(&"ocpdeploy") && query.get("force") == Some(&"true");
                 let wish: Value = serde_json::from_slice(body).ok().filter(|_| is_apply)?;
@@ -441,6 +450,39 @@ impl World {
             }
             _ => None,
         }
+    }
+
+    /// Labels and taints of a node, as a merge patch of the version that its author read. Any other version is a conflict
+    /// (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/registry/generic/registry/store.go`,
+    /// `OptimisticLockErrorMsg`), and a list is replaced as a whole (RFC 7386).
+    fn mark(&mut self, name: &str, wish: &Value) -> Option<Answer> {
+        let Some(node) = self.get(NODES, name) else {
+            return Some(not_found(name));
+        };
+        let read = wish["metadata"]["resourceVersion"].as_str()?;
+        if self.faults.node_conflicts > 0 {
+            self.faults.node_conflicts -= 1;
+            self.edit(NODES, name, |node| {
+                node["metadata"]["annotations"] = json!({"touched": "yes"})
+            });
+        } else if node["metadata"]["resourceVersion"] == read {
+            let is_known = |key: &String| ["metadata", "spec"].contains(&key.as_str());
+            let labels = wish["metadata"]["labels"].as_object()?;
+            if !wish.as_object()?.keys().all(is_known) {
+                return None;
+            }
+            self.edit(NODES, name, |node| {
+                for (key, value) in labels {
+                    node["metadata"]["labels"][key] = value.clone();
+                }
+                if let Some(taints) = wish["spec"].get("taints") {
+                    node["spec"]["taints"] = taints.clone();
+                }
+            });
+            return Some(Answer::Json(200, self.get(NODES, name)?.clone()));
+        }
+        let message = "the object has been modified; please apply your changes to the latest version and try again";
+        Some(Answer::Json(409, status(409, "Conflict", message)))
     }
 
     fn list(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {

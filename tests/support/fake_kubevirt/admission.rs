@@ -35,7 +35,44 @@ pub fn admit(world: &World, user: &User, kind: &str, object: &Value) -> Result<(
             volume(user, namespace, &object["spec"])
         }
         "Secret" => secret(object),
+        "VirtualMachineSnapshot" => snapshot(world, object),
+        "VirtualMachineRestore" => restore(world, object),
         _ => Ok(()),
+    }
+}
+
+/// kubevirt/kubevirt: pkg/storage/admitters/vmsnapshot.go.
+fn snapshot(world: &World, object: &Value) -> Result<(), Refusal> {
+    const WEBHOOK: &str = "virtualmachinesnapshot-validator.snapshot.kubevirt.io";
+    if !world.has_snapshots {
+        return Err(denied(WEBHOOK, "snapshot feature gate not enabled".to_owned()));
+    }
+    of_machine(WEBHOOK, &object["spec"]["source"])
+}
+
+/// kubevirt/kubevirt: pkg/storage/admitters/vmrestore.go.
+fn restore(world: &World, object: &Value) -> Result<(), Refusal> {
+    const WEBHOOK: &str = "virtualmachinerestore-validator.snapshot.kubevirt.io";
+    if !world.has_snapshots {
+        return Err(denied(WEBHOOK, "Snapshot/Restore feature gate not enabled".to_owned()));
+    }
+    let (namespace, target) = (&object["metadata"]["namespace"], &object["spec"]["target"]);
+    for (_, other) in world.all("virtualmachinerestores") {
+        let is_one = other["metadata"]["namespace"] == *namespace && other["spec"]["target"] == *target;
+        if is_one && other["status"]["complete"] != true {
+            let why = format!("VirtualMachineRestore {} in progress", other["metadata"]["name"]);
+            return Err(denied(WEBHOOK, why));
+        }
+    }
+    of_machine(WEBHOOK, target)
+}
+
+fn of_machine(webhook: &str, object: &Value) -> Result<(), Refusal> {
+    match (object["apiGroup"].as_str(), object["kind"].as_str()) {
+        (None, _) => Err(denied(webhook, "missing apiGroup".to_owned())),
+        (Some("kubevirt.io"), Some("VirtualMachine")) => Ok(()),
+        (Some("kubevirt.io"), _) => Err(denied(webhook, "invalid kind".to_owned())),
+        _ => Err(denied(webhook, "invalid apiGroup".to_owned())),
     }
 }
 

@@ -25,7 +25,7 @@ use super::wire::{self, TICK, TlsListener, lock};
 use super::world::{Key, World};
 
 /// What the controllers look at.
-const WATCHED: [&str; 12] = [
+const WATCHED: [&str; 14] = [
     "cdiconfigs",
     "datasources",
     "datavolumes",
@@ -37,7 +37,9 @@ const WATCHED: [&str; 12] = [
     "services",
     "storageclasses",
     "virtualmachineinstances",
+    "virtualmachinerestores",
     "virtualmachines",
+    "virtualmachinesnapshots",
 ];
 
 /// The names under which the API server knows this one: Services of these namespaces.
@@ -303,6 +305,17 @@ impl Beside {
             return self
                 .set_finalizers(resource, theirs, &ours["metadata"]["finalizers"])
                 .await;
+        }
+        // A restored machine has other volumes.
+        if ours["spec"] != theirs["spec"] {
+            let (_, namespace, name) = key(resource, theirs);
+            let path = format!("{}/{name}", folder(resource, &namespace));
+            let mut sent = theirs.clone();
+            sent["spec"] = ours["spec"].clone();
+            sent["metadata"]["annotations"] = ours["metadata"]["annotations"].clone();
+            return request(&self.client, Method::PUT, &path, "application/json", &sent)
+                .await
+                .map(Some);
         }
         if ours["status"] != theirs["status"] {
             return self.set_status(resource, theirs, &ours["status"]).await.map(Some);

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::resources::Resource;
 use super::world::{Key, World};
 
-const MACHINE: &str = "virtualmachines";
-const INSTANCE: &str = "virtualmachineinstances";
-const VOLUME: &str = "datavolumes";
-const CLAIM: &str = "persistentvolumeclaims";
+pub const MACHINE: &str = "virtualmachines";
+pub const INSTANCE: &str = "virtualmachineinstances";
+pub const VOLUME: &str = "datavolumes";
+pub const CLAIM: &str = "persistentvolumeclaims";
 const POD: &str = "pods";
 /// kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1/types.go, VirtualMachineControllerFinalizer.
 pub const FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
@@ -31,6 +31,12 @@ impl World {
         for (key, instance) in self.all(INSTANCE) {
             self.move_instance(key, instance);
         }
+        for (key, snapshot) in self.all("virtualmachinesnapshots") {
+            self.move_snapshot(key, snapshot);
+        }
+        for (key, restore) in self.all("virtualmachinerestores") {
+            self.move_restore(key, restore);
+        }
         for (key, service) in self.all("services") {
             self.move_service(key, &service);
         }
@@ -45,11 +51,11 @@ impl World {
         }
     }
 
-    fn age(&mut self, key: &Key) -> Duration {
+    pub fn age(&mut self, key: &Key) -> Duration {
         self.since.entry(key.clone()).or_insert_with(Instant::now).elapsed()
     }
 
-    fn set_status(&mut self, key: &Key, object: &Value, status: Value) {
+    pub fn set_status(&mut self, key: &Key, object: &Value, status: Value) {
         if object["status"] == status {
             return;
         }
@@ -70,7 +76,7 @@ impl World {
         self.set_status(&key, service, status);
     }
 
-    fn find(&self, plural: &'static str, namespace: &str, name: &str) -> Option<&Value> {
+    pub fn find(&self, plural: &'static str, namespace: &str, name: &str) -> Option<&Value> {
         self.objects.get(&(plural, namespace.to_owned(), name.to_owned()))
     }
 
@@ -149,6 +155,7 @@ impl World {
         if machine["metadata"]["deletionTimestamp"].is_string() {
             match instance {
                 Some(_) => self.end_instance(&namespace, &name),
+                None if self.is_being_saved(&namespace, &name) => {}
                 None => self.drop_finalizer(key, machine),
             }
             return;
@@ -221,6 +228,7 @@ impl World {
             }
             _ => {}
         }
+        status["volumeSnapshotStatuses"] = self.volume_statuses(&namespace, &machine);
         self.set_status(&key, &machine, status);
     }
 
@@ -282,7 +290,7 @@ impl World {
         );
     }
 
-    fn drop_finalizer(&mut self, key: Key, mut object: Value) {
+    pub fn drop_finalizer(&mut self, key: Key, mut object: Value) {
         let finalizers = object["metadata"]["finalizers"].as_array_mut().unwrap();
         finalizers.retain(|finalizer| finalizer == "foregroundDeletion");
         match finalizers.is_empty() {
@@ -305,7 +313,13 @@ impl World {
         let (_, namespace, name) = key.clone();
         let boot = Duration::from_millis(self.boot_ms);
         let age = self.age(&key);
-        let secret = secret_of(&instance).and_then(|secret| self.find("secrets", &namespace, &secret).cloned());
+        let secret = secret_of(&instance).and_then(|secret| self.find("secrets", &namespace, &secret));
+        // Only its beginning: each round would copy and decode megabytes otherwise.
+        let is_coreos = secret.map(|secret| {
+            let data = secret["data"]["userdata"].as_str().unwrap_or_default();
+            let begin = STANDARD.decode(data.get(..4).unwrap_or_default());
+            begin.is_ok_and(|data| data.starts_with(b"{"))
+        });
         let pod = format!("virt-launcher-{name}");
         match instance["status"]["phase"].as_str().unwrap_or_default() {
             "" if self.is_beside => self.set_status(&key, &instance, json!({"phase": "Pending"})),
@@ -324,16 +338,12 @@ impl World {
             }
             "Pending" => self.set_status(&key, &instance, json!({"phase": "Scheduling"})),
             // The pod waits for what it mounts.
-            "Scheduling" if age > Duration::from_millis(self.step_ms) && secret.is_some() => {
+            "Scheduling" if age > Duration::from_millis(self.step_ms) && is_coreos.is_some() => {
                 let interfaces = self.interfaces(&namespace, &instance, false);
                 self.set_status(&key, &instance, json!({"phase": "Running", "interfaces": interfaces}));
             }
             "Running" if age > boot => {
-                let is_coreos = secret.is_some_and(|secret| {
-                    let data = secret["data"]["userdata"].as_str().unwrap_or_default();
-                    STANDARD.decode(data).is_ok_and(|data| data.starts_with(b"{"))
-                });
-                let has_agent = !self.silent.contains(&name) && (!is_coreos || self.coreos_has_agent);
+                let has_agent = !self.silent.contains(&name) && (is_coreos != Some(true) || self.coreos_has_agent);
                 let interfaces = self.interfaces(&namespace, &instance, has_agent);
                 let status = json!({"phase": "Running", "interfaces": interfaces});
                 if instance["status"] != status {

@@ -28,7 +28,7 @@ const fn of_all(group: &'static str, version: &'static str, plural: &'static str
     }
 }
 
-pub static RESOURCES: [Resource; 25] = [
+pub static RESOURCES: [Resource; 27] = [
     of_all("", "v1", "namespaces", "Namespace"),
     of_all("", "v1", "nodes", "Node"),
     namespaced("", "v1", "configmaps", "ConfigMap"),
@@ -42,6 +42,18 @@ pub static RESOURCES: [Resource; 25] = [
     namespaced("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
     namespaced("kubevirt.io", "v1", "virtualmachines", "VirtualMachine"),
     namespaced("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance"),
+    namespaced(
+        "snapshot.kubevirt.io",
+        "v1beta1",
+        "virtualmachinesnapshots",
+        "VirtualMachineSnapshot",
+    ),
+    namespaced(
+        "snapshot.kubevirt.io",
+        "v1beta1",
+        "virtualmachinerestores",
+        "VirtualMachineRestore",
+    ),
     namespaced("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume"),
     namespaced("cdi.kubevirt.io", "v1beta1", "datasources", "DataSource"),
     of_all("cdi.kubevirt.io", "v1beta1", "cdiconfigs", "CDIConfig"),

@@ -38,6 +38,8 @@ const EDIT: &[(&str, &[&str])] = &[
     ("virtualmachines/stop", &["update"]),
     ("virtualmachines/restart", &["update"]),
     ("virtualmachineinstances/console", &["get"]),
+    ("virtualmachinesnapshots", ALL),
+    ("virtualmachinerestores", ALL),
     ("datavolumes", ALL),
     ("datavolumes/source", &["create"]),
     ("datasources", ALL),

@@ -11,6 +11,7 @@ use super::controllers::FINALIZER;
 use super::resources::Resource;
 use super::rights::User;
 use super::schema;
+use super::snapshots::Saved;
 
 /// Plural, namespace, name.
 pub type Key = (&'static str, String, String);
@@ -93,6 +94,16 @@ pub struct World {
     pub refuses: Vec<(&'static str, String)>,
     /// When and why the last creation by a controller was refused.
     pub refused: BTreeMap<Key, (Instant, String)>,
+    /// What is on the disks, by the namespace and name of their claims.
+    pub disks: BTreeMap<(String, String), u8>,
+    /// What snapshots have saved, by their ids.
+    pub saved: BTreeMap<String, Saved>,
+    /// KubeVirt's feature gate Snapshot.
+    pub has_snapshots: bool,
+    /// Storage classes whose driver has no VolumeSnapshotClass.
+    pub without_snapshots: BTreeSet<&'static str>,
+    /// Why a driver cannot save this volume of machines.
+    pub unsaved: Option<(&'static str, &'static str)>,
     /// The objects are a real API server's, see `beside`.
     pub is_beside: bool,
     /// Where this server is, once it serves.
@@ -139,6 +150,11 @@ impl Default for World {
             stopped: BTreeSet::new(),
             refuses: Vec::new(),
             refused: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            saved: BTreeMap::new(),
+            has_snapshots: true,
+            without_snapshots: BTreeSet::new(),
+            unsaved: None,
             is_beside: false,
             sandbox: String::new(),
             ca: String::new(),

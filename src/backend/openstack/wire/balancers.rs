@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{IpNetwork, Ipv4Network};
 use serde_json::{Value, json};
 
 use super::common::{TAG, tag_text, text};
@@ -49,9 +49,9 @@ pub fn balancer(wanted: &LoadBalancer, subnet: &str, provider: Option<&str>) -> 
 /// The only sources of requests to a port; none: everybody.
 ///
 /// The nodes' security group restricts the machine config server, but a load balancer that is a proxy hides the client.
-pub fn allowed_cidrs(balancer: &Value, port: u16, near: &[Ipv4Network]) -> Vec<String> {
+pub fn allowed_cidrs(balancer: &Value, port: u16, near: &[IpNetwork]) -> Vec<String> {
     match MCS.contains(&port) && !is_ovn(balancer) {
-        true => near.iter().map(Ipv4Network::to_string).collect(),
+        true => near.iter().map(IpNetwork::to_string).collect(),
         false => Vec::new(),
     }
 }

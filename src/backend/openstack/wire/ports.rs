@@ -1,9 +1,10 @@
 //! Ports and security groups.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use serde_json::{Value, json};
 
 use super::balancers::ROUTER_STATUS;
@@ -19,6 +20,7 @@ pub struct Port {
     pub network: String,
     pub mac: Option<Mac>,
     pub ips: Vec<Ipv4Addr>,
+    pub ipv6: Vec<Ipv6Addr>,
     /// The server that uses it; empty if none.
     pub device: String,
     pub device_owner: String,
@@ -29,14 +31,15 @@ pub struct Port {
 impl Port {
     pub fn read(port: &Value) -> Self {
         let list = |key: &str| port[key].as_array().into_iter().flatten();
-        let ip = |address: &Value| address["ip_address"].as_str()?.parse().ok();
+        let ips = || list("fixed_ips").filter_map(|address| address["ip_address"].as_str());
         Self {
             id: text(port, "id").to_owned(),
             name: text(port, "name").to_owned(),
             description: text(port, "description").to_owned(),
             network: text(port, "network_id").to_owned(),
             mac: text(port, "mac_address").parse().ok(),
-            ips: list("fixed_ips").filter_map(ip).collect(),
+            ips: ips().filter_map(|ip| ip.parse().ok()).collect(),
+            ipv6: ips().filter_map(|ip| ip.parse().ok()).collect(),
             device: text(port, "device_id").to_owned(),
             device_owner: text(port, "device_owner").to_owned(),
             groups: list("security_groups")
@@ -64,8 +67,8 @@ pub fn port_of(machine: &MachineName, index: usize) -> String {
     format!("{machine}:{index}")
 }
 
-/// The addresses of the VIPs that nodes of this role may use.
-pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port]) -> Vec<Ipv4Addr> {
+/// The addresses of the VIPs that nodes of this role may use, in one or two families.
+pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port], ipv6: Option<Ipv6Network>) -> Vec<IpAddr> {
     let vips: &[Vip] = match role {
         Role::Bootstrap | Role::Master => &Vip::ALL,
         Role::Worker => &[Vip::Ingress],
@@ -77,11 +80,15 @@ pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port]) -> Vec<Ipv4Addr
             .iter()
             .filter(move |port| port.reserved_for(cluster).as_ref() == Some(&name))
     };
-    vips.iter()
-        .flat_map(of_vip)
-        .flat_map(|port| &port.ips)
-        .copied()
-        .collect()
+    let addresses = |port: &Port| {
+        let second = port
+            .ipv6
+            .iter()
+            .filter(|ip| ipv6.is_some_and(|network| network.contains(**ip)));
+        let first = port.ips.iter().map(|ip| IpAddr::V4(*ip));
+        first.chain(second.map(|ip| IpAddr::V6(*ip))).collect::<Vec<_>>()
+    };
+    vips.iter().flat_map(of_vip).flat_map(addresses).collect()
 }
 
 /// The rules of a cluster's security group, without its id.
@@ -94,16 +101,55 @@ pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port]) -> Vec<Ipv4Addr
 pub fn rules(
     group: &str,
     network: Option<Ipv4Network>,
-    us: Option<Ipv4Addr>,
+    us: Option<IpAddr>,
     admit: &[Ipv4Network],
     rehearsal: bool,
     balanced: bool,
 ) -> Vec<Value> {
-    let rule = |protocol: Option<&str>, ports: Option<(u16, u16)>| {
+    let family = Family {
+        group,
+        name: "IPv4",
+        icmp: "icmp",
+    };
+    let mut rules = family.rules(&near(network.map(IpNetwork::V4), us), admit, rehearsal);
+    if let Some(network) = &network {
+        rules.push(from(family.rule(Some("112"), None), network));
+        // A load balancer in the machine network asks routers whether they are ready.
+        if balanced {
+            rules.push(from(
+                family.rule(Some("tcp"), Some((ROUTER_STATUS, ROUTER_STATUS))),
+                network,
+            ));
+        }
+    }
+    rules
+}
+
+/// As `rules`, in the second address family of the machine network. VRRP is of the first one.
+pub fn ipv6_rules(group: &str, network: Ipv6Network, us: Option<IpAddr>, rehearsal: bool) -> Vec<Value> {
+    // The name that Neutron stores (openstack/neutron: `neutron/db/securitygroups_db.py`,
+    // `_make_canonical_ipv6_icmp_protocol`).
+    let family = Family {
+        group,
+        name: "IPv6",
+        icmp: "ipv6-icmp",
+    };
+    family.rules(&near(Some(network.into()), us), &[], rehearsal)
+}
+
+/// The rules of one address family.
+struct Family<'a> {
+    group: &'a str,
+    name: &'static str,
+    icmp: &'static str,
+}
+
+impl Family<'_> {
+    fn rule(&self, protocol: Option<&str>, ports: Option<(u16, u16)>) -> Value {
         let mut rule = json!({
             "direction": "ingress",
-            "ethertype": "IPv4",
-            "security_group_id": group,
+            "ethertype": self.name,
+            "security_group_id": self.group,
             // Tells our rules from those of the user, who may add some to the group.
             "description": TAG,
         });
@@ -115,57 +161,52 @@ pub fn rules(
             rule["port_range_max"] = json!(last);
         }
         rule
-    };
-    // Everything between the nodes: etcd, kubelet, the network plugin, and VRRP.
-    let mut among = rule(None, None);
-    among["remote_group_id"] = json!(group);
-    let mut rules = vec![among];
-    let near = near(network, us);
-    let from = |mut rule: Value, prefix: &Ipv4Network| {
-        rule["remote_ip_prefix"] = json!(prefix.to_string());
-        rule
-    };
-    for prefix in &near {
-        rules.push(from(rule(Some("tcp"), Some((22_623, 22_624))), prefix));
     }
-    if let Some(network) = &network {
-        rules.push(from(rule(Some("112"), None), network));
-        // A load balancer in the machine network asks routers whether they are ready.
-        if balanced {
-            rules.push(from(rule(Some("tcp"), Some((ROUTER_STATUS, ROUTER_STATUS))), network));
+
+    fn rules(&self, near: &[IpNetwork], admit: &[Ipv4Network], rehearsal: bool) -> Vec<Value> {
+        // Everything between the nodes: etcd, kubelet, the network plugin, and VRRP.
+        let mut among = self.rule(None, None);
+        among["remote_group_id"] = json!(self.group);
+        let mut rules = vec![among];
+        for prefix in near {
+            rules.push(from(self.rule(Some("tcp"), Some((22_623, 22_624))), prefix));
         }
-    }
-    let admitted: BTreeSet<_> = near.iter().chain(admit).map(ToString::to_string).collect();
-    // SSH, node ports, and the report of a rehearsal's guests.
-    let mut served = vec![("tcp", (22, 22)), ("tcp", (30_000, 32_767)), ("udp", (30_000, 32_767))];
-    if rehearsal {
-        served.push(("tcp", (8080, 8080)));
-    }
-    for prefix in &admitted {
-        for (protocol, ports) in &served {
-            let mut rule = rule(Some(protocol), Some(*ports));
-            if prefix != WORLD {
-                rule["remote_ip_prefix"] = json!(prefix);
+        let admitted = near.iter().copied().chain(admit.iter().copied().map(IpNetwork::V4));
+        let admitted: BTreeSet<_> = admitted.map(|network| network.to_string()).collect();
+        // SSH, node ports, and the report of a rehearsal's guests.
+        let mut served = vec![("tcp", (22, 22)), ("tcp", (30_000, 32_767)), ("udp", (30_000, 32_767))];
+        if rehearsal {
+            served.push(("tcp", (8080, 8080)));
+        }
+        for prefix in &admitted {
+            for (protocol, ports) in &served {
+                let rule = self.rule(Some(protocol), Some(*ports));
+                rules.push(if prefix == WORLD { rule } else { from(rule, prefix) });
             }
-            rules.push(rule);
         }
+        // A new group has this rule, unless the administrator changed the default ones (openstack/neutron:
+        // `neutron/extensions/security_groups_default_rules.py`).
+        let mut out = self.rule(None, None);
+        out["direction"] = json!("egress");
+        rules.push(out);
+        rules.push(self.rule(Some(self.icmp), None));
+        for port in [80, 443, 6443] {
+            rules.push(self.rule(Some("tcp"), Some((port, port))));
+        }
+        rules
     }
-    // A new group has this rule, unless the administrator changed the default ones (openstack/neutron:
-    // `neutron/extensions/security_groups_default_rules.py`).
-    let mut out = rule(None, None);
-    out["direction"] = json!("egress");
-    rules.push(out);
-    rules.push(rule(Some("icmp"), None));
-    for port in [80, 443, 6443] {
-        rules.push(rule(Some("tcp"), Some((port, port))));
-    }
-    rules
+}
+
+/// The rule for packets from this network only.
+fn from(mut rule: Value, network: &dyn Display) -> Value {
+    rule["remote_ip_prefix"] = json!(network.to_string());
+    rule
 }
 
 /// The machine network, and this computer if it is elsewhere.
-pub fn near(network: Option<Ipv4Network>, us: Option<Ipv4Addr>) -> Vec<Ipv4Network> {
+pub fn near(network: Option<IpNetwork>, us: Option<IpAddr>) -> Vec<IpNetwork> {
     let us = us.filter(|us| network.is_none_or(|network| !network.contains(*us)));
-    network.into_iter().chain(us.map(Ipv4Network::from)).collect()
+    network.into_iter().chain(us.map(IpNetwork::from)).collect()
 }
 
 /// Whether a rule is ours and no longer required: this computer had another address, or the settings changed.
@@ -176,6 +217,7 @@ pub fn is_outdated(existing: &Value, wanted: &[Value]) -> bool {
 /// To Neutron the same as no prefix (openstack/neutron: `neutron/db/securitygroups_db.py`, `_rule_to_key`, which also
 /// ignores descriptions).
 const WORLD: &str = "0.0.0.0/0";
+const IPV6_WORLD: &str = "::/0";
 
 /// Whether an existing rule is equal to the required one.
 pub fn same_rule(existing: &Value, wanted: &Value) -> bool {
@@ -189,7 +231,7 @@ pub fn same_rule(existing: &Value, wanted: &Value) -> bool {
         "remote_ip_prefix",
     ];
     let value = |rule: &Value, key: &str| match &rule[key] {
-        prefix if prefix == WORLD => Value::Null,
+        prefix if prefix == WORLD || prefix == IPV6_WORLD => Value::Null,
         value => value.clone(),
     };
     let is_vrrp = |rule: &Value| rule["protocol"] == "112" || rule["protocol"] == "vrrp";

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::common::{TAG, cluster_of_tag, tag_text, text};
 use super::flavors::Flavor;
 use crate::backend::{Machine, MachineSpec, Nic, Power, SeenNic};
-use crate::cluster::{ClusterId, Mac, MachineName, NodeName, OsBoot, Pass, Role};
+use crate::cluster::{ClusterId, Mac, MachineName, OsBoot, Pass, Role};
 
 const CLUSTER: &str = "ocpdeploy.cluster";
 const NODE: &str = "ocpdeploy.node";
@@ -250,13 +250,9 @@ pub fn zone_of<'a>(spec: &MachineSpec, zones: Option<&'a str>) -> Option<&'a str
         .map(str::trim)
         .filter(|zone| !zone.is_empty())
         .collect();
-    zones.get(number_of(&spec.node) % zones.len().max(1)).copied()
-}
-
-/// The number at the end of a node's name; 0 for the bootstrap.
-fn number_of(node: &NodeName) -> usize {
-    let digits = node.as_str().rsplit('-').next();
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or_default()
+    zones
+        .get(spec.node.number().unwrap_or_default() % zones.len().max(1))
+        .copied()
 }
 
 /// The name of the server group of a node; `None` if it has none. A quota limits the members of a group.
@@ -265,7 +261,10 @@ pub fn group_name(spec: &MachineSpec, members: usize) -> Option<String> {
     match spec.role {
         _ if spec.pass == Pass::One => None,
         Role::Master => Some(format!("{tag} masters")),
-        Role::Worker => Some(format!("{tag} workers {}", number_of(&spec.node) / members.max(1))),
+        Role::Worker => Some(format!(
+            "{tag} workers {}",
+            spec.node.number().unwrap_or_default() / members.max(1)
+        )),
         Role::Bootstrap | Role::Helper => None,
     }
 }

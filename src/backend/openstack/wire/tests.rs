@@ -1,4 +1,5 @@
-use std::net::Ipv4Addr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
@@ -28,6 +29,7 @@ fn spec(node: NodeName, role: Role) -> MachineSpec {
         }],
         payload: Payload::Ignition(b"{}".to_vec()),
         autostart: false,
+        ipv6: None,
     }
 }
 
@@ -296,23 +298,81 @@ fn nodes_may_use_the_vips_of_their_role_and_cluster() {
         port("lab-master-0:0", [10, 0, 0, 5]),
     ];
     let pairs = |role| {
-        pairs_of(role, &lab(), &ports)
-            .iter()
-            .map(|ip| ip.octets()[3])
-            .collect::<Vec<_>>()
+        let pairs = pairs_of(role, &lab(), &ports, None);
+        pairs.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(pairs(Role::Master), [2, 3]);
-    assert_eq!(pairs(Role::Bootstrap), [2, 3]);
-    assert_eq!(pairs(Role::Worker), [3]);
-    assert_eq!(pairs(Role::Helper), [0; 0]);
+    assert_eq!(pairs(Role::Master), ["10.0.0.2", "10.0.0.3"]);
+    assert_eq!(pairs(Role::Bootstrap), ["10.0.0.2", "10.0.0.3"]);
+    assert_eq!(pairs(Role::Worker), ["10.0.0.3"]);
+    assert_eq!(pairs(Role::Helper), [""; 0]);
     assert_eq!(ports[3].reserved_for(&lab()), None);
+}
+
+/// Neutron adds an address of each subnet with automatic addresses to every port.
+#[test]
+fn nodes_may_use_the_vips_of_the_second_family_in_the_machine_network_only() {
+    let ips = ["10.0.0.3", "fd00:1::a00:3", "fd00:2::5054:ff:fe00:1"];
+    let ips = ips.map(|ip| json!({"ip_address": ip}));
+    let port = Port::read(&json!({"name": "ingress.lab.example.com", "fixed_ips": ips}));
+    for (network, expected) in [
+        (None, &["10.0.0.3"][..]),
+        (Some("fd00:1::/64"), &["10.0.0.3", "fd00:1::a00:3"]),
+    ] {
+        let network = network.map(|network| network.parse().unwrap());
+        let pairs = pairs_of(Role::Worker, &lab(), std::slice::from_ref(&port), network);
+        let pairs: Vec<_> = pairs.iter().map(ToString::to_string).collect();
+        assert_eq!(pairs, expected, "{network:?}");
+    }
+}
+
+#[test]
+fn rules_of_the_second_family_open_the_same_services() {
+    let (first, second) = ("10.0.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap());
+    let us: IpAddr = "2001:db8::7".parse().unwrap();
+    let opened = |rules: &[Value], near: [&str; 2]| {
+        let source = |rule: &Value| match rule["remote_ip_prefix"].as_str() {
+            Some(prefix) => near.iter().position(|near| *near == prefix).map(|at| at.to_string()),
+            None => Some(rule["remote_group_id"].to_string()),
+        };
+        let service = |rule: &Value| {
+            let protocol = rule["protocol"].to_string().replace("ipv6-", "");
+            (
+                rule["direction"].to_string(),
+                protocol,
+                rule["port_range_min"].to_string(),
+                source(rule).unwrap(),
+            )
+        };
+        let vrrp = |rule: &&Value| rule["protocol"] != "112";
+        BTreeSet::from_iter(rules.iter().filter(vrrp).map(service))
+    };
+    let near = ["fd00:1::/64", "2001:db8::7/128"];
+    let rules_of_second = ipv6_rules("g", second, Some(us), true);
+    assert_eq!(
+        opened(&rules_of_second, near),
+        opened(
+            &rules("g", Some(first), Some([192, 0, 2, 7].into()), &[], true, false),
+            ["10.0.0.0/24", "192.0.2.7/32"]
+        )
+    );
+    assert!(rules_of_second.iter().all(|rule| rule["ethertype"] == "IPv6"));
+    // This computer is on the machine network.
+    let beside = ipv6_rules("g", second, Some("fd00:1::9".parse().unwrap()), true);
+    assert_eq!(
+        opened(&beside, near),
+        opened(&ipv6_rules("g", second, None, true), near)
+    );
+    // What Neutron shows for all addresses.
+    let mut shown = rules_of_second.last().unwrap().clone();
+    shown["remote_ip_prefix"] = json!("::/0");
+    assert!(same_rule(&shown, rules_of_second.last().unwrap()));
 }
 
 #[test]
 fn rules_are_compared_in_neutrons_format() {
     let network = Some("10.0.0.0/24".parse().unwrap());
     let admit = ["198.51.100.0/24".parse().unwrap()];
-    let wanted = rules("g", network, Some(Ipv4Addr::new(192, 0, 2, 7)), &admit, false, false);
+    let wanted = rules("g", network, Some([192, 0, 2, 7].into()), &admit, false, false);
     for rule in &wanted {
         let mut there = rule.clone();
         there["id"] = json!("1");
@@ -349,14 +409,14 @@ fn rules_are_compared_in_neutrons_format() {
     let to: Vec<_> = served.map(|rule| rule["remote_ip_prefix"].as_str()).collect();
     assert_eq!(to, [Some("10.0.0.0/24"), Some("192.0.2.7/32")]);
     // This computer is on the machine network: the machine config server, SSH and two ranges of node ports.
-    let beside = rules("g", network, Some(Ipv4Addr::new(10, 0, 0, 9)), &admit, false, false);
+    let beside = rules("g", network, Some([10, 0, 0, 9].into()), &admit, false, false);
     assert_eq!(beside.len(), wanted.len() - 4);
 }
 
 #[test]
 fn only_api_and_ingress_are_open_to_everybody() {
     let network = Some("10.0.0.0/24".parse().unwrap());
-    let us = Some(Ipv4Addr::new(192, 0, 2, 7));
+    let us = Some([192, 0, 2, 7].into());
     let admit = ["198.51.100.0/24".parse().unwrap()];
     let open = |rules: &[Value]| {
         let open = rules
@@ -405,7 +465,7 @@ fn only_api_and_ingress_are_open_to_everybody() {
 fn rules_of_an_earlier_address_of_this_computer_are_outdated_and_those_of_the_user_are_not() {
     let network = Some("10.0.0.0/24".parse().unwrap());
     let rules = |us| rules("g", network, Some(us), &[], false, false);
-    let (before, now) = (rules(Ipv4Addr::new(192, 0, 2, 7)), rules(Ipv4Addr::new(192, 0, 2, 8)));
+    let (before, now) = (rules([192, 0, 2, 7].into()), rules([192, 0, 2, 8].into()));
     let outdated: Vec<_> = before.iter().filter(|rule| is_outdated(rule, &now)).collect();
     assert_eq!(outdated.len(), 4);
     assert!(outdated.iter().all(|rule| rule["remote_ip_prefix"] == "192.0.2.7/32"));

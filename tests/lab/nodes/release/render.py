@@ -6,7 +6,7 @@ workers, `master`, `worker`; `native` replaces files of `all` if the control pla
 """
 import base64, json, os, re, subprocess
 
-import yaml
+import node_images, yaml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 UNITS = 'etc/systemd/system/'
@@ -156,8 +156,10 @@ def complete(bootstrap, config, here, pointer):
         f.write(f'{token},{account},0,"{groups}"\n')
     secrets.append(key('tokens.csv'))
     authority = file('/etc/kubernetes/ca.crt', made.read('kube-ca.crt'))
-    worker = pool('worker', values, [authority])
-    master = pool('master', values, [authority, *secrets])
+    images = lambda texts: [file(path, text, 0o600) for path, text in texts.items()]
+    served = [authority, *images(node_images.node(config))]
+    worker = pool('worker', values, served)
+    master = pool('master', values, [*served, *secrets])
     beside = {'kubeconfig': made.kubeconfig(f'https://api.{domain}:6443', 'admin'), 'root-ca.crt': made.read('root-ca.crt'),
               'master.json': json.dumps(master), 'worker.json': json.dumps(worker)}
     for name, text in beside.items():
@@ -165,7 +167,7 @@ def complete(bootstrap, config, here, pointer):
             f.write(text)
     own = trees(values, 'bootstrap')
     files = list(own['files'].values())
-    files += [authority, *secrets]
+    files += [authority, *secrets, *images(node_images.bootstrap(config))]
     files += [file('/etc/mcs/master.json', json.dumps(master), 0o600), file('/etc/mcs/worker.json', json.dumps(worker), 0o600),
               file('/etc/mcs/kubeconfig', made.kubeconfig_of(api_int, {'token': token}), 0o600),
               file('/opt/openshift/auth/kubeconfig', made.kubeconfig(api_int, 'admin'), 0o600),

@@ -32,9 +32,12 @@ impl World {
     pub fn tick(&mut self) {
         let Some(table) = self.table.clone() else { return };
         self.moments += 1;
-        let here = |node: &&NodeAddress| self.present.as_ref().is_none_or(|present| present(&node.name));
-        let present: Vec<NodeAddress> = table.nodes.iter().filter(here).cloned().collect();
-        let absent: Vec<NodeAddress> = table.nodes.iter().filter(|node| !here(node)).cloned().collect();
+        let here = |node: &&NodeAddress| match table.is_external(&node.name) {
+            true => self.switched_on.contains(&node.name),
+            false => self.present.as_ref().is_none_or(|present| present(&node.name)),
+        };
+        let present: Vec<NodeAddress> = table.all_nodes().filter(here).cloned().collect();
+        let absent: Vec<NodeAddress> = table.all_nodes().filter(|node| !here(node)).cloned().collect();
         self.lose(&absent, &table);
         for node in &present {
             let host = table.id().fqdn(node.name.as_str());

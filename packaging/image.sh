@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# image.sh OUTDIR: a container image (OCI archive) of the .deb that build.sh made in OUTDIR, for `podman load -i` and
+# `docker load -i`. Root.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$1"
+deb=$(echo ./*.deb) name=$(basename "$(echo ./*.tar.gz)" .tar.gz)
+work=$(mktemp -d "$PWD/.image.XXXXXX")
+trap 'rm -rf --one-file-system "$work"' EXIT
+"$here/root.sh" "$work/root" "$deb" --include=openssh-client
+layout=$work/layout image=$work/layout:latest
+umoci init --layout "$layout"
+umoci new --image "$image"
+umoci insert --image "$image" "$work/root" /
+# As in Containerfile.
+umoci config --image "$image" --config.env OCPDEPLOY_HOME=/state --config.env OCPDEPLOY_CACHE=/state/cache \
+    --config.env PATH=/usr/sbin:/usr/bin:/sbin:/bin --config.volume /state --config.workingdir /work --config.entrypoint ocpdeploy
+umoci gc --layout "$layout"
+tar -C "$layout" -cf "$name.oci.tar" .
+sha256sum "$name.oci.tar" | tee -a SHA256SUMS

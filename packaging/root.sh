@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# root.sh FOLDER DEB [MMDEBSTRAP FLAGS]: a bare Debian 12 with DEB installed, in FOLDER. Root; the mirrors are those of this
+# machine's apt.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+folder=$1 deb=$(realpath "$2")
+mirrors() { "$here/../tests/lab/mirrors.sh" deb; }
+[ -n "$(mirrors)" ] || apt-get -q -q update
+# What this machine's apt is told about the way to them.
+mapfile -t options < <(apt-config dump | sed -nE 's/^Acquire::(https?|Check|Retries)[^ ]* "[^"]+";$/--aptopt=&/p')
+mirrors | mmdebstrap --quiet --mode=root --variant=apt --format=directory \
+    --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' --dpkgopt=force-unsafe-io "${options[@]}" \
+    --customize-hook="mkdir \"\$1/tmp/deb\" && cp '$deb' \"\$1/tmp/deb/\"" \
+    --customize-hook="chroot \"\$1\" sh -c 'apt-get -q -q -y install /tmp/deb/*.deb >/dev/null && rm -r /tmp/deb'" \
+    "${@:3}" bookworm "$folder" -

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# test.sh OUTDIR: compares the packages that build.sh made in OUTDIR, then installs the .deb into a bare Debian 12 and uses it
+# there: rehearsal on the simulated platform, man page, completion, removal; and the container image. Root.
+set -euo pipefail
+[ "$(id -u)" = 0 ] || { echo "packaging: needs root" >&2; exit 1; }
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$1"
+sha256sum --quiet --check SHA256SUMS
+deb=$(realpath ./*.deb)
+work=$(mktemp -d)
+trap 'rm -rf --one-file-system "$work"' EXIT
+
+# All have the same files; three have places of their own.
+mkdir "$work"/{tar,rpm,deb}
+tar -C "$work/tar" --strip-components=1 -xzf ./*.tar.gz
+rpm2cpio ./*.rpm | (cd "$work/rpm" && cpio -idm --quiet)
+dpkg-deb -x "$deb" "$work/deb"
+mv "$work/rpm/usr/share/zsh/site-functions" "$work/rpm/usr/share/zsh/vendor-completions"
+mv "$work/deb/usr/share/doc/ocpdeploy/copyright" "$work/deb/usr/share/doc/ocpdeploy/LICENSE"
+diff -r "$work/tar" "$work/rpm"
+diff -r "$work/tar" "$work/deb"
+
+# The container image: its configuration, and a rehearsal in its files.
+archive=oci-archive:$(echo ./*.oci.tar)
+skopeo inspect --config "$archive" | python3 -c '
+import json, sys
+config = json.load(sys.stdin)["config"]
+assert config["Entrypoint"] == ["ocpdeploy"] and "/state" in config["Volumes"], config'
+skopeo --insecure-policy copy -q "$archive" "oci:$work/layout:latest"
+umoci raw unpack --image "$work/layout:latest" "$work/image"
+chroot "$work/image" env -i OCPDEPLOY_HOME=/state HOME=/state ocpdeploy -q deploy --rehearse --backend sim >/dev/null
+echo "packaging: the container image works"
+
+cat >"$work/inside" <<'EOF'
+#!/bin/bash
+set -euo pipefail
+fail() { echo "packaging: $*" >&2; exit 1; }
+export HOME=/root LANG=C.UTF-8
+cd
+ocpdeploy deploy --rehearse --backend sim | tee rehearsal
+grep -q 'rehearsal of cluster rehearsal.example.com succeeded' rehearsal
+ocpdeploy destroy rehearsal --yes
+[ "$(man -w ocpdeploy)" = /usr/share/man/man1/ocpdeploy.1.gz ] || fail "no man page"
+man ocpdeploy-deploy | grep -q -- --rehearse || fail "the page of deploy has no --rehearse"
+. /usr/share/bash-completion/bash_completion
+_completion_loader ocpdeploy || [ $? = 124 ]
+read -r _ _ function _ < <(complete -p ocpdeploy | grep -o -- '-F .*' | sed 's/^/x /')
+COMP_WORDS=(ocpdeploy dep) COMP_CWORD=1 COMP_TYPE=9
+"$function" ocpdeploy dep ocpdeploy
+[ "${COMPREPLY[*]}" = deploy ] || fail "dep is completed to '${COMPREPLY[*]}'"
+for file in README.md copyright env.sh.sample sbom.cdx.json examples/profiles; do
+    [ -s "/usr/share/doc/ocpdeploy/$file" ] || fail "no $file"
+done
+dpkg --verify ocpdeploy
+dpkg --purge ocpdeploy
+[ -z "$(find / -xdev -name '*ocpdeploy*' ! -path '/root/*' ! -path '/var/cache/man/*')" ] || fail "files are left"
+EOF
+chmod +x "$work/inside"
+"$here/root.sh" "$work/root" "$deb" --include=man-db,bash-completion \
+    --customize-hook="cp '$work/inside' \"\$1/root/inside\" && chroot \"\$1\" /root/inside"
+echo "packaging: $(basename "$deb") works in a bare Debian"

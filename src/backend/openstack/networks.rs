@@ -1,0 +1,96 @@
+//! Finds networks, with their subnets and the addresses in use.
+
+use std::sync::Arc;
+
+use super::auth::Service::Network as NEUTRON;
+use super::cloud::{OpenStack, lock};
+use super::network::{Ipv6Subnet, Network, Subnet};
+use super::ports::some_of;
+use super::wire::text;
+use crate::backend::failure::Failure;
+use crate::backend::{BackendErrorKind, Ipv6Facts, NetworkFacts};
+
+impl OpenStack {
+    /// The network with this name or id.
+    pub(super) async fn network(&self, name: &str) -> Result<Arc<Network>, Failure> {
+        let known = lock(&self.networks).get(name).cloned();
+        if let Some(network) = known {
+            return Ok(network);
+        }
+        let network = Arc::new(self.find_network(name).await?);
+        lock(&self.networks).insert(name.to_owned(), Arc::clone(&network));
+        Ok(network)
+    }
+
+    async fn find_network(&self, name: &str) -> Result<Network, Failure> {
+        let mut found = self
+            .session
+            .list_where(NEUTRON, "/networks", &[("name", name)], "networks")
+            .await?;
+        if found.is_empty() {
+            found = self
+                .session
+                .list_where(NEUTRON, "/networks", &[("id", name)], "networks")
+                .await?;
+        }
+        let network = match found.as_slice() {
+            [network] => network,
+            [] => {
+                let all = self.session.list(NEUTRON, "/networks?fields=name", "networks").await?;
+                let names: Vec<_> = all.iter().map(|network| text(network, "name")).collect();
+                let failure = Failure::new(BackendErrorKind::NotFound, format!("network {name} does not exist"));
+                return Err(failure.hint(format!("existing networks: {}", some_of(&names))));
+            }
+            several => {
+                let message = format!("{} networks have the name {name}", several.len());
+                return Err(Failure::new(BackendErrorKind::Conflict, message)
+                    .hint("set the id of the network: list the ids with `openstack network list`"));
+            }
+        };
+        let id = text(network, "id").to_owned();
+        let filter = [("network_id", id.as_str())];
+        let subnets = self.session.list_where(NEUTRON, "/subnets", &filter, "subnets").await?;
+        Ok(Network {
+            name: text(network, "name").to_owned(),
+            project: text(network, "project_id").to_owned(),
+            is_external: network["router:external"] == true,
+            port_security: network["port_security_enabled"] != false,
+            mtu: network["mtu"]
+                .as_u64()
+                .and_then(|mtu| mtu.try_into().ok())
+                .filter(|mtu| *mtu > 0),
+            subnets: subnets.iter().filter_map(Subnet::read).collect(),
+            ipv6_subnets: subnets.iter().filter_map(Ipv6Subnet::read).collect(),
+            id,
+        })
+    }
+
+    pub(super) async fn network_facts(&self, name: &str) -> Result<NetworkFacts, Failure> {
+        let network = self.network(name).await?;
+        let ports = self.ports(&[("network_id", &network.id)]).await?;
+        let taken = ports.iter().flat_map(|port| port.ips.iter().map(|ip| (*ip, port.mac)));
+        let taken_ipv6 = || ports.iter().flat_map(|port| port.ipv6.iter().map(|ip| (*ip, port.mac)));
+        let ipv6 = |subnet: &Ipv6Subnet| Ipv6Facts {
+            cidr: subnet.cidr,
+            gateway: subnet.gateway,
+            taken: taken_ipv6().filter(|(ip, _)| subnet.cidr.contains(*ip)).collect(),
+        };
+        let main = network.main();
+        Ok(NetworkFacts {
+            // The id is globally unique.
+            identity: format!("openstack network {}", network.id),
+            cidr: main.map(|subnet| subnet.cidr),
+            gateway: main.and_then(|subnet| subnet.gateway),
+            dhcp_ranges: main
+                .filter(|subnet| subnet.dhcp)
+                .map(|subnet| subnet.pools.clone())
+                .unwrap_or_default(),
+            taken: taken.collect(),
+            resolvers: main.map(|subnet| subnet.resolvers.clone()).unwrap_or_default(),
+            mtu: network.mtu,
+            answers_dns: false,
+            peer_domain: None,
+            ipv6: network.ipv6_subnets.iter().map(ipv6).collect(),
+        })
+    }
+}

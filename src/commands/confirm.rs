@@ -1,0 +1,38 @@
+//! Confirmation of operations that lose something.
+
+use std::io::{BufRead, IsTerminal};
+
+use anyhow::Result;
+
+use super::output::prompt;
+use crate::failure::{CommandError, Kind};
+
+/// An operation that requires a confirmation.
+pub(super) struct Loss<'a> {
+    /// E.g. `destroy lab.example.com`.
+    pub operation: &'a str,
+    /// What is lost, with a line break at its end.
+    pub text: &'a str,
+    /// The command that prompts for nothing.
+    pub hint: &'a str,
+    /// What a no leaves as it is.
+    pub canceled: &'a str,
+}
+
+impl Loss<'_> {
+    /// Shows what is lost and asks; anything but a yes is a no.
+    pub fn confirm(&self) -> Result<()> {
+        let operation = self.operation;
+        if !std::io::stdin().is_terminal() {
+            let text = format!("cannot prompt for confirmation to {operation}: stdin is not a terminal");
+            return Err(CommandError::new(Kind::Usage, text).hint(self.hint).into());
+        }
+        prompt(&format!("{}{operation}? [y/N] ", self.text));
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        match answer.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(CommandError::new(Kind::Usage, format!("canceled; {}", self.canceled)).into()),
+        }
+    }
+}

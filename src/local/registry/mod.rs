@@ -1,0 +1,216 @@
+//! The registry cache: one process of distribution's registry for each upstream registry, on this computer.
+
+pub mod content;
+mod error;
+mod files;
+mod process;
+pub mod warm;
+
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fs_err as fs;
+use reqwest::{Certificate, Client, StatusCode};
+use tokio::time::sleep;
+
+pub use self::error::RegistryError;
+pub use self::files::{Credentials, Upstream, credentials};
+pub use self::process::{Folder, Program};
+use crate::state::home::{create_private_dir, remove_folder, write_private};
+use crate::state::registry_cache::{CacheDir, CachedRegistry, RegistryCache, USER};
+
+/// A registry queries its upstream first; a network that drops packets lets it wait for half a minute.
+const START: Duration = Duration::from_secs(45);
+
+/// For one small answer of this computer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The same while a registry starts: if another program has its port, it ends meanwhile.
+const FIRST_ANSWER: Duration = Duration::from_millis(500);
+
+/// How a registry is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Running,
+    /// It serves what it has, and fetches nothing: its upstream was unreachable at its start.
+    Offline,
+    /// It answers on another computer.
+    Remote,
+    /// The process runs, but does not answer.
+    Silent,
+    Stopped,
+}
+
+/// The address by which this computer reaches other networks. Sends nothing.
+pub fn own_address() -> Result<Ipv4Addr, RegistryError> {
+    // An address for documentation (RFC 5737): it is routed as any other.
+    let found = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    });
+    match found.map_err(RegistryError::NoAddress)?.ip() {
+        std::net::IpAddr::V4(address) if !address.is_unspecified() => Ok(address),
+        other => Err(RegistryError::NoAddress(io::Error::other(format!(
+            "{other} is no address of it"
+        )))),
+    }
+}
+
+/// A new cache, not yet running.
+pub fn new_cache(address: Ipv4Addr, storage: PathBuf) -> io::Result<RegistryCache> {
+    Ok(RegistryCache::new(address, storage, files::password()?))
+}
+
+/// A client of the cache on this computer, as nodes are: it trusts only the cache's certificate.
+pub fn client(dir: &CacheDir) -> Result<Client> {
+    let pem = fs::read(dir.authority())?;
+    let certificates = Certificate::from_pem_bundle(&pem).context("read the certificate of the registry cache")?;
+    let client = Client::builder().tls_certs_only(certificates).no_proxy();
+    client.build().context("create an HTTP client")
+}
+
+/// Writes the files that all registries share; the certificate only if its address changes.
+pub fn write_shared(dir: &CacheDir, cache: &RegistryCache, known: Option<&RegistryCache>) -> Result<()> {
+    let is_current = known.is_some_and(|known| known.address == cache.address);
+    if !is_current || !dir.authority().exists() {
+        files::write_certificates(dir, cache.address)?;
+    }
+    if known.is_none_or(|known| known.password != cache.password) || !dir.users().exists() {
+        files::write_users(dir, &cache.password)?;
+    }
+    create_private_dir(&cache.storage)?;
+    Ok(())
+}
+
+/// The upstream that a registry was configured with, and its credentials.
+pub fn configured(dir: &CacheDir, registry: &CachedRegistry) -> Option<Upstream> {
+    let text = fs::read_to_string(Folder(dir.registry(registry)).configuration()).ok()?;
+    Upstream::of(&text)
+}
+
+/// Starts a registry, or leaves it running if nothing has changed. If its upstream cannot be reached, it starts offline.
+pub async fn start(
+    program: &Program,
+    dir: &CacheDir,
+    cache: &RegistryCache,
+    registry: &CachedRegistry,
+    upstream: &Upstream,
+) -> Result<State> {
+    let folder = Folder(dir.registry(registry));
+    create_private_dir(&folder.0)?;
+    create_private_dir(&cache.storage.join(registry.folder_name()))?;
+    let online = files::configuration(dir, cache, registry, Some(upstream)).to_string();
+    let is_current = fs::read_to_string(folder.configuration()).is_ok_and(|text| text == online);
+    let client = client(dir)?;
+    if is_current
+        && folder.runs_with().as_ref() == Some(&folder.configuration())
+        && answers(&client, cache, registry, ANSWER).await
+    {
+        return Ok(State::Running);
+    }
+    folder.stop()?;
+    write_private(&folder.configuration(), online.as_bytes())?;
+    if start_with(program, &client, &folder, folder.configuration(), cache, registry).await? {
+        return Ok(State::Running);
+    }
+    let why = folder.errors().pop();
+    let offline = files::configuration(dir, cache, registry, None).to_string();
+    write_private(&folder.offline_configuration(), offline.as_bytes())?;
+    if start_with(
+        program,
+        &client,
+        &folder,
+        folder.offline_configuration(),
+        cache,
+        registry,
+    )
+    .await?
+    {
+        let why = why.unwrap_or_else(|| "no answer".to_owned());
+        tracing::warn!(
+            "{} cannot be reached: {why}; its cache serves only what it has until `ocpdeploy cache up` runs again",
+            registry.upstream
+        );
+        return Ok(State::Offline);
+    }
+    folder.stop()?;
+    let why = folder.errors().pop().or(why);
+    Err(RegistryError::NotStarted {
+        upstream: registry.upstream.clone(),
+        why: why.unwrap_or_else(|| format!("no answer at {}", cache.endpoint(registry))),
+    }
+    .into())
+}
+
+/// Whether the process answers; otherwise it has ended, or the time is over.
+async fn start_with(
+    program: &Program,
+    client: &Client,
+    folder: &Folder,
+    configuration: PathBuf,
+    cache: &RegistryCache,
+    registry: &CachedRegistry,
+) -> Result<bool> {
+    let mut child = program
+        .start(folder, &configuration, &cache.storage)
+        .with_context(|| format!("start {}", program.path.display()))?;
+    let begun = Instant::now();
+    while begun.elapsed() < START {
+        if child.try_wait()?.is_some() {
+            return Ok(false);
+        }
+        if answers(client, cache, registry, FIRST_ANSWER).await {
+            return Ok(true);
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    folder.stop()?;
+    Ok(false)
+}
+
+/// Whether the registry answers as itself: another one has neither its certificate nor its password.
+async fn answers(client: &Client, cache: &RegistryCache, registry: &CachedRegistry, limit: Duration) -> bool {
+    let url = format!("https://{}/v2/", cache.endpoint(registry));
+    let request = client.get(url).basic_auth(USER, Some(&cache.password)).timeout(limit);
+    request
+        .send()
+        .await
+        .is_ok_and(|answer| answer.status() == StatusCode::OK)
+}
+
+/// The state of a registry.
+pub async fn state(dir: &CacheDir, cache: &RegistryCache, registry: &CachedRegistry) -> State {
+    let folder = Folder(dir.registry(registry));
+    let configuration = folder.runs_with();
+    if configuration.is_none() && dir.is_own() {
+        return State::Stopped;
+    }
+    let answers = match client(dir) {
+        Ok(client) => answers(&client, cache, registry, ANSWER).await,
+        Err(_) => false,
+    };
+    match (answers, configuration) {
+        (false, _) => State::Silent,
+        (true, None) => State::Remote,
+        (true, Some(path)) if path == folder.offline_configuration() => State::Offline,
+        (true, Some(_)) => State::Running,
+    }
+}
+
+/// Removes the cache's files, and its content below the storage folder. Its processes must have ended.
+pub fn delete(dir: &CacheDir, cache: &RegistryCache) -> Result<()> {
+    // The paths of another computer's cache are not of this computer.
+    if dir.is_own() {
+        for registry in &cache.registries {
+            remove_folder(&cache.storage.join(registry.folder_name()))?;
+            remove_folder(&dir.registry(registry))?;
+        }
+        // Empty unless somebody else uses it.
+        let _ = fs::remove_dir(&cache.storage);
+    }
+    remove_folder(dir.path())?;
+    Ok(())
+}

@@ -1,0 +1,461 @@
+//! A node's connections from the user's `network_config`: nmstate YAML to files of NetworkManager.
+//!
+//! The crate `nmstate` writes the files, as `nmstatectl gc` does. Here the file is completed with what differs between
+//! nodes: the MACs of `nic0`, `nic1`, … and the address in the table.
+
+mod document;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use nmstate::{
+    BondMode, Dhcpv4ClientId, DnsClientState, DnsState, EthernetInterface, Interface, InterfaceIdentifier,
+    InterfaceIpAddr, InterfaceIpv4, InterfaceState, InterfaceType, NetworkState, RouteEntry, RouteState,
+};
+
+use self::document::{DEFAULT_ROUTE, nic_number};
+pub use self::document::{Document, Fault};
+use crate::backend::Nic;
+use crate::cluster::{Mac, NodeName};
+use crate::node::host::HostFile;
+
+/// Whose connections a file describes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub node: &'a NodeName,
+    /// `nic0`, the one in the machine network, and so on.
+    pub nics: &'a [Nic],
+    pub addressing: Addressing<'a>,
+    /// `None` for what the file or the network says.
+    pub mtu: Option<u16>,
+    pub has_ovn_kubernetes: bool,
+}
+
+/// How a node gets its address in the machine network.
+#[derive(Clone, Copy, Debug)]
+pub enum Addressing<'a> {
+    /// By DHCP, for the MAC of `nic0`.
+    Dhcp,
+    Static(StaticAddress<'a>),
+    /// Static, but not known yet: the file is checked without it.
+    Later,
+}
+
+/// A node's address in the table, and its network's gateway, name servers and search domains.
+#[derive(Clone, Copy, Debug)]
+pub struct StaticAddress<'a> {
+    pub ip: Ipv4Addr,
+    pub prefix: u8,
+    pub gateway: Option<Ipv4Addr>,
+    pub name_servers: &'a [Ipv4Addr],
+    pub search: &'a [String],
+}
+
+/// The bridge that OVN-Kubernetes creates over a node's interface (openshift/machine-config-operator:
+/// templates/common/_base/files/configure-ovs-network.yaml).
+const OVN_BRIDGE: &str = "br-ex";
+
+/// The files of a node's connections, by name.
+pub fn connections(document: &Document, target: &Target<'_>) -> Result<Vec<HostFile>, Fault> {
+    let mut state = document.state.clone();
+    match_nics(document, &mut state, target)?;
+    let own = own_interface(document, &state)?;
+    let beneath = beneath(&state, &own);
+    check_own(document, &state, &own, &beneath, target)?;
+    share_mac(document, &mut state, &beneath, target)?;
+    share_mtu(document, &mut state, &beneath, target)?;
+    match target.addressing {
+        Addressing::Dhcp => by_dhcp(document, &mut state, &own)?,
+        Addressing::Static(address) => by_table(document, &mut state, &own, target.node, &address)?,
+        Addressing::Later => {
+            // Of a network for documentation, RFC 5737.
+            let ip = Ipv4Addr::new(192, 0, 2, 1);
+            set_static(document, &mut state, &own, ip, 24)?;
+        }
+    }
+    let generated = state.gen_conf().map_err(|error| {
+        let message = error.msg();
+        Fault::new(message).at(document.named_in(message))
+    })?;
+    let files: BTreeMap<_, _> = generated.into_values().flatten().collect();
+    let file = |(name, text): (String, String)| {
+        let path = format!("/etc/NetworkManager/system-connections/{name}");
+        // NetworkManager ignores files that others can read.
+        HostFile::new(path, 0o600, text)
+    };
+    Ok(files.into_iter().map(file).collect())
+}
+
+/// Gives each `nicN` its MAC, by which NetworkManager finds it (nmstate 2.2.10: `identifier: mac-address`). An interface
+/// that the file identifies by a MAC itself must be one of the machine.
+fn match_nics(document: &Document, state: &mut NetworkState, target: &Target<'_>) -> Result<(), Fault> {
+    let known: BTreeSet<String> = state
+        .interfaces
+        .iter()
+        .map(|interface| interface.name().to_owned())
+        .collect();
+    for number in &document.nics {
+        let name = format!("nic{number}");
+        let at = document.interface(&name);
+        if target.nics.get(*number).is_none() {
+            let message = format!("{} has no {name}: its NICs are {}", target.node, listed(target.nics));
+            let help = "each network of `extra_networks` adds a NIC; the same network may be listed several times";
+            return Err(Fault::new(message).at(at).help(help));
+        }
+        if !known.contains(&name) {
+            let mut nic = EthernetInterface::default();
+            nic.base.name = name;
+            nic.base.iface_type = InterfaceType::Ethernet;
+            nic.base.state = InterfaceState::Up;
+            state.interfaces.push(Interface::Ethernet(Box::new(nic)));
+        }
+    }
+    for interface in state.interfaces.iter_mut() {
+        let name = interface.name().to_owned();
+        let is_nic = matches!(interface.iface_type(), InterfaceType::Ethernet | InterfaceType::Unknown);
+        let nic = nic_number(&name).and_then(|number| target.nics.get(number));
+        let base = interface.base_iface_mut();
+        let given = base.mac_address.as_ref().map(|mac| mac.parse::<Mac>());
+        let is_matched = base.identifier == Some(InterfaceIdentifier::MacAddress);
+        let wanted = match nic {
+            Some(_) if !is_nic => {
+                let message = format!("{name} is a NIC of the machine, but has type {}", base.iface_type);
+                return Err(Fault::new(message)
+                    .at(document.interface(&name))
+                    .help("use another name"));
+            }
+            Some(nic) => {
+                base.identifier = Some(InterfaceIdentifier::MacAddress);
+                base.mac_address = Some(nic.mac.to_string());
+                given.is_none_or(|given| given.as_ref() == Ok(&nic.mac))
+            }
+            None => !is_matched || target.nics.iter().any(|nic| given.as_ref() == Some(&Ok(nic.mac))),
+        };
+        if !wanted {
+            let message = format!(
+                "`{name}`: {} has no NIC with this MAC: its NICs are {}",
+                target.node,
+                listed(target.nics)
+            );
+            let help = "name an interface nic0, nic1 and so on, without `mac-address`: its MAC is filled in";
+            return Err(Fault::new(message).at(document.interface(&name)).help(help));
+        }
+    }
+    Ok(())
+}
+
+fn listed(nics: &[Nic]) -> String {
+    let one = |(number, nic): (usize, &Nic)| format!("nic{number} ({}, {})", nic.mac, nic.network);
+    nics.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The interface with the node's address: that of the default route, otherwise the only one with IPv4 that may have a
+/// default route.
+fn own_interface(document: &Document, state: &NetworkState) -> Result<String, Fault> {
+    const HELP: &str = "the node's interface is the one with the default route in `routes`, or else the only one with \
+                        `ipv4: {enabled: true}` and without `auto-gateway: false`";
+    let ipv4 = |interface: &Interface| {
+        let ip = interface.base_iface().ipv4.clone();
+        ip.filter(|ip| interface.is_up() && ip.enabled)
+    };
+    let names = |wanted: fn(&InterfaceIpv4) -> bool| -> BTreeSet<&str> {
+        let interfaces = state.interfaces.iter();
+        let found = interfaces.filter(|interface| ipv4(interface).is_some_and(|ip| wanted(&ip)));
+        found.map(Interface::name).collect()
+    };
+    let (enabled, with_ipv4) = (names(|_| true), names(|ip| ip.auto_gateway != Some(false)));
+    let routed: BTreeSet<&str> = default_routes(state)
+        .filter_map(|route| route.next_hop_iface.as_deref())
+        .collect();
+    let listed = |names: &BTreeSet<&str>| Vec::from_iter(names.iter().copied()).join(", ");
+    let one = match (routed.len(), with_ipv4.len()) {
+        (0, 1) => &with_ipv4,
+        (1, _) => &routed,
+        (0, 0) => return Err(Fault::new("no interface has IPv4 enabled").help(HELP)),
+        (0, _) => {
+            let message = format!(
+                "several interfaces have IPv4 enabled ({}) and none has a default route",
+                listed(&with_ipv4)
+            );
+            return Err(Fault::new(message).help(HELP));
+        }
+        _ => {
+            let message = format!("several interfaces have a default route: {}", listed(&routed));
+            return Err(Fault::new(message).at(document.gateway()).help(HELP));
+        }
+    };
+    let name = listed(one);
+    if !enabled.contains(name.as_str()) {
+        let message = format!("the default route is on {name}, which is no interface with IPv4 enabled");
+        return Err(Fault::new(message).at(document.gateway()).help(HELP));
+    }
+    Ok(name)
+}
+
+fn default_routes(state: &NetworkState) -> impl Iterator<Item = &RouteEntry> {
+    let routes = state.routes.config.iter().flatten();
+    routes
+        .filter(|route| route.destination.as_deref() == Some(DEFAULT_ROUTE) && route.state != Some(RouteState::Absent))
+}
+
+/// An interface and all that it is built on, itself first.
+fn beneath(state: &NetworkState, own: &str) -> Vec<String> {
+    let mut names = vec![own.to_owned()];
+    let mut next = 0;
+    while let Some(name) = names.get(next) {
+        let mut below: Vec<String> = Vec::new();
+        for interface in state.interfaces.iter().filter(|interface| interface.name() == name) {
+            below.extend(interface.ports().into_iter().flatten().map(str::to_owned));
+            if let Interface::Vlan(vlan) = interface {
+                below.extend(vlan.vlan.as_ref().and_then(|vlan| vlan.base_iface.clone()));
+            }
+        }
+        below.retain(|name| !names.contains(name));
+        names.extend(below);
+        next += 1;
+    }
+    names
+}
+
+/// Whether the node can have its address on this interface.
+fn check_own(
+    document: &Document,
+    state: &NetworkState,
+    own: &str,
+    beneath: &[String],
+    target: &Target<'_>,
+) -> Result<(), Fault> {
+    let at = |name: &str| document.interface(name);
+    let of_type = |name: &str| {
+        let found = state.interfaces.iter().find(|interface| interface.name() == name);
+        found.map_or(InterfaceType::Unknown, Interface::iface_type)
+    };
+    if target.has_ovn_kubernetes {
+        if state.interfaces.iter().any(|interface| interface.name() == OVN_BRIDGE) {
+            let message = format!("{OVN_BRIDGE} is created by OVN-Kubernetes");
+            return Err(Fault::new(message).at(at(OVN_BRIDGE)).help("use another name"));
+        }
+        let kind = of_type(own);
+        // Of others the script makes an ethernet connection, which does not fit them.
+        let is_taken = matches!(
+            kind,
+            InterfaceType::Ethernet | InterfaceType::Unknown | InterfaceType::Bond | InterfaceType::Vlan
+        );
+        if !is_taken {
+            let message =
+                format!("OVN-Kubernetes cannot move the node's interface {own} of type {kind} into {OVN_BRIDGE}");
+            let help = "give the address to a NIC, a bond or a VLAN; OVN-Kubernetes makes a bridge over it";
+            return Err(Fault::new(message).at(at(own)).help(help));
+        }
+    }
+    // Whatever name a NIC has that the file does not match by its MAC: it may be any.
+    let first = |name: &String| nic_number(name) == Some(0);
+    let is_unmatched = |name: &String| {
+        let found = state.interfaces.iter().find(|interface| interface.name() == name);
+        let is_matched =
+            found.is_some_and(|found| found.base_iface().identifier == Some(InterfaceIdentifier::MacAddress));
+        !is_matched && matches!(of_type(name), InterfaceType::Ethernet | InterfaceType::Unknown)
+    };
+    let is_first_by_mac = |name: &String| {
+        let found = state.interfaces.iter().find(|interface| interface.name() == name);
+        let mac = found.and_then(|found| found.base_iface().mac_address.as_ref()?.parse::<Mac>().ok());
+        mac.is_some() && mac == target.nics.first().map(|nic| nic.mac)
+    };
+    if !beneath
+        .iter()
+        .any(|name| first(name) || is_unmatched(name) || is_first_by_mac(name))
+    {
+        let network = target.nics.first().map_or("", |nic| &nic.network);
+        let message = format!("the node's interface {own} does not use nic0, the NIC in network {network}");
+        return Err(Fault::new(message).at(at(own)));
+    }
+    if !matches!(target.addressing, Addressing::Dhcp) {
+        return Ok(());
+    }
+    for name in beneath {
+        let help = "set dhcp=none: the nodes then have their addresses and their whole configuration without a network";
+        let found = state.interfaces.iter().find(|interface| interface.name() == name);
+        match found {
+            // Pass one and Ignition run before the file is there.
+            Some(Interface::Vlan(_)) => {
+                let message =
+                    format!("the node's interface is on the VLAN {name}, but its address is from DHCP without a VLAN");
+                return Err(Fault::new(message).at(at(name)).help(help));
+            }
+            Some(Interface::Bond(bond)) if bond.bond.as_ref().and_then(|bond| bond.mode) == Some(BondMode::LACP) => {
+                let message = format!(
+                    "{name} has mode 802.3ad, but its NICs are not bonded while a node gets its first address and its \
+                     configuration"
+                );
+                return Err(Fault::new(message)
+                    .at(at(name))
+                    .help(format!("use mode active-backup, or {help}")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Bonds and bridges under the node's address get the MAC of its NIC: they would have that of any of their ports, and
+/// the address belongs to this one.
+fn share_mac(
+    document: &Document,
+    state: &mut NetworkState,
+    beneath: &[String],
+    target: &Target<'_>,
+) -> Result<(), Fault> {
+    let Some(nic) = target.nics.first() else {
+        return Ok(());
+    };
+    for interface in state
+        .interfaces
+        .iter_mut()
+        .filter(|interface| beneath.iter().any(|name| name == interface.name()))
+    {
+        if !matches!(interface, Interface::Bond(_) | Interface::LinuxBridge(_)) {
+            continue;
+        }
+        let base = interface.base_iface_mut();
+        match base.mac_address.as_ref().map(|mac| mac.parse::<Mac>()) {
+            None => base.mac_address = Some(nic.mac.to_string()),
+            Some(given) if given.as_ref() == Ok(&nic.mac) => {}
+            Some(_) => {
+                let message = format!(
+                    "`{}` has a MAC that is not the one of {}: {}",
+                    base.name, target.node, nic.mac
+                );
+                let fault = Fault::new(message).at(document.interface(&base.name));
+                return Err(fault.help("remove `mac-address`: it is filled in"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives the node's interface its MTU, and all that it is built on at least as much.
+fn share_mtu(
+    document: &Document,
+    state: &mut NetworkState,
+    beneath: &[String],
+    target: &Target<'_>,
+) -> Result<(), Fault> {
+    let Some(mtu) = target.mtu.map(u64::from) else {
+        return Ok(());
+    };
+    // What is above comes first.
+    let mut least = mtu;
+    for (depth, name) in beneath.iter().enumerate() {
+        for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == name) {
+            let base = interface.base_iface_mut();
+            match base.mtu {
+                None => base.mtu = Some(least),
+                Some(given) if given == mtu || (given > mtu && depth > 0) => least = least.max(given),
+                Some(given) => {
+                    let message = format!("`{name}` has MTU {given}, but mtu={mtu} in the settings");
+                    let fault = Fault::new(message).at(document.interface(name));
+                    return Err(fault.help("remove `mtu` from the file: it is filled in"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn by_dhcp(document: &Document, state: &mut NetworkState, own: &str) -> Result<(), Fault> {
+    const HELP: &str = "leave `ipv4: {enabled: true}`, or set dhcp=none to give nodes static addresses";
+    for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
+        let Some(ip) = &mut interface.base_iface_mut().ipv4 else {
+            continue;
+        };
+        if ip.addresses.as_ref().is_some_and(|addresses| !addresses.is_empty()) {
+            let message = format!("{own} has a static address, but nodes get theirs by DHCP");
+            return Err(Fault::new(message).at(document.address(own)).help(HELP));
+        }
+        if ip.dhcp == Some(false) {
+            let message = format!("{own} has `dhcp: false`, but nodes get their addresses by DHCP");
+            return Err(Fault::new(message).at(document.interface(own)).help(HELP));
+        }
+        ip.dhcp = Some(true);
+        // The initramfs asks with the MAC as well, and DHCP servers that know another client give another address.
+        ip.dhcp_client_id.get_or_insert(Dhcpv4ClientId::LinkLayerAddress);
+    }
+    Ok(())
+}
+
+fn by_table(
+    document: &Document,
+    state: &mut NetworkState,
+    own: &str,
+    node: &NodeName,
+    address: &StaticAddress<'_>,
+) -> Result<(), Fault> {
+    let (ip, prefix) = (address.ip, address.prefix);
+    if let Some(given) = set_static(document, state, own, ip, prefix)? {
+        let message = format!("{node} has address {ip}/{prefix}, but {own} has {given}");
+        let help = "remove `address` from the file: it is filled in";
+        return Err(Fault::new(message).at(document.address(own)).help(help));
+    }
+    let given = default_routes(state).next().map(|route| route.next_hop_addr.clone());
+    match (given, address.gateway) {
+        (Some(given), Some(gateway)) if given.as_deref() != Some(&gateway.to_string()) => {
+            let given = given.unwrap_or_default();
+            let message = format!("the gateway of the machine network is {gateway}, but the default route has {given}");
+            let help = "remove the default route, or set `gateway` in the env file";
+            return Err(Fault::new(message).at(document.gateway()).help(help));
+        }
+        (None, Some(gateway)) => {
+            let mut route = RouteEntry::default();
+            route.destination = Some(DEFAULT_ROUTE.to_owned());
+            route.next_hop_iface = Some(own.to_owned());
+            route.next_hop_addr = Some(gateway.to_string());
+            state.routes.config.get_or_insert_default().push(route);
+        }
+        _ => {}
+    }
+    let dns = state.dns.get_or_insert_with(DnsState::new);
+    let dns = dns.config.get_or_insert_with(DnsClientState::new);
+    if dns.server.as_ref().is_none_or(Vec::is_empty) && !address.name_servers.is_empty() {
+        dns.server = Some(address.name_servers.iter().map(Ipv4Addr::to_string).collect());
+    }
+    if dns.search.as_ref().is_none_or(Vec::is_empty) && !address.search.is_empty() {
+        dns.search = Some(address.search.to_vec());
+    }
+    Ok(())
+}
+
+/// Sets a static address, unless the file has one; returns the file's if it is another one.
+fn set_static(
+    document: &Document,
+    state: &mut NetworkState,
+    own: &str,
+    ip: Ipv4Addr,
+    prefix: u8,
+) -> Result<Option<String>, Fault> {
+    for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
+        let Some(settings) = &mut interface.base_iface_mut().ipv4 else {
+            continue;
+        };
+        if settings.dhcp == Some(true) {
+            let message = format!("{own} has `dhcp: true`, but dhcp=none");
+            let help = "remove `dhcp` from the file: the address is filled in";
+            return Err(Fault::new(message).at(document.interface(own)).help(help));
+        }
+        let addresses = settings.addresses.get_or_insert_default();
+        match addresses.first() {
+            None => {
+                let mut address = InterfaceIpAddr::default();
+                address.ip = ip.into();
+                address.prefix_length = prefix;
+                addresses.push(address);
+            }
+            Some(given) if given.ip == ip && given.prefix_length == prefix => {}
+            Some(given) => return Ok(Some(format!("{}/{}", given.ip, given.prefix_length))),
+        }
+        settings.dhcp = Some(false);
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests;

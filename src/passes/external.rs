@@ -1,0 +1,359 @@
+//! External nodes: workers whose machines are not ours, such as bare metal or machines of another platform.
+//!
+//! The table has them, so that DNS, load balancing and the approval of certificates know them. No backend does: nothing
+//! here creates, starts, stops or deletes a machine.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+use tracing::info;
+
+use super::error::PassError;
+use super::join::Reach;
+use super::run::{Run, on_installed};
+use super::scale::ScaleOptions;
+use crate::PROGRESS;
+use crate::backend::{Backend, Finding};
+use crate::cluster::{ClusterConfig, Dhcp, Harvest, Mac, NodeName, Role};
+use crate::local::ssh;
+use crate::node::host::HostFile;
+use crate::node::overlay;
+use crate::openshift::drain;
+use crate::openshift::wait::seen::Nodes;
+use crate::plan::{addresses, connections};
+use crate::settings::parse::LONGEST_NAME;
+use crate::state::home::{self, Home};
+use crate::state::inventory;
+use crate::state::parameters::{NodeAddress, Parameters};
+
+/// What the user says about the machine. A node that is in the table already needs nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinOptions<'a> {
+    pub node: &'a NodeName,
+    /// Of the NIC in the machine network, then of others.
+    pub macs: &'a [Mac],
+    pub ip: Option<Ipv4Addr>,
+}
+
+/// What an external machine boots with.
+#[derive(Clone, Debug)]
+pub struct JoinFile {
+    pub node: NodeAddress,
+    /// Its Ignition config, which contains secrets.
+    pub ignition: Vec<u8>,
+    /// With a static address: NetworkManager's files, which the config contains as well.
+    pub keyfiles: Vec<HostFile>,
+    pub dhcp: Dhcp,
+}
+
+/// The result of `node join` and `node remove`.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    pub node: NodeAddress,
+    /// Roles whose nodes the machine config operator updates now, one after the other.
+    pub renewed: Vec<String>,
+    /// The cluster has no API.
+    pub is_rehearsal: bool,
+}
+
+/// Adds an external node to the table, or finds it there, and creates its Ignition config.
+pub async fn join_file(
+    backend: &dyn Backend,
+    config: &ClusterConfig,
+    home: &Home,
+    options: JoinOptions<'_>,
+) -> Result<JoinFile> {
+    on_installed(backend, config, home, "node join-file", async |run| {
+        run.join_file(options).await
+    })
+    .await
+}
+
+/// Approves the certificates of an external node, waits until it is Ready, and adds it to the other nodes' files.
+pub async fn join(
+    backend: &dyn Backend,
+    config: &ClusterConfig,
+    home: &Home,
+    node: &NodeName,
+    installed_workers: usize,
+) -> Result<Changed> {
+    on_installed(backend, config, home, "node join", async |run| {
+        run.join_external(node, installed_workers).await
+    })
+    .await
+}
+
+/// Removes an external node from the cluster and the table.
+pub async fn remove(
+    backend: &dyn Backend,
+    config: &ClusterConfig,
+    home: &Home,
+    node: &NodeName,
+    options: ScaleOptions,
+) -> Result<Changed> {
+    on_installed(backend, config, home, "node remove", async |run| {
+        run.remove_external(node, options).await
+    })
+    .await
+}
+
+impl Run<'_> {
+    async fn join_file(&self, options: JoinOptions<'_>) -> Result<JoinFile> {
+        let mut table = self.installed()?;
+        self.refuse_other_settings(&table)?;
+        let node = match table.external.iter().find(|known| known.name == *options.node) {
+            Some(known) => self.known_external(known, options)?,
+            None => self.new_external(&table, options).await?,
+        };
+        let is_new = !table.is_external(&node.name);
+        if is_new {
+            table.external.push(node.clone());
+        }
+        let reach = self.reach(&table).await?;
+        let mut all = self.later_configs(&reach, &table, &[Role::Worker].into()).await?;
+        let configured = self.connections_of(&table, &node, options.macs)?;
+        if let Some(files) = &configured {
+            all = all.with_connections([(node.name.clone(), files.clone())].into());
+        }
+        let ignition = all.node_config(&node.name, Role::Worker)?;
+        home::write_private_unsynced(&self.dir.ignition(node.name.as_str()), &ignition)?;
+        if is_new {
+            self.add_external(&table)?;
+            info!(target: PROGRESS, step = "table", "{} is in the table, as an external node", node.name);
+        }
+        Ok(JoinFile {
+            keyfiles: keyfiles(self.config, &table, &node.name, configured.as_ref()),
+            node,
+            ignition,
+            dhcp: self.config.dhcp,
+        })
+    }
+
+    /// The files of `network_config` for the node, if one is for it.
+    fn connections_of(&self, table: &Parameters, node: &NodeAddress, macs: &[Mac]) -> Result<Option<Vec<HostFile>>> {
+        let mut all = vec![node.mac];
+        all.extend(macs.iter().skip(1));
+        Ok(connections::of_external(self.config, table, node, &all).map_err(PassError::connections)?)
+    }
+
+    fn known_external(&self, known: &NodeAddress, options: JoinOptions<'_>) -> Result<NodeAddress, PassError> {
+        let (cluster, NodeAddress { name, mac, ip, .. }) = (&self.config.name, known);
+        let other_mac = options.macs.first().is_some_and(|given| given != mac);
+        match other_mac || options.ip.is_some_and(|given| given != *ip) {
+            true => Err(PassError::External {
+                node: name.clone(),
+                why: format!("the table has it with {mac} and {ip}"),
+                hint: format!("leave out --mac and --ip, or remove it first: `ocpdeploy node remove {cluster} {name}`"),
+            }),
+            false => Ok(known.clone()),
+        }
+    }
+
+    /// The line of the table for a new external node.
+    async fn new_external(&self, table: &Parameters, options: JoinOptions<'_>) -> Result<NodeAddress> {
+        let refused = |why: &str, hint: String| PassError::External {
+            node: options.node.clone(),
+            why: why.to_owned(),
+            hint,
+        };
+        let (cluster, node) = (&self.config.name, options.node);
+        if table.node(node).is_some() {
+            let hint = format!("choose another name, such as metal-0; `ocpdeploy status {cluster}` shows all nodes");
+            return Err(refused("it is a node with a machine of ocpdeploy", hint).into());
+        }
+        if node.role() != Role::Worker || node.number().is_none() {
+            let hint = "choose a name such as metal-0, worker-100, or gpu-100 for a node of pool gpu".to_owned();
+            return Err(refused("the name of an external node is NAME-NUMBER, and it is a worker", hint).into());
+        }
+        if self.config.id().fqdn(node.as_str()).len() > LONGEST_NAME {
+            let why = format!("its name with the domain has more than {LONGEST_NAME} characters");
+            return Err(refused(&why, "choose a shorter name".to_owned()).into());
+        }
+        if table.peer_domain.is_some() {
+            let hint = "deploy the cluster in a network that the machine can be in".to_owned();
+            return Err(refused(
+                "the nodes are in the platform's pod network, which it cannot reach",
+                hint,
+            )
+            .into());
+        }
+        let Some(mac) = options.macs.first() else {
+            let hint = format!("give it: `ocpdeploy node join-file {cluster} {node} --mac MAC --ip IP`");
+            return Err(refused("the MAC address of its NIC is not known", hint).into());
+        };
+        let ip = match options.ip {
+            Some(ip) => ip,
+            None if self.config.harvest == Harvest::Static && !self.config.address_pool.is_empty() => {
+                let free = self.free_of_pool(1, Some(table)).await?;
+                let first = free.first().copied();
+                first.ok_or_else(|| PassError::pool_exhausted(self.config, node.clone()))?
+            }
+            None => {
+                let (why, how) = match self.config.dhcp {
+                    Dhcp::None => (
+                        "its address is not known, and there is no address_pool",
+                        "choose a free one",
+                    ),
+                    Dhcp::Platform | Dhcp::User => (
+                        "its address is not known: ocpdeploy cannot ask the DHCP server that it will use",
+                        "reserve one for the MAC at the DHCP server",
+                    ),
+                };
+                let hint = format!("{how}: `ocpdeploy node join-file {cluster} {node} --mac {mac} --ip IP`");
+                return Err(refused(why, hint).into());
+            }
+        };
+        let others = self.neighbours()?.addresses;
+        if let Some(why) = addresses::external_problem(ip, *mac, table, self.facts, &others) {
+            return Err(refused(&why, "choose a free address of the machine network".to_owned()).into());
+        }
+        Ok(NodeAddress {
+            name: node.clone(),
+            role: Role::Worker,
+            mac: *mac,
+            ip,
+            evidence: None,
+        })
+    }
+
+    /// Writes the table with a new external node, unless another cluster has taken its address meanwhile.
+    fn add_external(&self, table: &Parameters) -> Result<()> {
+        let _allocation = inventory::allocate(self.home)?;
+        let neighbours = self.neighbours()?;
+        let findings: Vec<_> = neighbours.clashes(table).into_iter().map(Finding::fail).collect();
+        if !findings.is_empty() {
+            return Err(PassError::Preflight { findings }.into());
+        }
+        Ok(table.write(&self.dir.parameters())?)
+    }
+
+    async fn join_external(&self, node: &NodeName, installed_workers: usize) -> Result<Changed> {
+        let table = self.installed()?;
+        self.refuse_other_settings(&table)?;
+        let node = external(&table, node)?;
+        let reach = self.reach(&table).await?;
+        let (wanted, limit) = ([node.name.clone()].into(), self.config.timeouts.install);
+        match &reach {
+            Reach::Api(api) => {
+                let cluster = self.cluster(api, &table);
+                info!(target: PROGRESS, step = "cluster", "waiting for {} at {}", node.name, node.ip);
+                match Nodes::of(&table, &api.nodes().await?).joined().contains(&node.name) {
+                    // Its certificate may have expired while it was off, or its disk may be empty again.
+                    true => cluster.nodes_back(&wanted, &Default::default(), limit).await?,
+                    false => cluster.nodes_ready(&wanted, limit).await?,
+                }
+            }
+            Reach::Rehearsal => {
+                let mut only = table.clone();
+                only.nodes = std::mem::take(&mut only.external);
+                self.ask_guests(&only, &wanted).await?;
+            }
+        }
+        self.changed(&reach, &table, node, installed_workers).await
+    }
+
+    async fn remove_external(&self, node: &NodeName, options: ScaleOptions) -> Result<Changed> {
+        let mut table = self.installed()?;
+        self.refuse_other_settings(&table)?;
+        let node = external(&table, node)?;
+        let (reach, host) = (self.reach(&table).await?, table.id().fqdn(node.name.as_str()));
+        table.external.retain(|other| other.name != node.name);
+        self.balance_routers(&table, options.installed_workers).await?;
+        if let Reach::Api(api) = &reach {
+            drain::drain(api, &host, false, options.drain).await?;
+            api.delete_node(&host).await?;
+        }
+        ssh::forget(&self.dir, &host)?;
+        super::destroy::remove_file(&self.dir.ignition(node.name.as_str()))?;
+        let allocation = inventory::allocate(self.home)?;
+        table.write(&self.dir.parameters())?;
+        drop(allocation);
+        self.changed(&reach, &table, node, options.installed_workers).await
+    }
+
+    /// Adapts what names the cluster's workers.
+    async fn changed(
+        &self,
+        reach: &Reach,
+        table: &Parameters,
+        node: NodeAddress,
+        installed_workers: usize,
+    ) -> Result<Changed> {
+        self.balance_routers(table, installed_workers).await?;
+        let renewed = self.renew(reach, table, installed_workers).await?;
+        self.record_scaled().await?;
+        Ok(Changed {
+            node,
+            renewed,
+            is_rehearsal: matches!(reach, Reach::Rehearsal),
+        })
+    }
+}
+
+/// With a static address, NetworkManager's files of a node, which its config contains as well.
+fn keyfiles(
+    config: &ClusterConfig,
+    table: &Parameters,
+    node: &NodeName,
+    configured: Option<&Vec<HostFile>>,
+) -> Vec<HostFile> {
+    let is_keyfile = |file: &HostFile| config.dhcp == Dhcp::None && file.path.ends_with(".nmconnection");
+    let own = overlay::own_parts(config, table, node, configured);
+    own.files.into_iter().filter(is_keyfile).collect()
+}
+
+/// An external node of the table.
+fn external(table: &Parameters, name: &NodeName) -> Result<NodeAddress, PassError> {
+    let cluster = &table.cluster;
+    match table.node(name) {
+        Some(node) if table.is_external(name) => Ok(node.clone()),
+        Some(_) => Err(PassError::External {
+            node: name.clone(),
+            why: "its machine is one of ocpdeploy".to_owned(),
+            hint: format!(
+                "`ocpdeploy scale {cluster}` adds and removes workers, `ocpdeploy node replace {cluster} {name}` \
+                 recreates a node"
+            ),
+        }),
+        None => Err(PassError::NoNode {
+            cluster: cluster.clone(),
+            node: name.clone(),
+            known: table.all_nodes().map(|node| node.name.clone()).collect(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::parameters::tests::example;
+
+    #[test]
+    fn a_static_address_is_in_a_keyfile_of_its_own() {
+        let mut table = example();
+        let name = NodeName::of_pool("metal", 0);
+        table.external.push(NodeAddress {
+            name: name.clone(),
+            role: Role::Worker,
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            ip: Ipv4Addr::new(192, 168, 122, 99),
+            evidence: None,
+        });
+        let of = |dhcp| {
+            let config = ClusterConfig {
+                dhcp,
+                ..ClusterConfig::example()
+            };
+            keyfiles(&config, &table, &name, None)
+        };
+        assert_eq!(of(Dhcp::User), []);
+        let files = of(Dhcp::None);
+        let [file] = files.as_slice() else { panic!("{files:?}") };
+        for line in [
+            "mac-address=02:00:00:00:00:01",
+            "address1=192.168.122.99/24,192.168.122.1",
+        ] {
+            assert!(file.content.contains(line), "{}", file.content);
+        }
+    }
+}

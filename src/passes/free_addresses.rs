@@ -1,0 +1,121 @@
+//! Addresses that nothing uses, on the network as it is now.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+use tracing::info;
+
+use super::run::Run;
+use crate::PROGRESS;
+use crate::cluster::Mac;
+use crate::local::network_probe;
+use crate::plan::address_pool;
+use crate::state::parameters::Parameters;
+
+/// As many addresses are probed at once: a probe of one takes as long. Each takes four sockets.
+const AT_ONCE: usize = 32;
+
+/// The addresses at which a machine answers, with its MAC if known.
+pub(super) type Answering = BTreeMap<Ipv4Addr, Option<Mac>>;
+
+/// Free addresses without those at which a machine answers, e.g. one with a static address.
+pub(super) struct Silent<I, P> {
+    free: I,
+    answering: P,
+    probed: VecDeque<Ipv4Addr>,
+}
+
+impl<I: Iterator<Item = Ipv4Addr>, P: AsyncFnMut(&[Ipv4Addr]) -> Answering> Silent<I, P> {
+    fn of(free: I, answering: P) -> Self {
+        Self {
+            free,
+            answering,
+            probed: VecDeque::new(),
+        }
+    }
+
+    pub async fn next(&mut self) -> Option<Ipv4Addr> {
+        while self.probed.is_empty() {
+            let some: Vec<Ipv4Addr> = self.free.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() {
+                return None;
+            }
+            let used = (self.answering)(&some).await;
+            for (ip, mac) in &used {
+                let who = mac.map(|mac| format!(" with MAC {mac}")).unwrap_or_default();
+                info!(target: PROGRESS, step = "addresses", "{ip} is not chosen: a machine{who} answers there");
+            }
+            self.probed.extend(some.into_iter().filter(|ip| !used.contains_key(ip)));
+        }
+        self.probed.pop_front()
+    }
+}
+
+impl Run<'_> {
+    /// Those of the given addresses at which nothing answers. Without a way to the network, all of them.
+    pub(super) fn silent<I: Iterator<Item = Ipv4Addr>>(
+        &self,
+        free: I,
+    ) -> Silent<I, impl AsyncFnMut(&[Ipv4Addr]) -> Answering + use<I>> {
+        let probes = self.backend.common_capabilities().guests_reachable;
+        Silent::of(free, async move |ips: &[Ipv4Addr]| match probes {
+            true => network_probe::answering(ips).await,
+            false => Answering::new(),
+        })
+    }
+
+    /// At least `wanted` addresses of the pool that are free, with more because another cluster may choose at the same
+    /// time; fewer if there are not as many.
+    pub(super) async fn free_of_pool(&self, wanted: usize, table: Option<&Parameters>) -> Result<Vec<Ipv4Addr>> {
+        let mut free = Vec::new();
+        if wanted == 0 || self.config.address_pool.is_empty() {
+            return Ok(free);
+        }
+        info!(target: PROGRESS, step = "addresses", "choosing addresses of address_pool");
+        let neighbours = self.neighbours()?;
+        let usable = address_pool::usable(self.config, self.facts, &neighbours.addresses, table);
+        let mut silent = self.silent(usable.into_iter());
+        while free.len() < wanted + AT_ONCE
+            && let Some(ip) = silent.next().await
+        {
+            free.push(ip);
+        }
+        Ok(free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The chosen addresses, and how often the network was probed.
+    async fn chosen(free: std::ops::RangeInclusive<u8>, used: &[u8], count: usize) -> (Vec<u8>, usize) {
+        let address = |last: u8| Ipv4Addr::new(10, 0, 0, last);
+        let used: Answering = used.iter().map(|last| (address(*last), None)).collect();
+        let mut probes = 0;
+        let mut silent = Silent::of(free.map(address), async |ips: &[Ipv4Addr]| {
+            probes += 1;
+            ips.iter().filter_map(|ip| Some((*ip, *used.get(ip)?))).collect()
+        });
+        let mut chosen = Vec::new();
+        for _ in 0..count {
+            chosen.extend(silent.next().await.map(|ip| ip.octets()[3]));
+        }
+        drop(silent);
+        (chosen, probes)
+    }
+
+    #[tokio::test]
+    async fn an_address_at_which_a_machine_answers_is_not_chosen() {
+        assert_eq!(chosen(2..=9, &[], 2).await, (vec![2, 3], 1));
+        assert_eq!(chosen(2..=9, &[2, 4], 2).await, (vec![3, 5], 1));
+        assert_eq!(chosen(2..=4, &[2, 3], 2).await, (vec![4], 1), "no more are left");
+        let first: Vec<u8> = (2..34).collect();
+        assert_eq!(
+            chosen(2..=60, &first, 2).await,
+            (vec![34, 35], 2),
+            "further ones are probed"
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Reservations on the platform: of the table's addresses, and of addresses that are chosen without a boot. These are all
+//! with `harvest=reserve`, otherwise virtual IPs where the platform is the DHCP server of the network.
+//!
+//! Reserving is atomic: of two clusters that choose the same address, the platform rejects the second one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use anyhow::Result;
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tracing::info;
+
+use super::destroy::delete_machine;
+use super::error::PassError;
+use super::free_addresses::{Answering, Silent};
+use super::run::{Run, leased_vips};
+use crate::PROGRESS;
+use crate::backend::{AddressReservation, BackendErrorKind, Machine, NetworkFacts, ReservationState};
+use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Harvest, Mac, NodeName, Vip};
+use crate::plan::address_pool;
+use crate::plan::addresses::free_addresses;
+use crate::plan::machines::{self, MacTable};
+use crate::printable::count;
+use crate::state::inventory;
+use crate::state::parameters::Parameters;
+
+/// The step that reserves the VIPs which no helper leases.
+const VIPS: &str = "pass-one/vips";
+
+/// The step that reserves the table's addresses on the platform.
+const HOLD: &str = "pass-one/hold";
+
+impl Run<'_> {
+    /// The reservation of an address of the cluster.
+    pub(super) fn hold_of(&self, lease: &AddressAssignment) -> AddressReservation {
+        let ipv6 = self.config.ipv6.as_ref();
+        let ipv6 = ipv6.map(|ipv6| ipv6.address_of(&lease.name, lease.ip));
+        hold(&self.config.id(), &self.config.network, lease, ipv6)
+    }
+
+    pub(super) fn judge_held(&self, parameters: &Parameters) -> Result<()> {
+        match self.config.dhcp {
+            Dhcp::User | Dhcp::None => Ok(()),
+            Dhcp::Platform => self.journal.judge(HOLD, &holds(parameters)),
+        }
+    }
+
+    /// Chooses and reserves the addresses of all nodes and VIPs that are not set.
+    pub(super) async fn reserve(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
+        let choose = async {
+            let (mut leases, mut rest) = (Vec::new(), macs.clone());
+            // Those of the pool are chosen when the table is written.
+            for name in address_pool::names(self.config) {
+                rest.remove(&name);
+            }
+            for vip in Vip::ALL {
+                let name = NodeName::vip(vip);
+                let Some(mac) = macs.get(&name).copied() else {
+                    continue;
+                };
+                let balanced = self.balanced(vip).await?.map(|balanced| balanced.ip);
+                if let Some(ip) = balanced.or_else(|| machines::given_vip(self.config, vip)) {
+                    rest.remove(&name);
+                    leases.push(AddressAssignment { name, mac, ip });
+                }
+            }
+            leases.extend(self.reserve_free(&rest, |_| true).await?);
+            Ok(leases)
+        };
+        self.journal.step(&format!("{workflow}/leases"), macs, choose).await
+    }
+
+    pub(super) fn judge_vips(&self, vips: &MacTable) -> Result<()> {
+        self.journal.judge(VIPS, vips)
+    }
+
+    /// Reserves VIPs that no helper leases, in the range of the DHCP server: nobody configures an address of it.
+    pub(super) async fn reserve_vips(&self, vips: &MacTable) -> Result<Vec<AddressAssignment>> {
+        if vips.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ranges = &self.facts.dhcp_ranges;
+        let in_range = |ip: Ipv4Addr| ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip));
+        self.journal.step(VIPS, vips, self.reserve_free(vips, in_range)).await
+    }
+
+    /// Reserves addresses that no machine uses. Existing reservations of these MACs are kept.
+    async fn reserve_free(
+        &self,
+        macs: &MacTable,
+        is_usable: impl Fn(Ipv4Addr) -> bool,
+    ) -> Result<Vec<AddressAssignment>> {
+        let network = self.machine_network()?;
+        let _allocation = inventory::allocate(self.home)?;
+        let neighbours = self.neighbours()?;
+        let ours = self.backend.list_reservations(&self.config.id()).await?;
+        // The bootstrap's address is free, but stays in the table.
+        let table = Parameters::read(&self.dir.parameters()).ok().flatten();
+        let leases = table.iter().flat_map(Parameters::leases);
+        let kept = leases
+            .filter(|lease| !macs.contains_key(&lease.name))
+            .map(|lease| lease.ip);
+        let given = Vip::ALL
+            .into_iter()
+            .filter_map(|vip| machines::given_vip(self.config, vip));
+        let not: BTreeSet<Ipv4Addr> = kept.chain(given).collect();
+        // Those of an earlier pass one may have been released since the run began.
+        let now = self.backend.network_facts(&self.config.network).await?;
+        let facts = NetworkFacts {
+            taken: now.taken,
+            ..self.facts.clone()
+        };
+        let free = free_addresses(network, &facts, &neighbours.addresses).into_iter();
+        let free = free.filter(|ip| !not.contains(ip) && is_usable(*ip));
+        let mut free = self.silent(free);
+        let mut leases = Vec::new();
+        for (name, mac) in macs {
+            leases.push(match ours.iter().find(|lease| lease.mac == *mac) {
+                Some(held) => AddressAssignment {
+                    name: name.clone(),
+                    ..held.clone()
+                },
+                None => self.reserve_one(name, *mac, &mut free).await?,
+            });
+        }
+        Ok(leases)
+    }
+
+    async fn reserve_one(
+        &self,
+        name: &NodeName,
+        mac: Mac,
+        free: &mut Silent<impl Iterator<Item = Ipv4Addr>, impl AsyncFnMut(&[Ipv4Addr]) -> Answering>,
+    ) -> Result<AddressAssignment> {
+        while let Some(ip) = free.next().await {
+            let lease = AddressAssignment {
+                name: name.clone(),
+                mac,
+                ip,
+            };
+            let reservation = self.hold_of(&lease);
+            match self.backend.reserve_address(&reservation).await {
+                Ok(_) => {
+                    info!(target: PROGRESS, machine = %name, state = "reserved", done = true, "{ip}");
+                    return Ok(lease);
+                }
+                // No address is free for a MAC that is in use.
+                Err(error) if error.kind == BackendErrorKind::Conflict => {
+                    let facts = self.backend.network_facts(&self.config.network).await?;
+                    if facts.taken.values().any(|other| *other == Some(mac)) {
+                        return Err(error.into());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(PassError::NoAddress {
+            network: self.config.network.clone(),
+            node: name.clone(),
+        }
+        .into())
+    }
+
+    /// Reserves the addresses of nodes as soon as they are known, because libvirt requires up to a second for each. What
+    /// fails or is interrupted here is repeated by `hold`, after the table is written. Never returns.
+    pub(super) async fn reserve_early(&self, known: Option<UnboundedReceiver<AddressAssignment>>) -> Infallible {
+        let mut known = stream::iter(known).flatten();
+        while let Some(lease) = known.next().await {
+            let reservation = self.hold_of(&lease);
+            if let Err(error) = self.backend.reserve_address(&reservation).await {
+                tracing::debug!("{} is not reserved yet: {error}", lease.ip);
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Reserves every address of the table on the platform, unless something else provides it. The throwaway machine of a
+    /// node is deleted as soon as its address is reserved, not earlier: some platforms free it with the machine.
+    pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
+        if let Some(state) = ReservationState::without_platform(self.config.dhcp) {
+            let leases = parameters.leases().into_iter();
+            return Ok(leases.map(|lease| (lease.name, state)).collect());
+        }
+        let holds = holds(parameters);
+        let hold_all = async {
+            info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
+            let throwaway = self.throwaway().await?;
+            stream::iter(&holds)
+                .map(|hold| self.hold_and_delete(hold, &throwaway))
+                .buffer_unordered(self.backend.common_capabilities().concurrency)
+                .try_collect()
+                .await
+        };
+        self.journal.step(HOLD, &holds, hold_all).await
+    }
+
+    async fn hold_and_delete(
+        &self,
+        hold: &AddressReservation,
+        throwaway: &[Machine],
+    ) -> Result<(NodeName, ReservationState)> {
+        let name = &hold.assignment.name;
+        let state = self.backend.reserve_address(hold).await?;
+        if let Some(machine) = throwaway.iter().find(|machine| machine.node == *name) {
+            delete_machine(self.backend, &self.config.id(), machine).await?;
+        }
+        Ok((name.clone(), state))
+    }
+
+    /// The virtual IPs that are leased because the platform does not reserve them. Does not wait for other reservations.
+    pub(super) async fn unreserved_vips(&self, parameters: &Parameters) -> Result<Vec<AddressAssignment>> {
+        let held = match self.journal.output(HOLD)? {
+            Some(held) => held,
+            None => self.hold_vips(parameters).await?,
+        };
+        Ok(leased_vips(self.config, parameters, &held))
+    }
+
+    async fn hold_vips(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
+        let mut held = BTreeMap::new();
+        if self.config.harvest != Harvest::Boot || self.config.dhcp != Dhcp::Platform {
+            return Ok(held);
+        }
+        let chosen = Vip::ALL
+            .into_iter()
+            .filter(|vip| machines::given_vip(self.config, *vip).is_none());
+        let chosen: Vec<NodeName> = chosen.map(NodeName::vip).collect();
+        for hold in holds(parameters) {
+            if chosen.contains(&hold.assignment.name) {
+                let state = self.backend.reserve_address(&hold).await?;
+                held.insert(hold.assignment.name, state);
+            }
+        }
+        Ok(held)
+    }
+}
+
+/// The reservation of an address of this table.
+pub(super) fn hold_in(table: &Parameters, lease: &AddressAssignment) -> AddressReservation {
+    let ipv6 = table.ipv6.as_ref().map(|ipv6| ipv6.address_of(&lease.name, lease.ip));
+    hold(&table.id(), &table.network, lease, ipv6)
+}
+
+/// The reservation of an address, with its DNS names.
+fn hold(cluster: &ClusterId, network: &str, lease: &AddressAssignment, ipv6: Option<Ipv6Addr>) -> AddressReservation {
+    let hosts: Vec<&str> = match lease.name.as_str() {
+        "api" => vec!["api", "api-int"],
+        "ingress" => vec!["console-openshift-console.apps", "oauth-openshift.apps"],
+        node => vec![node],
+    };
+    AddressReservation {
+        cluster: cluster.clone(),
+        network: network.to_owned(),
+        assignment: lease.clone(),
+        ipv6,
+        dns_names: hosts.into_iter().map(|host| cluster.fqdn(host)).collect(),
+    }
+}
+
+/// The reservations: one for each address, also when both VIPs are the same.
+pub(super) fn holds(parameters: &Parameters) -> Vec<AddressReservation> {
+    let mut holds: Vec<AddressReservation> = Vec::new();
+    for lease in parameters.leases() {
+        let hold = hold_in(parameters, &lease);
+        match holds.iter_mut().find(|other| other.assignment.ip == hold.assignment.ip) {
+            Some(other) => other.dns_names.extend(hold.dns_names),
+            None => holds.push(hold),
+        }
+    }
+    holds
+}

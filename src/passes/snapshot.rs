@@ -1,0 +1,389 @@
+//! Snapshots of a cluster: all machines are off, then the platform saves the disks of each.
+//!
+//! The platform is the source of truth. The journal records that a command was interrupted, and what the disks alone do
+//! not tell: which nodes `stop` cordoned before they were saved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use super::backup;
+use super::error::PassError;
+use super::partial_failure::with_leftovers;
+use super::power::{Cordoned, Installed, RESTORE, REVERT, SAVE, StopOptions, is_off};
+use super::simulated::refuse_simulated;
+use crate::PROGRESS;
+use crate::backend::{Backend, BackendError, Finding, Snapshot, SnapshotName, Snapshots, Verdict};
+use crate::cluster::{MachineName, NodeName, Role};
+use crate::state::home::{Home, remove_folder};
+use crate::state::inventory::Known;
+
+/// The journal's notes of snapshots, with the name below it.
+const NOTES: &str = "snapshot";
+
+/// Options of `snapshot save`.
+#[derive(Clone, Copy, Debug)]
+pub struct SaveOptions {
+    /// Limit for the machines of one role to shut down.
+    pub stop_limit: Duration,
+    /// Power off machines that do not shut down in time.
+    pub power_off: bool,
+    /// Save etcd first, as `stop --backup` does.
+    pub backup: bool,
+    /// Do not start the cluster afterwards.
+    pub stay_off: bool,
+    /// Limit for the nodes to be Ready again.
+    pub start_limit: Duration,
+}
+
+/// A snapshot that was just saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Saved {
+    pub snapshot: Snapshot,
+    /// Whether the cluster runs again.
+    pub running: bool,
+    /// The files of etcd's backup.
+    pub backup: Vec<PathBuf>,
+}
+
+/// A snapshot of a cluster, as it is on the platform.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found {
+    pub snapshot: Snapshot,
+    /// Nodes whose machines have no snapshot of this name and time: it cannot be restored.
+    pub missing: Vec<NodeName>,
+}
+
+/// The last restoration: a note of the journal, for readers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+    pub at: Timestamp,
+}
+
+impl Restored {
+    /// The note's name.
+    pub const NOTE: &str = "restored";
+}
+
+/// Shuts a cluster down, saves the disks of all nodes, and starts it again if it was running.
+pub async fn save(
+    backend: &dyn Backend,
+    known: &Known,
+    home: &Home,
+    name: &SnapshotName,
+    options: SaveOptions,
+) -> Result<Saved> {
+    let cluster = Installed::open(backend, known, home)?;
+    cluster.refuse_half_restored(None)?;
+    let there = cluster.snapshots().await?;
+    let complete = there.iter().find(|found| found.is(name) && found.missing.is_empty());
+    let step = format!("{SAVE}/{name}");
+    if complete.is_some() && !cluster.journal.was_begun(&format!("{step}/")) {
+        return Err(PassError::SnapshotExists {
+            cluster: known.name.clone(),
+            snapshot: name.to_string(),
+        }
+        .into());
+    }
+    let is_on = !cluster.machines().await?.iter().all(is_off);
+    if complete.is_none() {
+        cluster.refuse_young(is_on, false).await?;
+        let id = known.id();
+        let check = async |facet: &dyn Snapshots, names: &[MachineName]| facet.check_snapshots(&id, names).await;
+        cluster.check_platforms(check).await?;
+    }
+    let work = cluster.journal.step(&step, &(), async {
+        // Recorded before anything is stopped: a repetition finds the cluster off.
+        let record = async { Ok(is_on) };
+        let was_on = cluster.journal.step(&format!("{step}/was-on"), &(), record).await?;
+        let mut backup = Vec::new();
+        let snapshot = match complete {
+            Some(found) => found.snapshot.clone(),
+            None => {
+                if is_on {
+                    backup = cluster.back_up_for(name, options.backup).await?;
+                    let stop = StopOptions {
+                        limit: options.stop_limit,
+                        force: false,
+                        power_off: options.power_off,
+                        backup: None,
+                    };
+                    cluster.off(stop).await?;
+                    cluster.note_all_off()?;
+                }
+                cluster.take(name).await?
+            }
+        };
+        let running = was_on && !options.stay_off;
+        if running {
+            cluster.on(options.start_limit).await?;
+            cluster.note(Vec::new())?;
+        }
+        Ok(Saved {
+            snapshot,
+            running,
+            backup,
+        })
+    });
+    let saved = with_leftovers(backend, &known.id(), "snapshot save", true, work.await).await?;
+    cluster.journal.forget(&step)?;
+    Ok(saved)
+}
+
+/// The snapshots of a cluster, the oldest first.
+pub async fn list(backend: &dyn Backend, known: &Known, home: &Home) -> Result<Vec<Found>> {
+    Installed::open(backend, known, home)?.snapshots().await
+}
+
+/// Powers the cluster off, gives all disks their content of a snapshot, and starts it. All later changes are lost, so
+/// `confirm` is called before anything is changed.
+pub async fn restore(
+    backend: &dyn Backend,
+    known: &Known,
+    home: &Home,
+    name: &SnapshotName,
+    limit: Duration,
+    confirm: impl FnOnce(&Snapshot) -> Result<()>,
+) -> Result<Restored> {
+    let cluster = Installed::open(backend, known, home)?;
+    cluster.refuse_half_restored(Some(name))?;
+    let there = cluster.snapshots().await?;
+    let named: Vec<&Found> = there.iter().filter(|found| found.is(name)).collect();
+    let snapshot = match named.iter().find(|found| found.missing.is_empty()) {
+        Some(complete) => complete.snapshot.clone(),
+        None => return Err(cluster.no_snapshot(name, &there).into()),
+    };
+    let id = known.id();
+    let check = async |facet: &dyn Snapshots, names: &[MachineName]| facet.check_restore(&id, names, &snapshot).await;
+    cluster.check_platforms(check).await?;
+    confirm(&snapshot)?;
+    let (step, revert) = (format!("{RESTORE}/{name}"), format!("{REVERT}/{name}"));
+    let work = cluster.journal.step(&step, &(), async {
+        let reverted = async {
+            cluster.power_off().await?;
+            cluster.note_all_off()?;
+            cluster.revert(&snapshot).await
+        };
+        cluster.journal.step(&revert, &(), reverted).await?;
+        let saved: Option<Cordoned> = cluster.journal.output(&format!("{NOTES}/{name}"))?;
+        cluster.journal.note(Cordoned::NOTE, &saved.unwrap_or_default())?;
+        let restored = Restored {
+            snapshot,
+            at: Timestamp::now(),
+        };
+        cluster.journal.note(Restored::NOTE, &restored)?;
+        // All disks are of one time again, so that `start` may be used.
+        cluster.journal.forget(&revert)?;
+        cluster.on(limit).await?;
+        cluster.note(Vec::new())?;
+        Ok(restored)
+    });
+    let restored = with_leftovers(backend, &known.id(), "snapshot restore", true, work.await).await?;
+    cluster.journal.forget(&step)?;
+    Ok(restored)
+}
+
+/// Deletes a snapshot, complete or not, with the backup of etcd that belongs to it.
+pub async fn delete(backend: &dyn Backend, known: &Known, home: &Home, name: &SnapshotName) -> Result<()> {
+    let cluster = Installed::open(backend, known, home)?;
+    cluster.refuse_half_restored(None)?;
+    let there = cluster.snapshots().await?;
+    let step = format!("{SAVE}/{name}");
+    let folder = cluster.dir.snapshot(name.as_str());
+    if !there.iter().any(|found| found.is(name)) && !cluster.journal.was_begun(&format!("{step}/")) && !folder.exists()
+    {
+        return Err(cluster.no_snapshot(name, &there).into());
+    }
+    let work = async {
+        cluster.delete_named(name).await?;
+        remove_folder(&folder).with_context(|| format!("remove {}", folder.display()))?;
+        for forgotten in [step, format!("{NOTES}/{name}")] {
+            cluster.journal.forget(&forgotten)?;
+        }
+        Ok(())
+    };
+    with_leftovers(backend, &known.id(), "snapshot delete", true, work.await).await
+}
+
+impl Found {
+    fn is(&self, name: &SnapshotName) -> bool {
+        self.snapshot.name == *name
+    }
+}
+
+/// A platform, and the cluster's machines on it.
+struct Platform<'a> {
+    facet: &'a dyn Snapshots,
+    names: Vec<MachineName>,
+}
+
+impl Installed<'_> {
+    /// The snapshots of the platform of a role, which must support them.
+    fn facet(&self, role: Role) -> Result<&dyn Snapshots, PassError> {
+        let supported = self.backend.capabilities(role).snapshots;
+        let facet = supported.and(
+            self.backend
+                .snapshots(role)
+                .ok_or("this build has no snapshots of the platform"),
+        );
+        facet.map_err(|why| PassError::NoSnapshots {
+            cluster: self.known.name.clone(),
+            why,
+        })
+    }
+
+    /// The platforms of the table's nodes, each with its machines.
+    fn platforms(&self) -> Result<Vec<Platform<'_>>, PassError> {
+        let mut platforms: Vec<Platform> = Vec::new();
+        for node in self.nodes() {
+            let (facet, name) = (self.facet(self.known.place_of(&node.name))?, self.name_of(node));
+            match platforms.iter_mut().find(|known| std::ptr::addr_eq(known.facet, facet)) {
+                Some(known) => known.names.push(name),
+                None => platforms.push(Platform {
+                    facet,
+                    names: vec![name],
+                }),
+            }
+        }
+        Ok(platforms)
+    }
+
+    /// The cluster's snapshots, the oldest first. Those of machines that are not in the table count as deleted.
+    async fn snapshots(&self) -> Result<Vec<Found>> {
+        let mut sets: BTreeMap<(Timestamp, SnapshotName), BTreeSet<MachineName>> = BTreeMap::new();
+        for Platform { facet, names } in self.platforms()? {
+            let listed = facet.list_snapshots(&self.known.id()).await?;
+            for found in listed.into_iter().filter(|found| names.contains(&found.machine)) {
+                let complete = sets.entry((found.snapshot.taken, found.snapshot.name)).or_default();
+                complete.extend(Some(found.machine).filter(|_| found.is_complete));
+            }
+        }
+        let found = sets.into_iter().map(|((taken, name), machines)| Found {
+            snapshot: Snapshot { name, taken },
+            missing: self
+                .nodes()
+                .filter(|node| !machines.contains(&self.name_of(node)))
+                .map(|node| node.name.clone())
+                .collect(),
+        });
+        Ok(found.collect())
+    }
+
+    fn no_snapshot(&self, name: &SnapshotName, there: &[Found]) -> PassError {
+        let (cluster, snapshot) = (self.known.name.clone(), name.to_string());
+        match there.iter().find(|found| found.is(name)) {
+            Some(found) => PassError::IncompleteSnapshot {
+                cluster,
+                snapshot,
+                missing: found.missing.clone(),
+            },
+            None => PassError::NoSnapshot {
+                cluster,
+                snapshot,
+                known: there.iter().map(|found| found.snapshot.name.to_string()).collect(),
+            },
+        }
+    }
+
+    /// Checks all platforms, before anything is stopped.
+    async fn check_platforms(
+        &self,
+        check: impl AsyncFn(&dyn Snapshots, &[MachineName]) -> Result<Vec<Finding>, BackendError>,
+    ) -> Result<()> {
+        let mut failures = Vec::new();
+        for Platform { facet, names } in self.platforms()? {
+            for finding in check(facet, &names).await? {
+                match finding.verdict {
+                    Verdict::Fail => failures.push(finding),
+                    Verdict::Warn => warn!(target: PROGRESS, step = "checks", "{}", finding.text),
+                    Verdict::Ok => {}
+                }
+            }
+        }
+        match failures.is_empty() {
+            true => Ok(()),
+            false => Err(PassError::Preflight { findings: failures }.into()),
+        }
+    }
+
+    /// Saves etcd in the snapshot's folder. A rehearsal and simulated machines have none.
+    async fn back_up_for(&self, name: &SnapshotName, wanted: bool) -> Result<Vec<PathBuf>> {
+        let is_simulated = refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip).is_err();
+        if !wanted || self.known.rehearsal || is_simulated {
+            return Ok(Vec::new());
+        }
+        let folder = self.dir.snapshot(name.as_str());
+        // That of an interrupted attempt is older than the disks will be.
+        remove_folder(&folder).with_context(|| format!("remove {}", folder.display()))?;
+        let without = format!("snapshot save {} {name} --no-backup", self.known.name);
+        backup::back_up(&self.dir, &self.table, &folder, &without).await
+    }
+
+    /// Saves the disks of all machines, which are off.
+    async fn take(&self, name: &SnapshotName) -> Result<Snapshot> {
+        // Those of an interrupted attempt: the machines may have run since.
+        self.delete_named(name).await?;
+        let snapshot = Snapshot::new(name.clone(), Timestamp::now());
+        let cordoned: Cordoned = self.journal.output(Cordoned::NOTE)?.unwrap_or_default();
+        self.journal.note(&format!("{NOTES}/{name}"), &cordoned)?;
+        self.each(async |facet, machine| {
+            facet.save_snapshot(&self.known.id(), machine, &snapshot).await?;
+            info!(target: PROGRESS, machine = %machine, state = "saved", done = true);
+            Ok(())
+        })
+        .await?;
+        let machines = self.machines().await?;
+        let started: Vec<_> = machines.iter().filter(|machine| !is_off(machine)).collect();
+        match started.is_empty() {
+            true => Ok(snapshot),
+            false => Err(PassError::StartedMeanwhile {
+                cluster: self.known.name.clone(),
+                machines: started.into_iter().map(|machine| machine.name.clone()).collect(),
+            }
+            .into()),
+        }
+    }
+
+    async fn revert(&self, snapshot: &Snapshot) -> Result<()> {
+        self.each(async |facet, machine| {
+            facet.revert_to_snapshot(&self.known.id(), machine, snapshot).await?;
+            info!(target: PROGRESS, machine = %machine, state = "restored", done = true);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes the snapshots of this name, of any time.
+    async fn delete_named(&self, name: &SnapshotName) -> Result<()> {
+        for found in self.snapshots().await?.iter().filter(|found| found.is(name)) {
+            self.each(async |facet, machine| {
+                let deleted = facet.delete_snapshot(&self.known.id(), machine, &found.snapshot).await;
+                deleted.map(drop)
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Calls the platform for each machine, with its concurrency.
+    async fn each(&self, call: impl AsyncFn(&dyn Snapshots, &MachineName) -> Result<(), BackendError>) -> Result<()> {
+        let platforms = self.platforms()?.into_iter();
+        let calls: Vec<(&dyn Snapshots, MachineName)> = platforms
+            .flat_map(|Platform { facet, names }| names.into_iter().map(move |name| (facet, name)))
+            .collect();
+        stream::iter(&calls)
+            .map(|(facet, machine)| call(*facet, machine))
+            .buffer_unordered(self.backend.common_capabilities().concurrency)
+            .try_collect::<()>()
+            .await?;
+        Ok(())
+    }
+}

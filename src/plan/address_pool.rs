@@ -1,0 +1,261 @@
+//! Addresses from `address_pool`.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use crate::backend::{Finding, NetworkFacts};
+use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, NodeName, Vip};
+use crate::plan::addresses::Others;
+use crate::plan::machines::{self, MacTable};
+use crate::printable::count;
+use crate::state::parameters::Parameters;
+
+/// The names whose addresses are chosen from the pool: VIPs that are not set, and with static addresses the nodes.
+pub fn names(config: &ClusterConfig) -> Vec<NodeName> {
+    if config.address_pool.is_empty() {
+        return Vec::new();
+    }
+    let vips = Vip::ALL.into_iter().filter(|vip| machines::is_open(config, *vip));
+    let nodes = config.nodes().into_iter().map(|(node, _)| node);
+    let is_chosen =
+        |node: &NodeName| config.harvest == Harvest::Static && machines::given_ip_of(config, node).is_none();
+    vips.map(NodeName::vip).chain(nodes.filter(is_chosen)).collect()
+}
+
+/// The addresses that may be chosen, in the order of the pool. `table` is the cluster's own.
+pub fn usable(
+    config: &ClusterConfig,
+    facts: &NetworkFacts,
+    others: &Others,
+    table: Option<&Parameters>,
+) -> Vec<Ipv4Addr> {
+    let own: BTreeSet<Ipv4Addr> = table
+        .iter()
+        .flat_map(|table| table.all_leases())
+        .map(|lease| lease.ip)
+        .collect();
+    let network = config.given.machine_network.or(facts.cidr);
+    let is_free = |ip: &Ipv4Addr| {
+        facts.gateway != Some(*ip)
+            && !facts.resolvers.contains(ip)
+            && !facts.taken.contains_key(ip)
+            && !others.contains_key(ip)
+            && !own.contains(ip)
+            && network.is_none_or(|network| network.contains(*ip))
+    };
+    config
+        .address_pool
+        .iter()
+        .flat_map(|range| range.iter())
+        .filter(is_free)
+        .collect()
+}
+
+/// Chooses an address for each name of the pool that is in `macs` and has none; the error is the first without one.
+///
+/// Call it with the allocation lock, and write the table before it is released.
+pub fn fill(
+    config: &ClusterConfig,
+    macs: &MacTable,
+    free: &[Ipv4Addr],
+    others: &Others,
+    leases: &mut Vec<AddressAssignment>,
+) -> Result<(), NodeName> {
+    for name in names(config) {
+        let Some(mac) = macs
+            .get(&name)
+            .filter(|_| leases.iter().all(|lease| lease.name != name))
+        else {
+            continue;
+        };
+        let is_free = |ip: &&Ipv4Addr| !others.contains_key(ip) && leases.iter().all(|lease| lease.ip != **ip);
+        let Some(ip) = free.iter().find(is_free) else {
+            return Err(name);
+        };
+        let (mac, ip) = (*mac, *ip);
+        leases.push(AddressAssignment { name, mac, ip });
+    }
+    Ok(())
+}
+
+/// What the platform knows about the pool's addresses; `settings` has compared them with the env file. A DHCP server
+/// that reserves them assigns them to no other machine.
+pub fn findings(
+    config: &ClusterConfig,
+    facts: &NetworkFacts,
+    others: &Others,
+    table: Option<&Parameters>,
+    is_reserved: bool,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for range in &config.address_pool {
+        let mut fault = |what: String| found.push(Finding::fail(format!("address_pool {range} {what}")));
+        if let Some(network) = facts
+            .cidr
+            .filter(|network| !(network.contains(range.first) && network.contains(range.last)))
+        {
+            fault(format!("is outside network {}, which is {network}", config.network));
+        }
+        if let Some(gateway) = facts.gateway.filter(|gateway| range.contains(*gateway)) {
+            fault(format!("contains {gateway}, the gateway"));
+        }
+        for (first, last) in facts.dhcp_ranges.iter().filter(|_| !is_reserved) {
+            if range.first <= *last && *first <= range.last {
+                fault(format!(
+                    "overlaps with the DHCP range {first}–{last}, so another machine may get its addresses"
+                ));
+            }
+        }
+    }
+    let (wanted, free) = (names(config).len(), usable(config, facts, others, None).len());
+    if table.is_none() && found.is_empty() && free < wanted {
+        let finding = Finding::fail(format!(
+            "address_pool has {} that no other machine has, too few for {wanted}",
+            count(free, "address")
+        ));
+        found.push(Finding {
+            hint: Some("enlarge address_pool, or set some of the addresses".to_owned()),
+            ..finding
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{AddressRange, Lb, Role};
+
+    fn ip(last: u8) -> Ipv4Addr {
+        Ipv4Addr::new(192, 168, 122, last)
+    }
+
+    fn pool(first: u8, last: u8) -> AddressRange {
+        AddressRange {
+            first: ip(first),
+            last: ip(last),
+        }
+    }
+
+    fn config(harvest: Harvest) -> ClusterConfig {
+        ClusterConfig {
+            harvest,
+            address_pool: vec![pool(50, 52), pool(60, 69)],
+            ..ClusterConfig::example()
+        }
+    }
+
+    fn chosen(config: &ClusterConfig, others: &Others) -> Result<Vec<String>, NodeName> {
+        let facts = NetworkFacts {
+            gateway: Some(ip(51)),
+            taken: [(ip(60), None)].into(),
+            ..NetworkFacts::default()
+        };
+        let macs = machines::macs(config, &Default::default());
+        let mut leases = machines::static_leases(config, &macs);
+        let free = usable(config, &facts, &Others::new(), None);
+        fill(config, &macs, &free, others, &mut leases)?;
+        Ok(leases
+            .iter()
+            .map(|lease| format!("{} {}", lease.name, lease.ip.octets()[3]))
+            .collect())
+    }
+
+    #[test]
+    fn what_is_not_set_is_chosen_in_order_and_what_others_have_is_not() {
+        let others = Others::from([(ip(61), "api of cluster prod".to_owned())]);
+        let mut config = config(Harvest::Static);
+        let all = [
+            "api 50",
+            "ingress 52",
+            "bootstrap 62",
+            "master-0 63",
+            "master-1 64",
+            "master-2 65",
+            "worker-0 66",
+            "worker-1 67",
+        ];
+        assert_eq!(chosen(&config, &others).unwrap(), all);
+        config.given.api_ip = Some(ip(10));
+        config.given.worker_ips = vec![ip(31), ip(32)];
+        let given = [
+            "api 10",
+            "worker-0 31",
+            "worker-1 32",
+            "ingress 50",
+            "bootstrap 52",
+            "master-0 62",
+            "master-1 63",
+            "master-2 64",
+        ];
+        assert_eq!(chosen(&config, &others).unwrap(), given);
+        config.masters = 7;
+        config.given = Default::default();
+        config.workers = 0;
+        config.address_pool.truncate(1);
+        assert_eq!(chosen(&config, &others).unwrap_err(), NodeName::bootstrap());
+    }
+
+    #[test]
+    fn with_dhcp_only_virtual_ips_are_chosen_unless_the_platforms_balancers_have_them() {
+        let mut config = config(Harvest::Boot);
+        assert_eq!(chosen(&config, &Others::new()).unwrap(), ["api 50", "ingress 52"]);
+        config.lb = Lb::Platform;
+        assert_eq!(chosen(&config, &Others::new()).unwrap(), [""; 0]);
+        config.lb = Lb::Keepalived;
+        config.address_pool.clear();
+        assert!(names(&config).is_empty());
+    }
+
+    #[test]
+    fn new_workers_get_the_next_free_addresses() {
+        let mut config = config(Harvest::Static);
+        let table = crate::state::parameters::tests::example();
+        config.address_pool = vec![pool(8, 30)];
+        let taken: Vec<_> = table.leases().iter().map(|lease| lease.ip).collect();
+        let free = usable(&config, &NetworkFacts::default(), &Others::new(), Some(&table));
+        assert!(
+            !free.is_empty() && free.iter().all(|ip| !taken.contains(ip)),
+            "{free:?}"
+        );
+        config.workers = 3;
+        let new = NodeName::node(Role::Worker, 2);
+        let mut macs = machines::macs(&config, &Default::default());
+        macs.retain(|name, _| *name == new);
+        let mut leases = Vec::new();
+        fill(&config, &macs, &free, &Others::new(), &mut leases).unwrap();
+        assert_eq!(leases.len(), 1);
+        assert_eq!((&leases[0].name, leases[0].ip), (&new, free[0]));
+    }
+
+    #[test]
+    fn what_the_platform_knows_is_compared() {
+        let facts = NetworkFacts {
+            cidr: Some("192.168.122.0/26".parse().unwrap()),
+            gateway: Some(ip(51)),
+            dhcp_ranges: vec![(ip(40), ip(50))],
+            ..NetworkFacts::default()
+        };
+        let texts = |config: &ClusterConfig, others: &Others| -> Vec<String> {
+            let found = findings(config, &facts, others, None, false);
+            found.into_iter().map(|finding| finding.text).collect()
+        };
+        let mut config = config(Harvest::Static);
+        assert_eq!(
+            texts(&config, &Others::new()),
+            [
+                "address_pool 192.168.122.50-192.168.122.52 contains 192.168.122.51, the gateway",
+                "address_pool 192.168.122.50-192.168.122.52 overlaps with the DHCP range 192.168.122.40–192.168.122.50, \
+                 so another machine may get its addresses",
+                "address_pool 192.168.122.60-192.168.122.69 is outside network default, which is 192.168.122.0/26",
+            ]
+        );
+        config.address_pool = vec![pool(20, 27)];
+        assert_eq!(texts(&config, &Others::new()), [""; 0]);
+        let others = Others::from([(ip(27), "x".to_owned())]);
+        assert_eq!(
+            texts(&config, &others),
+            ["address_pool has 7 addresses that no other machine has, too few for 8"]
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! The connections of all nodes with a file of `network_config`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::backend::Nic;
+use crate::cluster::{ClusterConfig, Dhcp, Mac, MachineName, NetworkConfig, NodeName, Pass};
+use crate::node::host::HostFile;
+use crate::node::network_config::{self, Addressing, Document, Fault, StaticAddress, Target};
+use crate::plan::machines::{self, Planned};
+use crate::state::parameters::{NodeAddress, Parameters};
+
+/// A file of `network_config` that a node cannot have.
+#[derive(Debug)]
+pub struct ConnectionsError<'a> {
+    pub file: &'a NetworkConfig,
+    pub fault: Fault,
+}
+
+impl fmt::Display for ConnectionsError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.path.display())?;
+        if let Some(before) = self
+            .fault
+            .span
+            .as_ref()
+            .and_then(|span| self.file.text.get(..span.start))
+        {
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.fault.message)
+    }
+}
+
+/// The files of each node's connections. Without a table, static addresses are not compared.
+pub fn connections<'a>(
+    config: &'a ClusterConfig,
+    table: Option<&Parameters>,
+) -> Result<BTreeMap<NodeName, Vec<HostFile>>, ConnectionsError<'a>> {
+    if config.network_config.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut documents = Vec::new();
+    for file in &config.network_config {
+        let document = Document::read(&file.text).map_err(|fault| ConnectionsError { file, fault })?;
+        documents.push((file, document));
+    }
+    let macs = machines::macs(config, &Default::default());
+    let mut all = BTreeMap::new();
+    for machine in machines::pass_two(config, &macs, table) {
+        let Some(file) = config.network_config_of(&machine.node) else {
+            continue;
+        };
+        let Some((_, document)) = documents.iter().find(|(other, _)| std::ptr::eq(*other, file)) else {
+            continue;
+        };
+        let files = of_machine(config, table, &machine, document);
+        let files = files.map_err(|fault| ConnectionsError { file, fault })?;
+        all.insert(machine.node, files);
+    }
+    Ok(all)
+}
+
+/// The files of an external node's connections; `None` without a file for it. `macs` are those of its NICs.
+pub fn of_external<'a>(
+    config: &'a ClusterConfig,
+    table: &Parameters,
+    node: &NodeAddress,
+    macs: &[Mac],
+) -> Result<Option<Vec<HostFile>>, ConnectionsError<'a>> {
+    let Some(file) = config.network_config_of(&node.name) else {
+        return Ok(None);
+    };
+    let nic = |mac: &Mac| Nic {
+        network: table.network.clone(),
+        mac: *mac,
+    };
+    let machine = Planned {
+        name: MachineName::of_node(&config.name, &node.name),
+        node: node.name.clone(),
+        role: node.role,
+        pass: Pass::Two,
+        size: config.size_of(&node.name, node.role).clone(),
+        nics: macs.iter().map(nic).collect(),
+        ip: Some(node.ip),
+        ipv6: None,
+    };
+    let files = Document::read(&file.text).and_then(|document| of_machine(config, Some(table), &machine, &document));
+    files.map(Some).map_err(|fault| ConnectionsError { file, fault })
+}
+
+fn of_machine(
+    config: &ClusterConfig,
+    table: Option<&Parameters>,
+    machine: &Planned,
+    document: &Document,
+) -> Result<Vec<HostFile>, Fault> {
+    let addressing = match (config.dhcp, table, machine.ip) {
+        (Dhcp::Platform | Dhcp::User, ..) => Addressing::Dhcp,
+        (Dhcp::None, Some(table), Some(ip)) => Addressing::Static(StaticAddress {
+            ip,
+            prefix: table.machine_network.prefix(),
+            gateway: table.gateway,
+            name_servers: &table.resolvers,
+            search: &config.dns_search,
+        }),
+        (Dhcp::None, ..) => addresses_of_settings(config, machine),
+    };
+    let target = Target {
+        node: &machine.node,
+        nics: &machine.nics,
+        addressing,
+        mtu: config.mtu,
+        has_ovn_kubernetes: config.networks.network_type == "OVNKubernetes",
+    };
+    network_config::connections(document, &target)
+}
+
+/// What the env file says; the platform may know the rest.
+fn addresses_of_settings<'a>(config: &'a ClusterConfig, machine: &Planned) -> Addressing<'a> {
+    match (machine.ip, config.given.machine_network) {
+        (Some(ip), Some(network)) => Addressing::Static(StaticAddress {
+            ip,
+            prefix: network.prefix(),
+            gateway: config.given.gateway,
+            name_servers: &config.given.name_servers,
+            search: &config.dns_search,
+        }),
+        _ => Addressing::Later,
+    }
+}

@@ -1,0 +1,133 @@
+//! Snapshots of a cluster.
+
+use serde::Serialize;
+
+use super::{row, table};
+use crate::backend::{Snapshot, SnapshotName};
+use crate::cluster::{ClusterId, NodeName};
+use crate::passes::snapshot::{Found, Restored, Saved};
+use crate::printable::printable_line;
+
+/// A snapshot that was saved.
+#[derive(Debug, Serialize)]
+pub struct SavedSnapshot {
+    cluster: ClusterId,
+    #[serde(flatten)]
+    saved: Saved,
+}
+
+impl SavedSnapshot {
+    pub fn new(cluster: ClusterId, saved: Saved) -> Self {
+        Self { cluster, saved }
+    }
+
+    pub fn text(&self) -> String {
+        let Saved {
+            snapshot: Snapshot { name, taken },
+            running,
+            backup,
+        } = &self.saved;
+        let cluster = &self.cluster;
+        let short = cluster.as_str().split('.').next().unwrap_or_default();
+        let mut text = format!("snapshot {name} of cluster {cluster} saved at {taken:.0}\n");
+        for file in backup {
+            text += &format!("etcd: {}\n", printable_line(&file.display().to_string()));
+        }
+        text + &match running {
+            true => "the cluster runs, with the addresses it had\n".to_owned(),
+            false => format!("the cluster is off; `ocpdeploy start {short}` starts it\n"),
+        }
+    }
+}
+
+/// The snapshots of a cluster, the oldest first.
+#[derive(Debug, Serialize)]
+pub struct SnapshotList {
+    cluster: ClusterId,
+    snapshots: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    #[serde(flatten)]
+    snapshot: Snapshot,
+    /// Nodes without a snapshot: it cannot be restored.
+    missing: Vec<NodeName>,
+}
+
+impl SnapshotList {
+    pub fn new(cluster: ClusterId, found: Vec<Found>) -> Self {
+        let entry = |Found { snapshot, missing }| Entry { snapshot, missing };
+        Self {
+            cluster,
+            snapshots: found.into_iter().map(entry).collect(),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        if self.snapshots.is_empty() {
+            return format!("no snapshots of cluster {}\n", self.cluster);
+        }
+        let head = row([&"NAME", &"SAVED", &"STATE"]);
+        let rows = self.snapshots.iter().map(|entry| {
+            let missing: Vec<&str> = entry.missing.iter().map(NodeName::as_str).collect();
+            let state = match missing.is_empty() {
+                true => "complete".to_owned(),
+                false => format!("cannot be restored: no disks of {}", missing.join(", ")),
+            };
+            row([&entry.snapshot.name, &format!("{:.0}", entry.snapshot.taken), &state])
+        });
+        table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+    }
+}
+
+/// A cluster that was restored.
+#[derive(Debug, Serialize)]
+pub struct RestoredSnapshot {
+    cluster: ClusterId,
+    #[serde(flatten)]
+    restored: Restored,
+    rehearsal: bool,
+}
+
+impl RestoredSnapshot {
+    pub fn new(cluster: ClusterId, restored: Restored, rehearsal: bool) -> Self {
+        Self {
+            cluster,
+            restored,
+            rehearsal,
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let Snapshot { name, taken } = &self.restored.snapshot;
+        let ready = if self.rehearsal {
+            ""
+        } else {
+            ", and its nodes are Ready"
+        };
+        format!(
+            "cluster {} has its state of {taken:.0}, of snapshot {name}, with the addresses it had{ready}\n",
+            self.cluster
+        )
+    }
+}
+
+/// A snapshot that was deleted.
+#[derive(Debug, Serialize)]
+pub struct DeletedSnapshot {
+    pub cluster: ClusterId,
+    pub name: SnapshotName,
+}
+
+impl DeletedSnapshot {
+    pub fn text(&self) -> String {
+        format!("snapshot {} of cluster {} deleted\n", self.name, self.cluster)
+    }
+}
+
+/// What a restored cluster says about itself.
+pub fn restored_text(restored: &Restored) -> String {
+    let Snapshot { name, taken } = &restored.snapshot;
+    format!("restored at {:.0} from snapshot {name} of {taken:.0}", restored.at)
+}

@@ -1,0 +1,87 @@
+//! `address_pool`, compared with the other addresses of the settings.
+
+use std::net::Ipv4Addr;
+
+use super::checks::given_ips;
+use super::values::Values;
+use crate::cluster::{AddressRange, ClusterConfig, ClusterNetworks, GivenAddresses};
+use crate::plan::address_pool;
+use crate::printable::count;
+
+const NAME: &str = "address_pool";
+
+/// The pool has only addresses that a machine can have and that nothing else of the settings has.
+pub(super) fn check(
+    values: &mut Values<'_>,
+    given: &GivenAddresses,
+    ranges: &[AddressRange],
+    networks: &ClusterNetworks,
+) {
+    let inner = [
+        ("cluster_network", networks.cluster_network),
+        ("service_network", networks.service_network),
+    ];
+    let servers = given.name_servers.iter().map(|ip| ("name_servers", *ip));
+    let taken: Vec<(&'static str, Ipv4Addr)> = given_ips(given).into_iter().chain(servers).collect();
+    for (index, range) in ranges.iter().enumerate() {
+        let mut problem = |names: &[&'static str], what: String| {
+            values.problem(names, format!("`{NAME}`: {range} {what}"), "");
+        };
+        if let Some(other) = ranges[..index].iter().find(|other| other.overlaps(range)) {
+            problem(&[NAME], format!("overlaps with {other}"));
+        }
+        for (name, network) in inner {
+            let whole = AddressRange {
+                first: network.network(),
+                last: network.broadcast(),
+            };
+            if whole.overlaps(range) {
+                problem(&[NAME, name], format!("overlaps with `{name}` {network}"));
+            }
+        }
+        if let Some(network) = given.machine_network {
+            if !network.contains(range.first) || !network.contains(range.last) {
+                problem(&[NAME, "machine_network"], format!("is outside {network}"));
+            }
+            for ip in [network.network(), network.broadcast()] {
+                if network.prefix() < 31 && range.contains(ip) {
+                    let what = format!("contains {ip}, the network or broadcast address of {network}");
+                    problem(&[NAME, "machine_network"], what);
+                }
+            }
+        }
+        for (name, ip) in &taken {
+            if range.contains(*ip) {
+                problem(&[NAME, *name], format!("contains {ip}, which is in `{name}`"));
+            }
+        }
+    }
+}
+
+/// The pool is large enough, and has an effect.
+pub(super) fn check_size(values: &mut Values<'_>, config: &ClusterConfig) {
+    if config.address_pool.is_empty() {
+        return;
+    }
+    let wanted = address_pool::names(config);
+    if wanted.is_empty() {
+        values.warn(
+            NAME,
+            &format!("{NAME} has no effect: all addresses are set, or are from the platform"),
+        );
+    }
+    let all = config.address_pool.iter().flat_map(AddressRange::iter);
+    let has = all.take(wanted.len()).count();
+    if has < wanted.len() {
+        let names: Vec<_> = wanted.iter().map(ToString::to_string).collect();
+        values.problem(
+            &[NAME],
+            format!(
+                "`{NAME}` has {}, too few for {} machines and virtual IPs",
+                count(has, "address"),
+                wanted.len()
+            ),
+            &format!("it must have an address for each of {}", names.join(", ")),
+        );
+    }
+}

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# upload.sh PLATFORM [ROUNDS]: the bench of upload.py where the platform can be reached; `with.sh` of its lab starts the lab.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+within=()
+case $1 in
+    libvirt) within=(tests/lab/lab.sh exec) ;;
+    openstack) within=(tests/lab/openstack/lab.sh exec) ;;
+esac
+"${within[@]}" python3 tests/bench/upload.py "$@" | tests/bench/record.py "upload-$1"

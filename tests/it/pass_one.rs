@@ -1,0 +1,181 @@
+//! Pass one on the pretend platform: virtual IPs that no machine leases, what overlaps, and how soon an address is noticed.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use ocpdeploy::state::journal::{self, Entry, Event};
+use serde_json::{Value, json};
+
+use crate::support::sandbox::Sandbox;
+use crate::two_passes::{NODES, is_deployed};
+
+const VIPS: [&str; 2] = ["api", "ingress"];
+
+fn lab(world: Value) -> Sandbox {
+    let sandbox = Sandbox::new(world);
+    sandbox.env("lab", "");
+    sandbox
+}
+
+fn journal(sandbox: &Sandbox) -> Vec<Entry> {
+    journal::read(&sandbox.home().cluster("lab").journal()).unwrap()
+}
+
+/// The nodes and virtual IPs for which pass one has created a machine.
+fn booted(sandbox: &Sandbox) -> BTreeSet<String> {
+    let entries = journal(sandbox).into_iter();
+    let created = entries.filter_map(|entry| Some(entry.step.strip_prefix("pass-one/create/")?.to_owned()));
+    created.collect()
+}
+
+/// The names of the reserved addresses.
+fn reserved(sandbox: &Sandbox) -> BTreeSet<String> {
+    let all = sandbox.reservations(Some("lab")).into_iter();
+    all.map(|(_, kept)| kept["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn names<'a>(all: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    all.into_iter().map(str::to_owned).collect()
+}
+
+/// A network with the DHCP range from .10 to .99.
+fn network(more: &Value) -> Value {
+    let mut network =
+        json!({"cidr": "10.9.0.0/24", "gateway": "10.9.0.1", "dhcp_from": "10.9.0.10", "dhcp_to": "10.9.0.99"});
+    let (all, more) = (network.as_object_mut().unwrap(), more.as_object().unwrap());
+    all.extend(more.clone());
+    json!({"default": network})
+}
+
+#[test]
+fn virtual_ips_are_reserved_in_the_dhcp_range_and_no_machine_is_booted_for_them() {
+    let theirs = json!({"mac": "52:54:00:00:00:98", "name": "printer"});
+    let leased = json!({"mac": "52:54:00:00:00:99", "client": "theirs", "since_ms": 0});
+    let taken = json!({"reservations": {"10.9.0.10": theirs}, "leases": {"10.9.0.11": leased}});
+    let sandbox = lab(json!({"networks": network(&taken)}));
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    assert_eq!(booted(&sandbox), names(NODES));
+    assert_eq!(reserved(&sandbox), names(NODES.into_iter().chain(VIPS)));
+    let table = sandbox.parameters("lab").unwrap();
+    for ip in [table.api_ip, table.ingress_ip] {
+        assert!((12..=99).contains(&ip.octets()[3]), "{ip}");
+    }
+    assert_eq!(sandbox.machines(None), []);
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(sandbox.reservations(None).len(), 1, "only the printer's is left");
+}
+
+#[test]
+fn one_virtual_ip_that_is_set_is_not_chosen_for_the_other() {
+    // The DHCP server leases .15 and .43 to the nodes.
+    let sandbox = Sandbox::new(json!({"networks": network(&json!({"dhcp_from": "10.9.0.11"}))}));
+    sandbox.env("lab", "masters=1\nworkers=0\napi_ip=10.9.0.11");
+    sandbox.deploy("lab").succeeded();
+    let table = sandbox.parameters("lab").unwrap();
+    assert_eq!(
+        [table.api_ip, table.ingress_ip],
+        [11, 12].map(|last| Ipv4Addr::new(10, 9, 0, last))
+    );
+}
+
+#[test]
+fn a_helper_leases_each_virtual_ip_where_the_platform_reserves_no_address() {
+    for (world, lines) in [
+        (json!({"limits": {"reserves_addresses": false}}), ""),
+        (json!({}), "dhcp=user"),
+    ] {
+        let sandbox = Sandbox::new(world);
+        sandbox.env("lab", &format!("masters=1\nworkers=0\n{lines}"));
+        sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+        assert_eq!(
+            booted(&sandbox),
+            names(["bootstrap", "master-0"].into_iter().chain(VIPS))
+        );
+    }
+}
+
+#[test]
+fn killed_while_virtual_ips_are_reserved() {
+    let script = json!({"boot_ms": 1000, "latency_ms": {"reserve_address": 200}});
+    let sandbox = lab(json!({"script": script}));
+    sandbox.kill_deployment("lab", |sandbox| {
+        sandbox.is_within("lab", "pass-one/vips") && reserved(sandbox).len() == 1
+    });
+    sandbox.edit(|world| world["script"] = json!({}));
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+}
+
+/// The earlier version booted helpers on every platform, as this one does where no address is reserved.
+#[test]
+fn what_an_earlier_version_has_begun_is_continued() {
+    let script = json!({"boot_ms": 1000, "latency_ms": {"create_machine": 50}});
+    for within in ["pass-one/create", "pass-one/leases"] {
+        let world = json!({"limits": {"reserves_addresses": false, "concurrency": 2}, "script": script});
+        let sandbox = lab(world);
+        sandbox.kill_deployment("lab", |sandbox| {
+            sandbox.is_within("lab", within) && sandbox.of_pass("lab", "one").len() > 6
+        });
+        sandbox.edit(|world| (world["limits"], world["script"]) = (json!({}), json!({})));
+        sandbox.deploy("lab").succeeded();
+        is_deployed(&sandbox, "lab");
+    }
+}
+
+#[test]
+fn addresses_are_reserved_while_other_machines_still_boot() {
+    let late = json!({"lab-harvest-worker-1": {"late_ms": 99_999_999u64}});
+    let sandbox = lab(json!({"script": {"guests": late}}));
+    let all_but_one = NODES.into_iter().filter(|node| *node != "worker-1").chain(VIPS);
+    let expected = names(all_but_one);
+    sandbox.kill_deployment("lab", |sandbox| reserved(sandbox) == expected);
+    assert!(sandbox.is_within("lab", "pass-one/leases"));
+    // They belong to the cluster, though it has no table yet.
+    let shown = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded();
+    assert!(shown.stdout.contains("master-2.lab.example.com"), "{}", shown.stdout);
+    sandbox.edit(|world| {
+        world["script"] = json!({});
+        world["machines"]["lab-harvest-worker-1"]["boots_ms"] = json!(0);
+    });
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+}
+
+#[test]
+fn the_installer_runs_while_the_machines_of_pass_one_are_deleted() {
+    let sandbox = lab(json!({"script": {"latency_ms": {"delete_machine": 200}}}));
+    sandbox.deploy("lab").succeeded();
+    let entries = journal(&sandbox);
+    let at = |event, step: &str| {
+        let is_it = |entry: &Entry| entry.event == event && entry.step == step && !entry.is_note();
+        entries.iter().position(is_it).unwrap()
+    };
+    assert!(at(Event::Begun, "assets") < at(Event::Done, "pass-one/gone"));
+    assert!(at(Event::Done, "pass-one/hold") < at(Event::Begun, "pass-one/gone"));
+    // A MAC is on one machine at a time, and memory is required for one pass at a time.
+    assert!(at(Event::Done, "pass-one/gone") < at(Event::Begun, "pass-two/create/bootstrap"));
+}
+
+/// The interval of a cloud: an address is noticed within a second, though it must be seen twice.
+#[test]
+fn an_address_is_noticed_within_a_second_of_its_lease() {
+    let late = json!({"lab-harvest-master-0": {"late_ms": 1750}, "lab-harvest-bootstrap-0": {"late_ms": 1100}});
+    let sandbox = Sandbox::new(json!({"limits": {"poll_interval_ms": 700}, "script": {"boot_ms": 0, "guests": late}}));
+    sandbox.env("lab", "masters=1\nworkers=0");
+    let child = sandbox.start(&["harvest", "lab.sh", "--rehearse"]);
+    let mut leased = Vec::new();
+    while leased.len() < 2 {
+        leased = ["bootstrap-0", "master-0"]
+            .iter()
+            .filter_map(|name| sandbox.state()["machines"][format!("lab-harvest-{name}")]["boots_ms"].as_i64())
+            .collect();
+    }
+    crate::support::sandbox::outcome(child).succeeded();
+    for (node, leased) in ["bootstrap", "master-0"].into_iter().zip(leased) {
+        let step = format!("pass-one/leases/{node}");
+        let noticed = journal(&sandbox).into_iter().find(|entry| entry.step == step).unwrap();
+        let delay = noticed.time.as_millisecond() - leased;
+        println!("{node}: noticed after {delay} ms");
+        assert!((0..1000).contains(&delay), "{node}: noticed after {delay} ms");
+    }
+}
