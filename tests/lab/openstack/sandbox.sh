@@ -249,8 +249,8 @@ reach_linuxbridge() {
 }
 
 mkdir -p "$log" "$etc" "$pids" "$state"/{bin,lock,glance/images,glance/tmp,keystone}
-# Everything runs as root, so the services need no rootwrap.
-cp "$here/sudo" "$state/bin/sudo"
+# Everything runs as root, so the services need no rootwrap. Their ebtables is the lab's.
+cp "$here/sudo" "$here/ebtables" "$state/bin/"
 export PATH=$state/bin:$PATH
 configure
 export PYTHONPATH=$state/python
