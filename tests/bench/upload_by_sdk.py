@@ -39,8 +39,11 @@ def upload(system, ca, file, name):
 
 
 def clean(system, name):
-    for disk in system.disks_service().list(search=f"name={name}"):
-        system.disks_service().disk_service(disk.id).remove()
+    disks = system.disks_service()
+    for disk in disks.list(search=f"name={name}"):
+        disks.disk_service(disk.id).remove()
+    # The engine lists a disk while it is removed, and refuses to remove it again.
+    until(lambda: not disks.list(search=f"name={name}"))
 
 
 def main():

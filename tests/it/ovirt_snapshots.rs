@@ -71,7 +71,7 @@ impl Lab {
         self.engine.edit(|world| {
             let disks = disks(world);
             for (number, disk) in (first..).zip(disks) {
-                world.disk_mut(&disk).unwrap().data = vec![number];
+                world.disk_mut(&disk).unwrap().data = [number].into();
             }
         });
     }
@@ -79,7 +79,7 @@ impl Lab {
     fn disks(&self) -> Vec<Vec<u8>> {
         self.engine.look(|world| {
             let disks = disks(world).into_iter();
-            disks.map(|disk| world.disk(&disk).unwrap().data.clone()).collect()
+            disks.map(|disk| world.disk(&disk).unwrap().data.to_vec()).collect()
         })
     }
 }

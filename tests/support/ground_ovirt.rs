@@ -87,7 +87,7 @@ impl Ground for OvirtGround {
     fn write_disk(&self, name: &MachineName, content: u8) {
         self.engine.edit(|world| {
             let disk = world.vm_named(name.as_str()).unwrap().disks[0].disk.clone();
-            world.disk_mut(&disk).unwrap().data = vec![content];
+            world.disk_mut(&disk).unwrap().data = [content].into();
         });
     }
 
@@ -154,7 +154,7 @@ impl Ground for OvirtGround {
                     storage_domain: storage_domain.clone(),
                     status: "ok".to_owned(),
                     template: None,
-                    data: Vec::new(),
+                    data: [].into(),
                 };
                 world.disks.push(disk);
                 let tag = one.text(|id| json!({"cluster": id, "images": ["centos"]}).to_string());

@@ -297,7 +297,7 @@ impl World {
             storage_domain,
             status: "locked".to_owned(),
             template: None,
-            data: Vec::new(),
+            data: [].into(),
         };
         self.disks.push(disk.clone());
         let time = self.times.disk;

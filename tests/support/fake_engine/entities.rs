@@ -1,5 +1,7 @@
 //! The things that an engine manages.
 
+use std::sync::Arc;
+
 use super::snapshots::Snapshot;
 use super::world::Instant;
 
@@ -279,8 +281,8 @@ pub struct Disk {
     pub status: String,
     /// The template it belongs to.
     pub template: Option<String>,
-    /// What was uploaded.
-    pub data: Vec<u8>,
+    /// What was uploaded. Disks are cloned to answer each request.
+    pub data: Arc<[u8]>,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -290,7 +290,7 @@ impl World {
             _ => data.len() as u64 <= disk.provisioned_size,
         };
         disk.initial_size = data.len() as u64;
-        disk.data = data;
+        disk.data = data.into();
         if !is_good {
             self.set_phase(id, "finalizing_failure");
             return self.transfer_cleanup(id);

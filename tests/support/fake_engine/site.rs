@@ -147,7 +147,7 @@ impl World {
             storage_domain: domain,
             status: "ok".to_owned(),
             template: Some(id.clone()),
-            data: Vec::new(),
+            data: [].into(),
         });
         let network = self.networks.iter().rev().find(|network| network.name == "ovirtmgmt");
         let profile = network.and_then(|network| self.profiles.iter().find(|profile| profile.network == network.id));

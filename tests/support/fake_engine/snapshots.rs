@@ -3,6 +3,8 @@
 //! Source: oVirt/ovirt-engine: CreateSnapshotForVmCommand, RemoveSnapshotCommand, TryBackToAllSnapshotsOfVmCommand,
 //! RestoreAllSnapshotsCommand, BackendSnapshotResource.
 
+use std::sync::Arc;
+
 use super::faults::{Outcome, Refusal};
 use super::http::Request;
 use super::shapes;
@@ -19,7 +21,7 @@ pub struct Snapshot {
     pub status: String,
     pub created: Instant,
     /// Ids and contents.
-    pub disks: Vec<(String, Vec<u8>)>,
+    pub disks: Vec<(String, Arc<[u8]>)>,
     /// Disks that were lost: their images are illegal.
     pub lost: Vec<String>,
 }

@@ -140,7 +140,7 @@ impl World {
                 template: None,
                 storage_domain: domain,
                 status: "locked".to_owned(),
-                data: Vec::new(),
+                data: [].into(),
                 ..source
             };
             vm.disks.push(Attachment {
