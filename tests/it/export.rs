@@ -103,6 +103,7 @@ fn sizes() -> Sizes {
     Sizes {
         bootstrap: size(8192, &[]),
         master: size(16384, &[10]),
+        arbiter: None,
         worker: size(12288, &[10, 200]),
         pools: Default::default(),
     }

@@ -21,11 +21,11 @@ const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-opera
 /// How names of nodes begin as users (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/authentication/user/user.go`).
 const NODE_USERS: &str = "system:node:";
 
-/// A group of `BOOTSTRAPPER`, but not of each master.
+/// A group of `BOOTSTRAPPER`, but not of each master or arbiter.
 ///
 /// Nodes send requests with the token of that service account, which has the group (openshift/machine-config-operator:
-/// `pkg/server/cluster_server.go`). The masters of the installation use a certificate of the installer, and that of
-/// older installers does not have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They
+/// `pkg/server/cluster_server.go`). The masters and the arbiter of the installation use a certificate of the installer,
+/// which the MCS of the bootstrap gives them (`pkg/server/bootstrap_server.go`), and that of older installers does not have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They
 /// use it again whenever their own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
@@ -100,8 +100,8 @@ fn judge_client(request: &Request, table: &Parameters, joined: &BTreeSet<NodeNam
     usages(request, "client auth")?;
     let asked = Asked::read(&request.pem)?;
     let node = asked.node(table)?;
-    let is_master = table.node(&node).is_some_and(|node| node.role == Role::Master);
-    if !is_master && !request.groups.iter().any(|group| group == SERVICE_ACCOUNTS) {
+    let has_etcd = table.node(&node).is_some_and(|node| node.role.has_etcd());
+    if !has_etcd && !request.groups.iter().any(|group| group == SERVICE_ACCOUNTS) {
         return Err(format!("{SERVICE_ACCOUNTS} is missing from its groups"));
     }
     if !asked.names.is_empty() || !asked.addresses.is_empty() {

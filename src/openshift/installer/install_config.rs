@@ -57,6 +57,10 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
         "platform": {"none": {}},
         "pullSecret": config.node_pull_secret().expose_secret(),
     });
+    if config.arbiter {
+        // The installer accepts no other name (`pkg/types/validation/installconfig.go`, `validateArbiter`).
+        install_config["arbiter"] = json!({"name": "arbiter", "replicas": 1});
+    }
     if let Some(ipv6) = &config.ipv6 {
         add_ipv6(&mut install_config["networking"], ipv6);
     }
