@@ -216,12 +216,17 @@ impl Run<'_> {
             Reach::Api(api) => {
                 let cluster = self.cluster(api, table);
                 cluster.nodes_ready(joining, limit).await?;
-                let mut members = table.etcd_members().filter(|node| joining.contains(&node.name)).peekable();
+                let mut members = table
+                    .etcd_members()
+                    .filter(|node| joining.contains(&node.name))
+                    .peekable();
                 if members.peek().is_none() {
                     return Ok(());
                 }
                 // Only then can etcd lose another member.
-                Ok(cluster.etcd_members(&members.cloned().collect::<Vec<_>>(), limit).await?)
+                Ok(cluster
+                    .etcd_members(&members.cloned().collect::<Vec<_>>(), limit)
+                    .await?)
             }
             Reach::Rehearsal => self.ask_guests(table, joining).await,
         }

@@ -180,7 +180,8 @@ settings! {
         os_volume_zone: Text;
         /// How long the creation of a volume may take. Block storage may copy the whole image.
         os_volume_timeout: Duration = "30m";
-        /// Spread masters, and workers, over different hosts. soft: if possible. hard: required. off: not at all.
+        /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
+        /// at all.
         os_affinity: Choice<Affinity> = "soft";
         /// Flavor of the bootstrap machine, by name or ID. Default: the smallest flavor that is large enough.
         os_bootstrap_flavor: Text;
@@ -228,7 +229,8 @@ settings! {
         upload_proxy: Text;
         /// PEM file of the CA that signed the certificate of the upload proxy.
         upload_ca: Path;
-        /// Spread masters, and workers, over different hosts. soft: if possible. hard: required. off: not at all.
+        /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
+        /// at all.
         kubevirt_affinity: Choice<Affinity> = "soft";
         /// Create the namespace if it does not exist. It is deleted with the last cluster in it.
         make_namespace: Switch = false;
@@ -264,7 +266,7 @@ settings! {
         ovirt_storage_domain: Text;
         /// vNIC profile for networks that have several. Default: the one with the name of the network.
         ovirt_vnic_profile: Text;
-        /// Spread masters over different hosts. soft: if possible. hard: required. off: not at all.
+        /// Spread masters, with the arbiter, over different hosts. soft: if possible. hard: required. off: not at all.
         ovirt_affinity: Choice<Affinity> = "soft";
         /// Names of the hosts that may run the machines. Default: all hosts of the oVirt cluster.
         ovirt_hosts: List<Text>;

@@ -280,11 +280,15 @@ mod tests {
         }
 
         fn judged(&self) -> Judgement {
+            self.judged_in(&example())
+        }
+
+        fn judged_in(&self, table: &Parameters) -> Judgement {
             let mut request = self.request.clone();
             if request.pem.is_empty() {
                 request.pem = self.pem().into_bytes();
             }
-            judge(&request, &example(), &BTreeSet::new())
+            judge(&request, table, &BTreeSet::new())
         }
 
         fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_of_an_older_installer_asks_with_one_group_less_and_no_one_else() {
+    fn a_member_of_etcd_of_an_older_installer_asks_with_one_group_less_and_no_one_else() {
         let of = |node: &str| {
             client().but(|wish| {
                 wish.common_name = format!("system:node:{node}.lab.example.com");
@@ -317,6 +321,11 @@ mod tests {
         };
         let master = NodeName::node(Role::Master, 0);
         assert_eq!(of("master-0").judged(), Judgement::Approve(master, Wave::Client));
+        let mut table = example();
+        let arbiter = NodeName::node(Role::Arbiter, 0);
+        (table.nodes[3].name, table.nodes[3].role) = (arbiter.clone(), Role::Arbiter);
+        let judged = of("arbiter-0").judged_in(&table);
+        assert_eq!(judged, Judgement::Approve(arbiter, Wave::Client));
         let more = of("master-0").but(|wish| wish.request.groups.push("system:masters".to_owned()));
         for wish in [of("worker-0"), more] {
             let judged = wish.judged();

@@ -217,7 +217,12 @@ mod tests {
             let made = made(&config, "4.19.0");
             assert_eq!(made["controlPlane"]["replicas"], masters);
             assert_eq!(made["compute"][0]["replicas"], workers);
+            assert_eq!(made.get("arbiter"), None);
         }
+        (config.masters, config.arbiter) = (2, true);
+        let made = made(&config, "4.22.0");
+        assert_eq!(made["arbiter"], json!({"name": "arbiter", "replicas": 1}));
+        assert_eq!(made["controlPlane"]["replicas"], 2);
     }
 
     #[test]

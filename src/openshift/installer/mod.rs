@@ -185,7 +185,10 @@ impl Installer {
             Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, manifests, partial)?,
         }
         let made = Assets::in_folder(partial, config);
-        for path in [made.bootstrap, made.master, made.worker].into_iter().chain(made.arbiter) {
+        for path in [made.bootstrap, made.master, made.worker]
+            .into_iter()
+            .chain(made.arbiter)
+        {
             if !path.is_file() {
                 return Err(InstallerError::NoAsset { path }.into());
             }
