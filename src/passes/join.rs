@@ -216,17 +216,13 @@ impl Run<'_> {
             Reach::Api(api) => {
                 let cluster = self.cluster(api, table);
                 cluster.nodes_ready(joining, limit).await?;
-                let mut members = table
-                    .etcd_members()
-                    .filter(|node| joining.contains(&node.name))
-                    .peekable();
-                if members.peek().is_none() {
+                let members = table.etcd_members().filter(|node| joining.contains(&node.name));
+                let members: Vec<NodeAddress> = members.cloned().collect();
+                if members.is_empty() {
                     return Ok(());
                 }
                 // Only then can etcd lose another member.
-                Ok(cluster
-                    .etcd_members(&members.cloned().collect::<Vec<_>>(), limit)
-                    .await?)
+                Ok(cluster.etcd_members(&members, limit).await?)
             }
             Reach::Rehearsal => self.ask_guests(table, joining).await,
         }

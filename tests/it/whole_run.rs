@@ -111,7 +111,7 @@ fn two_masters_and_an_arbiter_become_a_cluster() {
     // The version that only the installer reveals is refused before anything is made.
     fake_installer::release(site.sandbox.path(), "4.21.0");
     let refused = site.deploy();
-    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
     for words in [
         "openshift-install is 4.21.0: OpenShift 4.21 does not support an arbiter on platform none",
         "use OpenShift 4.22 or later, or 3 masters without an arbiter",
@@ -123,8 +123,7 @@ fn two_masters_and_an_arbiter_become_a_cluster() {
     fake_installer::release(site.sandbox.path(), "4.22.0");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Installed);
-    let told = outcome(child).succeeded().stderr;
-    assert!(told.contains("arbiter: "), "its readiness is not told: {told}");
+    outcome(child).succeeded();
     assert_eq!(site.machines(), WITH_ARBITER);
     let machine = &site.sandbox.state()["machines"]["lab-arbiter-0"];
     assert_eq!(

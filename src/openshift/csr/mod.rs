@@ -25,8 +25,9 @@ const NODE_USERS: &str = "system:node:";
 ///
 /// Nodes send requests with the token of that service account, which has the group (openshift/machine-config-operator:
 /// `pkg/server/cluster_server.go`). The masters and the arbiter of the installation use a certificate of the installer,
-/// which the MCS of the bootstrap gives them (`pkg/server/bootstrap_server.go`), and that of older installers does not have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They
-/// use it again whenever their own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
+/// which the MCS of the bootstrap gives them (`pkg/server/bootstrap_server.go`), and that of older installers does not
+/// have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They use it again whenever their
+/// own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// The relevant fields of a CertificateSigningRequest.
