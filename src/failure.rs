@@ -264,7 +264,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::Updating { .. }
         | PassError::Scaled { .. }
         | PassError::SwitchedOff { .. }
-        | PassError::UnsafeMaster { .. }
+        | PassError::UnsafeMember { .. }
         | PassError::StillMember { .. }
         | PassError::NoBackup { .. }
         | PassError::NoSnapshots { .. }

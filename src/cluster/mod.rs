@@ -38,6 +38,9 @@ pub use self::version_lock::*;
 pub struct Sizes {
     pub bootstrap: Size,
     pub master: Size,
+    /// Only if there is an arbiter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arbiter: Option<Size>,
     pub worker: Size,
     /// Missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -50,6 +53,7 @@ impl Sizes {
         match role {
             Role::Bootstrap => Some(&self.bootstrap),
             Role::Master => Some(&self.master),
+            Role::Arbiter => self.arbiter.as_ref(),
             Role::Worker => Some(
                 node.pool()
                     .and_then(|pool| self.pools.get(pool))
@@ -65,6 +69,7 @@ impl Sizes {
         match (role, node.pool()) {
             (Role::Bootstrap, _) => self.bootstrap = size,
             (Role::Master, _) => self.master = size,
+            (Role::Arbiter, _) => self.arbiter = Some(size),
             (Role::Worker, None) => self.worker = size,
             (Role::Worker, Some(pool)) => {
                 self.pools.insert(pool.to_owned(), size);
@@ -361,7 +366,7 @@ pub struct UnsupportedRelease {
     pub settings: &'static [&'static str],
 }
 
-/// Whether this release can be installed with so many masters.
+/// Whether this release can be installed with so many masters, and with an arbiter.
 ///
 /// * The API has `certificates.k8s.io/v1` since Kubernetes 1.19, which is OpenShift 4.6 (kubernetes/kubernetes:
 ///   `CHANGELOG/CHANGELOG-1.19.md`); no other version of certificate requests is supported here.
@@ -371,9 +376,12 @@ pub struct UnsupportedRelease {
 ///   before, the field is dropped without an error.
 /// * Kubernetes enables two address families since 1.21, which is OpenShift 4.8 (kubernetes/website:
 ///   `content/en/docs/concepts/services-networking/dual-stack.md`).
+/// * The installer accepts an arbiter on platform `none` since 4.22 (openshift/installer: pull request 10236;
+///   openshift/openshift-docs: pull request 110815).
 pub fn unsupported_release(
     (major, minor): (u32, u32),
     masters: usize,
+    arbiter: bool,
     backend: &BackendConfig,
     networks: &ClusterNetworks,
     has_ipv6: bool,
@@ -401,6 +409,13 @@ pub fn unsupported_release(
             why: format!("OpenShift {major}.{minor} does not support two address families"),
             hint: "use OpenShift 4.8 or later, or one IPv4 network",
             settings: &["version", "machine_network"],
+        });
+    }
+    if arbiter && (major, minor) < (4, 22) {
+        return Some(UnsupportedRelease {
+            why: format!("OpenShift {major}.{minor} does not support an arbiter on platform none"),
+            hint: "use OpenShift 4.22 or later, or 3 masters without an arbiter",
+            settings: &["version", "arbiter"],
         });
     }
     (masters == 1 && (major, minor) < (4, 8)).then(|| UnsupportedRelease {
@@ -487,6 +502,10 @@ pub struct GivenAddresses {
     pub ingress_ip: Option<Ipv4Addr>,
     pub bootstrap_mac: Option<Mac>,
     pub bootstrap_ip: Option<Ipv4Addr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arbiter_mac: Option<Mac>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arbiter_ip: Option<Ipv4Addr>,
     /// By index; empty if not set.
     pub master_macs: Vec<Mac>,
     pub master_ips: Vec<Ipv4Addr>,
@@ -622,11 +641,14 @@ pub struct ClusterConfig {
     /// The workers' platform, if it differs from the others'.
     pub workers_on: Option<WorkersOn>,
     pub masters: usize,
+    /// A third member of etcd beside two masters.
+    pub arbiter: bool,
     /// Workers outside of the pools.
     pub workers: usize,
     pub pools: Vec<Pool>,
     pub bootstrap_size: Size,
     pub master_size: Size,
+    pub arbiter_size: Size,
     pub worker_size: Size,
     /// Size of every pass-one machine.
     pub helper_size: Size,
@@ -701,7 +723,7 @@ impl ClusterConfig {
         ClusterId::new(&self.name, &self.domain)
     }
 
-    /// All nodes in display order: bootstrap, masters, workers, pools.
+    /// All nodes in display order: bootstrap, masters, arbiter, workers, pools.
     pub fn nodes(&self) -> Vec<(NodeName, Role)> {
         let one = |role: Role| move |index: usize| (NodeName::node(role, index), role);
         let of_pool = |pool: &Pool| {
@@ -710,9 +732,23 @@ impl ClusterConfig {
         };
         std::iter::once((NodeName::bootstrap(), Role::Bootstrap))
             .chain((0..self.masters).map(one(Role::Master)))
+            .chain((0..usize::from(self.arbiter)).map(one(Role::Arbiter)))
             .chain((0..self.workers).map(one(Role::Worker)))
             .chain(self.pools.iter().flat_map(of_pool))
             .collect()
+    }
+
+    /// The roles of the members of etcd.
+    pub fn etcd_roles(&self) -> &'static [Role] {
+        match self.arbiter {
+            true => &[Role::Master, Role::Arbiter],
+            false => &[Role::Master],
+        }
+    }
+
+    /// The roles of all nodes but the bootstrap. Workers may be added later, so they are always among them.
+    pub fn node_roles(&self) -> impl Iterator<Item = Role> + use<> {
+        self.etcd_roles().iter().copied().chain([Role::Worker])
     }
 
     /// The number of workers, those of the pools included.
@@ -825,9 +861,12 @@ impl ClusterConfig {
         );
         // A tuple of strings and numbers can always be serialized.
         let mut bytes = serde_json::to_vec(&parts).unwrap_or_default();
-        // A cluster with one address family has the digest of earlier versions.
+        // A cluster with one address family has the digest of earlier versions, and so has one without an arbiter.
         if let Some(ipv6) = &self.ipv6 {
             bytes.extend(serde_json::to_vec(ipv6).unwrap_or_default());
+        }
+        if self.arbiter {
+            bytes.extend(b"arbiter");
         }
         sha256(bytes)
     }
@@ -867,6 +906,7 @@ impl ClusterConfig {
         Sizes {
             bootstrap: self.bootstrap_size.clone(),
             master: self.master_size.clone(),
+            arbiter: self.arbiter.then(|| self.arbiter_size.clone()),
             worker: self.worker_size.clone(),
             pools: self
                 .pools
@@ -881,6 +921,7 @@ impl ClusterConfig {
         match role {
             Role::Bootstrap => &self.bootstrap_size,
             Role::Master => &self.master_size,
+            Role::Arbiter => &self.arbiter_size,
             Role::Worker => self.pool_of(node).map_or(&self.worker_size, |pool| &pool.size),
             Role::Helper => &self.helper_size,
         }
@@ -908,10 +949,12 @@ impl ClusterConfig {
             }),
             workers_on: None,
             masters: 3,
+            arbiter: false,
             workers: 2,
             pools: vec![],
             bootstrap_size: size(8192),
             master_size: size(16384),
+            arbiter_size: size(8192),
             worker_size: size(8192),
             helper_size: Size {
                 cpus: 1,
@@ -1001,7 +1044,7 @@ mod tests {
             ..KubevirtConfig::default()
         });
         let why = |release, masters, backend: &BackendConfig, networks: &ClusterNetworks| {
-            unsupported_release(release, masters, backend, networks, false).map(|found| found.settings)
+            unsupported_release(release, masters, false, backend, networks, false).map(|found| found.settings)
         };
         assert_eq!(why((4, 5), 3, &sim, &networks), Some(&["version"][..]));
         assert_eq!(why((4, 6), 3, &sim, &networks), None);
@@ -1011,9 +1054,14 @@ mod tests {
         assert_eq!(why((4, 10), 3, &pods, &networks), None);
         networks.network_type = "OpenShiftSDN".to_owned();
         assert_eq!(why((4, 9), 3, &pods, &networks), None);
-        let with_ipv6 = |release| unsupported_release(release, 3, &sim, &networks, true).map(|found| found.settings);
+        let with_ipv6 =
+            |release| unsupported_release(release, 3, false, &sim, &networks, true).map(|found| found.settings);
         assert_eq!(with_ipv6((4, 7)), Some(&["version", "machine_network"][..]));
         assert_eq!(with_ipv6((4, 8)), None);
+        let with_arbiter =
+            |release| unsupported_release(release, 2, true, &sim, &networks, false).map(|found| found.settings);
+        assert_eq!(with_arbiter((4, 21)), Some(&["version", "arbiter"][..]));
+        assert_eq!(with_arbiter((4, 22)), None);
     }
 
     #[test]

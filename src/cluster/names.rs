@@ -192,13 +192,24 @@ impl fmt::Display for NodeName {
 }
 
 /// The purpose of a machine. A `helper` is the pass-one machine that obtains a virtual IP.
+///
+/// The arbiter is a member of etcd without an API server, a machine config server or routers (openshift/enhancements:
+/// `enhancements/arbiter-clusters.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     Bootstrap,
     Master,
+    Arbiter,
     Worker,
     Helper,
+}
+
+impl Role {
+    /// Whether each of its nodes is a member of etcd.
+    pub fn has_etcd(self) -> bool {
+        matches!(self, Role::Master | Role::Arbiter)
+    }
 }
 
 impl fmt::Display for Role {
@@ -206,6 +217,7 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Role::Bootstrap => "bootstrap",
             Role::Master => "master",
+            Role::Arbiter => "arbiter",
             Role::Worker => "worker",
             Role::Helper => "helper",
         })
@@ -219,6 +231,7 @@ impl FromStr for Role {
         match text {
             "bootstrap" => Ok(Role::Bootstrap),
             "master" => Ok(Role::Master),
+            "arbiter" => Ok(Role::Arbiter),
             "worker" => Ok(Role::Worker),
             "helper" => Ok(Role::Helper),
             other => Err(format!("`{other}` is not a role")),
@@ -392,6 +405,7 @@ mod tests {
         for (node, role, pool) in [
             ("bootstrap", Role::Bootstrap, None),
             ("master-0", Role::Master, None),
+            ("arbiter-0", Role::Arbiter, None),
             ("worker-12", Role::Worker, None),
             ("infra-0", Role::Worker, Some("infra")),
             ("api", Role::Master, None),

@@ -76,6 +76,8 @@ pub enum OsIgnition {
 pub struct OsFlavors {
     pub bootstrap: Option<String>,
     pub master: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arbiter: Option<String>,
     pub worker: Option<String>,
     pub helper: Option<String>,
     /// By the name of the pool.
@@ -89,6 +91,7 @@ impl OsFlavors {
         match role {
             Role::Bootstrap => self.bootstrap.as_deref(),
             Role::Master => self.master.as_deref(),
+            Role::Arbiter => self.arbiter.as_deref(),
             Role::Worker => match pool {
                 Some(pool) => self.pools.get(pool).map(String::as_str),
                 None => self.worker.as_deref(),

@@ -15,7 +15,8 @@ pub fn playbook() -> &'static str {
 
 /// Every machine with MAC, address and size. `ignition` is the folder of the nodes' configs.
 ///
-/// Masters and workers are highly available; `affinity` determines whether masters run on different hosts.
+/// All but the bootstrap are highly available; `affinity` determines whether masters, and the arbiter, run on different
+/// hosts.
 pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinity: Affinity) -> String {
     let group = |role: Role, pool: Option<&str>, size: &Size| {
         let hosts: Map<String, Value> = parameters
@@ -41,6 +42,10 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
             },
         })
     };
+    let mut masters = group(Role::Master, None, &sizes.master);
+    if let Some(size) = &sizes.arbiter {
+        masters["children"]["arbiter"] = group(Role::Arbiter, None, size);
+    }
     let mut workers = group(Role::Worker, None, &sizes.worker);
     for (pool, size) in &sizes.pools {
         workers["children"][pool] = group(Role::Worker, Some(pool), size);
@@ -56,7 +61,7 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
             },
             "children": {
                 "bootstrap": group(Role::Bootstrap, None, &sizes.bootstrap),
-                "masters": group(Role::Master, None, &sizes.master),
+                "masters": masters,
                 "workers": workers,
             },
         },

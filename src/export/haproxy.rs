@@ -40,11 +40,11 @@ defaults
         parameters
             .nodes
             .iter()
-            .filter(|node| node.role != Role::Worker)
+            .filter(|node| matches!(node.role, Role::Bootstrap | Role::Master))
             .collect(),
         parameters
             .all_nodes()
-            .filter(|node| node.role != Role::Bootstrap)
+            .filter(|node| matches!(node.role, Role::Master | Role::Worker))
             .collect(),
     );
     let api = parameters.vip_addresses(Vip::Api);

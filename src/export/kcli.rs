@@ -32,6 +32,14 @@ pub fn parameter_file(parameters: &Parameters, sizes: &Sizes) -> String {
         ("ingress_ip", json!(parameters.ingress_ip)),
         ("virtual_router_id", json!(parameters.virtual_router_id)),
     ];
+    if let Some(size) = &sizes.arbiter {
+        lines.extend([
+            ("arbiters", json!(count(Role::Arbiter))),
+            ("arbiter_numcpus", json!(size.cpus)),
+            ("arbiter_memory", json!(size.memory_mib)),
+            ("arbiter_disk_size", json!(size.disk_gib)),
+        ]);
+    }
     if let Some(bootstrap) = parameters.node(&NodeName::bootstrap()) {
         lines.push(("bootstrap_mac", json!(bootstrap.mac)));
     }
@@ -40,7 +48,11 @@ pub fn parameter_file(parameters: &Parameters, sizes: &Sizes) -> String {
         text += &format!("{name}: {}\n", one_line(&value));
     }
     text += "vmrules:\n";
-    for (role, word) in [(Role::Master, "ctlplane"), (Role::Worker, "worker")] {
+    for (role, word) in [
+        (Role::Master, "ctlplane"),
+        (Role::Arbiter, "arbiter"),
+        (Role::Worker, "worker"),
+    ] {
         let nodes = parameters.nodes.iter().filter(|node| node.role == role);
         for (index, node) in nodes.enumerate() {
             let pattern = json!(format!("{}-{word}-{index}$", parameters.cluster));

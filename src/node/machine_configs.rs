@@ -41,7 +41,7 @@ pub struct Found {
     pub unread: Vec<String>,
 }
 
-/// Finds the MachineConfigs for masters and workers.
+/// Finds the MachineConfigs for masters, the arbiter and workers.
 pub fn find(bootstrap: &Value) -> Found {
     let mut found = Found::default();
     let files = bootstrap.pointer("/storage/files").and_then(Value::as_array);
@@ -104,7 +104,7 @@ impl Manifest {
         let role = role
             .parse()
             .ok()
-            .filter(|role| matches!(role, Role::Master | Role::Worker))?;
+            .filter(|role| matches!(role, Role::Master | Role::Arbiter | Role::Worker))?;
         Some(MachineConfig {
             name: metadata.name?,
             file: file.to_owned(),

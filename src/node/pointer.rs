@@ -1,4 +1,4 @@
-//! The pointer config: the installer's small `master.ign` or `worker.ign`, and its machine config server.
+//! The pointer config: the installer's small `master.ign`, `arbiter.ign` or `worker.ign`, and its machine config server.
 
 use std::net::Ipv4Addr;
 

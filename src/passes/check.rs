@@ -294,6 +294,7 @@ fn unsupported(config: &ClusterConfig, version: &str) -> Option<Finding> {
     let unsupported = unsupported_release(
         release,
         config.masters,
+        config.arbiter,
         &config.backend,
         &config.networks,
         config.ipv6.is_some(),

@@ -87,8 +87,15 @@ fn others<'a>(config: &'a ClusterConfig, cluster: &'a Cluster, table: &Parameter
             config.masters
         ));
     }
+    let has_arbiter = table.of_role(Role::Arbiter).next().is_some();
+    if has_arbiter != config.arbiter {
+        let words = |has| if has { "an arbiter" } else { "no arbiter" };
+        let (has, wanted) = (words(has_arbiter), words(config.arbiter));
+        what.push(format!("it has {has}, the settings say {wanted}"));
+    }
     let as_many = ClusterConfig {
         masters: has,
+        arbiter: has_arbiter,
         ..config.with_workers_of(table.nodes.iter().map(|node| &node.name))
     };
     what.extend(machines::mismatch(&as_many, table));
@@ -97,22 +104,25 @@ fn others<'a>(config: &'a ClusterConfig, cluster: &'a Cluster, table: &Parameter
         let pools = config.pools.iter();
         pools.filter_map(|pool| {
             Some((
-                format!("nodes of pool {}", pool.name),
+                format!("nodes of pool {} have", pool.name),
                 sizes.pools.get(&pool.name)?,
                 &pool.size,
             ))
         })
     };
     for (nodes, has, wanted) in sizes.into_iter().flat_map(|sizes| {
+        let of_arbiter = sizes.arbiter.as_ref().filter(|_| config.arbiter);
+        let of_arbiter = of_arbiter.map(|size| ("arbiter has".to_owned(), size, &config.arbiter_size));
         [
-            ("masters".to_owned(), &sizes.master, &config.master_size),
-            ("workers".to_owned(), &sizes.worker, &config.worker_size),
+            ("masters have".to_owned(), &sizes.master, &config.master_size),
+            ("workers have".to_owned(), &sizes.worker, &config.worker_size),
         ]
         .into_iter()
+        .chain(of_arbiter)
         .chain(of_pools(sizes))
     }) {
         if has != wanted {
-            what.push(format!("its {nodes} have {has}, the settings say {wanted}"));
+            what.push(format!("its {nodes} {has}, the settings say {wanted}"));
         }
     }
     what

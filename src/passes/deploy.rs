@@ -140,15 +140,17 @@ impl Run<'_> {
         // Nodes that query the machine config server themselves may be created at once; for the others it must run
         // first.
         let embeds = self.config.mcs == Mcs::Embed;
-        let first: &[Role] = match self.config.workers_when {
-            _ if embeds => &[Role::Bootstrap],
-            WorkersWhen::Now => &[Role::Bootstrap, Role::Master, Role::Worker],
-            WorkersWhen::Ready => &[Role::Bootstrap, Role::Master],
-        };
-        let mut configs = self.node_configs(&services, &assets, first, &images).await?;
+        let mut first = vec![Role::Bootstrap];
+        if !embeds {
+            first.extend(self.config.etcd_roles());
+            first.extend((self.config.workers_when == WorkersWhen::Now).then_some(Role::Worker));
+        }
+        let mut configs = self.node_configs(&services, &assets, &first, &images).await?;
         self.pass_two(&parameters, &configs, &images).await?;
         if embeds {
-            configs.extend(self.node_configs(&services, &assets, &[Role::Master], &images).await?);
+            for role in self.config.etcd_roles() {
+                configs.extend(self.node_configs(&services, &assets, &[*role], &images).await?);
+            }
             self.pass_two(&parameters, &configs, &images).await?;
         }
         self.compare_addresses(&parameters, &held, &configs, &images).await?;

@@ -71,7 +71,10 @@ impl EffectiveSettings {
             dhcp: config.dhcp,
             mcs: config.mcs,
             routers: config.router_roles(),
-            carriers: [Role::Bootstrap, Role::Master, Role::Worker].map(room).into(),
+            carriers: std::iter::once(Role::Bootstrap)
+                .chain(config.node_roles())
+                .map(room)
+                .collect(),
             extra_networks: config.extra_networks.clone(),
         }
     }

@@ -117,7 +117,7 @@ pub enum PassError {
     #[error("{node}: {why}")]
     External { node: NodeName, why: String, hint: String },
     #[error("{node} cannot be replaced now: {why}")]
-    UnsafeMaster { node: NodeName, why: String },
+    UnsafeMember { node: NodeName, why: String },
     #[error("{node} cannot be replaced now: {ip} still is a member of etcd")]
     StillMember { node: NodeName, ip: Ipv4Addr },
     #[error("cluster {cluster} must not be stopped yet: {clock}")]
@@ -317,8 +317,8 @@ impl PassError {
             Self::External { hint, .. } => hint.clone(),
             Self::NoNode { cluster, .. } => format!("`ocpdeploy status {cluster}` shows its nodes"),
             // Removing a member is never suggested while the other members are in doubt.
-            Self::UnsafeMaster { .. } => {
-                "the cluster needs two other masters that are Ready and voting members of etcd. `oc get nodes` and `oc \
+            Self::UnsafeMember { .. } => {
+                "the cluster needs two other nodes that are Ready and voting members of etcd. `oc get nodes` and `oc \
                  -n openshift-etcd get configmap etcd-endpoints -o yaml` show them; repair these first, and remove no member"
                     .to_owned()
             }
@@ -594,7 +594,7 @@ mod tests {
                 why: what(),
                 hint: "choose another name".to_owned(),
             },
-            PassError::UnsafeMaster {
+            PassError::UnsafeMember {
                 node: node(),
                 why: what(),
             },
@@ -741,7 +741,7 @@ mod tests {
             PassError::Updating { .. } => "Updating",
             PassError::NoNode { .. } => "NoNode",
             PassError::External { .. } => "External",
-            PassError::UnsafeMaster { .. } => "UnsafeMaster",
+            PassError::UnsafeMember { .. } => "UnsafeMember",
             PassError::StillMember { .. } => "StillMember",
             PassError::TooYoung { .. } => "TooYoung",
             PassError::NoBackup { .. } => "NoBackup",

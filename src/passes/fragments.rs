@@ -16,10 +16,11 @@ use crate::node::budget;
 use crate::node::config::Fragment;
 
 /// A profile's folders of Ignition configs, in the order in which they are merged.
-const FOLDERS: [(&str, Option<Role>); 4] = [
+const FOLDERS: [(&str, Option<Role>); 5] = [
     ("all", None),
     ("bootstrap", Some(Role::Bootstrap)),
     ("master", Some(Role::Master)),
+    ("arbiter", Some(Role::Arbiter)),
     ("worker", Some(Role::Worker)),
 ];
 

@@ -200,6 +200,7 @@ impl Run<'_> {
             home::write_private(&path, &pointer)?;
             match role {
                 Role::Master => assets.master = path,
+                Role::Arbiter => assets.arbiter = Some(path),
                 _ => assets.worker = path,
             }
         }
@@ -215,13 +216,13 @@ impl Run<'_> {
             Reach::Api(api) => {
                 let cluster = self.cluster(api, table);
                 cluster.nodes_ready(joining, limit).await?;
-                let masters = table.of_role(Role::Master).filter(|node| joining.contains(&node.name));
-                let masters: Vec<NodeAddress> = masters.cloned().collect();
-                if masters.is_empty() {
+                let members = table.etcd_members().filter(|node| joining.contains(&node.name));
+                let members: Vec<NodeAddress> = members.cloned().collect();
+                if members.is_empty() {
                     return Ok(());
                 }
                 // Only then can etcd lose another member.
-                Ok(cluster.etcd_members(&masters, limit).await?)
+                Ok(cluster.etcd_members(&members, limit).await?)
             }
             Reach::Rehearsal => self.ask_guests(table, joining).await,
         }
@@ -238,7 +239,7 @@ impl Run<'_> {
             guests_answer: self.backend.common_capabilities().guests_reachable,
         };
         let installer = Installer::Rehearsal(Rehearsal);
-        if table.of_role(Role::Master).next().is_some() {
+        if table.etcd_members().next().is_some() {
             installer.wait_for_bootstrap(&wait).await?;
         }
         installer.wait_for_install(&wait).await?;

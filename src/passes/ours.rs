@@ -151,7 +151,7 @@ fn installers_files(
     let mut files = BTreeMap::new();
     let bootstrap = json!({"ignition": {"version": spec}, "storage": {"files": manifests}});
     files.insert(Role::Bootstrap, serde_json::to_vec(&bootstrap)?);
-    for role in [Role::Master, Role::Worker] {
+    for role in config.node_roles() {
         let id: ClusterId = config.id();
         let source = format!("https://{}:22623/config/{role}", id.fqdn("api-int"));
         let pointer = json!({"ignition": {"version": spec, "config": {list: [{"source": source}]}}});

@@ -37,6 +37,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(20);
 /// A machine that was powered off stops at once.
 const AT_ONCE: Duration = Duration::from_secs(60);
 
+/// Which machines are shut down together, one group after the other; they are started in the opposite order.
+const STOP_ORDER: [&[Role]; 2] = [&[Role::Worker], &[Role::Master, Role::Arbiter]];
+
 /// The journal steps that record which machines were off, one for each node.
 const OFF: &str = "off";
 
@@ -285,8 +288,8 @@ impl<'a> Installed<'a> {
         if !self.known.rehearsal {
             self.journal.forget(OFF)?;
         }
-        for role in [Role::Worker, Role::Master] {
-            self.shut_down(role, options).await?;
+        for roles in STOP_ORDER {
+            self.shut_down(roles, options).await?;
         }
         Ok(())
     }
@@ -294,8 +297,8 @@ impl<'a> Installed<'a> {
     /// Powers all machines off at once.
     pub async fn power_off(&self) -> Result<()> {
         let mut left = Vec::new();
-        for role in [Role::Worker, Role::Master] {
-            left.extend(self.stop_all(role, Stop::Force, AT_ONCE).await?);
+        for roles in STOP_ORDER {
+            left.extend(self.stop_all(roles, Stop::Force, AT_ONCE).await?);
         }
         self.all_off(left, AT_ONCE)
     }
@@ -307,18 +310,18 @@ impl<'a> Installed<'a> {
                 self.note_off(machine).await?;
             }
         }
-        for role in [Role::Master, Role::Worker] {
-            self.switch_on(role).await?;
+        for roles in STOP_ORDER.iter().rev() {
+            self.switch_on(roles).await?;
         }
         self.addresses_are_back(limit).await?;
         self.nodes_are_back(limit).await
     }
 
-    async fn shut_down(&self, role: Role, options: StopOptions<'_>) -> Result<()> {
-        let mut left = self.stop_all(role, Stop::Graceful, options.limit).await?;
+    async fn shut_down(&self, roles: &[Role], options: StopOptions<'_>) -> Result<()> {
+        let mut left = self.stop_all(roles, Stop::Graceful, options.limit).await?;
         if !left.is_empty() && options.power_off {
             warn!(target: PROGRESS, step = "stop", "powering off {} that did not shut down", count(left.len(), "machine"));
-            left = self.stop_all(role, Stop::Force, AT_ONCE).await?;
+            left = self.stop_all(roles, Stop::Force, AT_ONCE).await?;
         }
         self.all_off(left, options.limit)
     }
@@ -335,15 +338,15 @@ impl<'a> Installed<'a> {
         }
     }
 
-    /// Stops the machines of a role; returns those that still run when the time is over.
-    async fn stop_all(&self, role: Role, how: Stop, limit: Duration) -> Result<Vec<MachineName>> {
+    /// Stops the machines of these roles; returns those that still run when the time is over.
+    async fn stop_all(&self, roles: &[Role], how: Stop, limit: Duration) -> Result<Vec<MachineName>> {
         let (id, begun) = (self.known.id(), Instant::now());
         let (mut asked, mut with_leftovers, mut broken) = (None, BTreeSet::new(), BTreeSet::new());
         loop {
             let machines = self.machines().await?;
-            let of_role = machines.iter().filter(|machine| machine.role == role);
+            let of_roles = machines.iter().filter(|machine| roles.contains(&machine.role));
             let (off, on): (Vec<_>, Vec<_>) =
-                of_role.partition(|machine| is_off(machine) || broken.contains(&machine.name));
+                of_roles.partition(|machine| is_off(machine) || broken.contains(&machine.name));
             for machine in off {
                 if with_leftovers.insert(machine.name.clone()) {
                     self.note_off(machine).await?;
@@ -395,9 +398,10 @@ impl<'a> Installed<'a> {
         self.nodes().filter(off).map(|node| node.name.clone()).collect()
     }
 
-    async fn switch_on(&self, role: Role) -> Result<()> {
+    async fn switch_on(&self, roles: &[Role]) -> Result<()> {
         let id = self.known.id();
-        let machines: Vec<_> = self.table.of_role(role).map(|node| self.name_of(node)).collect();
+        let nodes = self.table.nodes.iter().filter(|node| roles.contains(&node.role));
+        let machines: Vec<_> = nodes.map(|node| self.name_of(node)).collect();
         let switch = |name: &MachineName| {
             let (id, name) = (id.clone(), name.clone());
             async move {

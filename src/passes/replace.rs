@@ -36,7 +36,7 @@ impl Run<'_> {
         let reach = self.reach(&table).await?;
 
         if !self.is_coming(&reach, &table, name).await? {
-            if let (Role::Master, Reach::Api(api)) = (node.role, &reach) {
+            if let (true, Reach::Api(api)) = (node.role.has_etcd(), &reach) {
                 refuse_unsafe(api, &table, &node).await?;
             }
             // The new machine needs the pointer: without it the old machine is kept.
@@ -85,27 +85,27 @@ fn node(table: &Parameters, name: &NodeName) -> Result<NodeAddress, PassError> {
     })
 }
 
-/// Rejects replacing a master unless etcd no longer has its member and the other masters are healthy.
+/// Rejects replacing a master or the arbiter unless etcd no longer has its member and the others are healthy.
 async fn refuse_unsafe(api: &ClusterApi, table: &Parameters, node: &NodeAddress) -> Result<()> {
-    let unsafe_for = |why: String| PassError::UnsafeMaster {
+    let unsafe_for = |why: String| PassError::UnsafeMember {
         node: node.name.clone(),
         why,
     };
     let others: Vec<NodeAddress> = table
-        .of_role(Role::Master)
-        .filter(|master| master.name != node.name)
+        .etcd_members()
+        .filter(|member| member.name != node.name)
         .cloned()
         .collect();
     if others.len() < 2 {
         let why = "etcd has no quorum with fewer than two other members";
         return Err(unsafe_for(why.to_owned()).into());
     }
-    let names = others.iter().map(|master| master.name.clone()).collect();
+    let names = others.iter().map(|member| member.name.clone()).collect();
     let seen = Nodes::of(table, &api.nodes().await?);
     if !seen.are_ready(&names) {
         return Err(unsafe_for(format!(
-            "the other masters must be healthy first: {}",
-            seen.text("masters", &names)
+            "the other members of etcd must be healthy first: {}",
+            seen.text("nodes", &names)
         ))
         .into());
     }

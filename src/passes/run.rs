@@ -248,10 +248,11 @@ impl<'a> Run<'a> {
 /// The sizes of a cluster's machines: for a role or pool with existing machines their sizes, otherwise the planned ones.
 fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Option<Sizes> {
     let mut sizes = before?;
-    let roles = [Role::Bootstrap, Role::Master, Role::Worker].map(|role| (NodeName::node(role, 0), role));
+    let roles = std::iter::once(Role::Bootstrap).chain(config.node_roles());
+    let roles = roles.map(|role| (NodeName::node(role, 0), role));
     let pools = config.pools.iter();
     let pools = pools.map(|pool| (NodeName::of_pool(&pool.name, 0), Role::Worker));
-    for (first, role) in roles.into_iter().chain(pools) {
+    for (first, role) in roles.chain(pools) {
         let like_it = first.as_str().trim_end_matches('0');
         let had = ["pass-two/create", "join"]
             .iter()

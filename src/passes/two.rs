@@ -121,7 +121,7 @@ impl Run<'_> {
         let bootstrap = services::parts(services, Role::Bootstrap)?;
         let mut all = self.layers(parameters, assets, &fragments, &bootstrap)?;
         let mut asked = BTreeMap::new();
-        for role in [Role::Master, Role::Worker] {
+        for role in self.config.node_roles() {
             // Files embedded in the configs of an earlier role must still be reported.
             if self.config.mcs == Mcs::Embed && (roles.contains(&role) || self.is_served(role)) {
                 let served = self.served(&all, role, parameters).await?;

@@ -87,6 +87,7 @@ fn given_mac(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Mac>
     match role {
         Role::Bootstrap => config.given.bootstrap_mac,
         Role::Master => by_number(&config.given.master_macs, node),
+        Role::Arbiter => config.given.arbiter_mac,
         Role::Worker => {
             let pool = config.pool_of(node);
             by_number(pool.map_or(&config.given.worker_macs, |pool| &pool.macs), node)
@@ -99,6 +100,7 @@ fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Ipv4A
     match role {
         Role::Bootstrap => config.given.bootstrap_ip,
         Role::Master => by_number(&config.given.master_ips, node),
+        Role::Arbiter => config.given.arbiter_ip,
         Role::Worker => {
             let pool = config.pool_of(node);
             by_number(pool.map_or(&config.given.worker_ips, |pool| &pool.ips), node)

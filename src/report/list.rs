@@ -48,6 +48,7 @@ pub struct Addresses {
     pub virtual_router_id: u8,
     pub ingress_virtual_router_id: u8,
     pub masters: usize,
+    pub arbiters: usize,
     pub workers: usize,
 }
 
@@ -111,6 +112,7 @@ impl Entry {
                     virtual_router_id: parameters.router_id(Vip::Api),
                     ingress_virtual_router_id: parameters.router_id(Vip::Ingress),
                     masters: count(Role::Master),
+                    arbiters: count(Role::Arbiter),
                     workers: count(Role::Worker),
                 }
             }),
@@ -140,7 +142,10 @@ impl Entry {
                 &known.virtual_router_id,
                 &known.ingress_ip,
                 &known.ingress_virtual_router_id,
-                &format!("{}+{}", known.masters, known.workers),
+                &match known.arbiters {
+                    0 => format!("{}+{}", known.masters, known.workers),
+                    arbiters => format!("{}+{arbiters}+{}", known.masters, known.workers),
+                },
                 &certificates,
                 &state,
             ]),

@@ -57,35 +57,44 @@ pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
     Some((cluster, domain))
 }
 
-pub(super) fn masters(values: &mut Values<'_>) -> Option<usize> {
-    const HINT: &str = "use 1, 3 or 5 masters, for the quorum of etcd";
-    let masters = bounded(values, "masters", 0, MOST_MACHINES)?;
-    match masters {
-        0 => values.problem(&["masters"], "a cluster requires at least one master", HINT),
-        2 if values.is_ignored("arbiter") => {
-            let message = "two masters with an arbiter are not supported";
-            values.problem(&["arbiter", "masters"], message, HINT);
-        }
-        2 => values.problem(&["masters"], "two masters are less fault-tolerant than one", HINT),
-        4 => values.warn("masters", "four masters tolerate no more failures than three"),
-        1 | 3 | 5 => {}
+/// The number of masters, and whether there is an arbiter: it completes two masters to the quorum of three.
+///
+/// The documentation of OpenShift allows one arbiter and two masters (openshift/openshift-docs:
+/// `modules/upi-install-config-local-arbiter-node.adoc`).
+pub(super) fn masters(values: &mut Values<'_>) -> Option<(usize, bool)> {
+    const HINT: &str = "use 1, 3 or 5 masters, or `masters=2` with `arbiter=1`, for the quorum of etcd";
+    let masters = bounded(values, "masters", 0, MOST_MACHINES);
+    let arbiters = bounded(values, "arbiter", 0, 1);
+    let (masters, has_arbiter) = (masters?, arbiters? == 1);
+    match (masters, has_arbiter) {
+        (0, _) => values.problem(&["masters"], "a cluster requires at least one master", HINT),
+        (2, true) => {}
+        (_, true) => values.problem(
+            &["arbiter", "masters"],
+            format!("an arbiter requires two masters, not {masters}"),
+            "set `masters=2`, or remove `arbiter`",
+        ),
+        (2, false) => values.problem(&["masters"], "two masters are less fault-tolerant than one", HINT),
+        (4, false) => values.warn("masters", "four masters tolerate no more failures than three"),
+        (1 | 3 | 5, false) => {}
         _ => values.warn("masters", "more than five masters make etcd slower"),
     }
-    usize::try_from(masters).ok()
+    Some((usize::try_from(masters).ok()?, has_arbiter))
 }
 
 /// The requested release, if it is known before a mirror is queried.
 pub(super) fn release(
     values: &mut Values<'_>,
     downloads: Option<&Downloads>,
-    masters: Option<usize>,
+    masters: Option<(usize, bool)>,
     backend: Option<&BackendConfig>,
     networks: Option<&ClusterNetworks>,
     has_ipv6: bool,
 ) {
     let release = downloads.and_then(|downloads| downloads.version.as_ref()?.release());
-    if let (Some(release), Some(masters), Some(backend), Some(networks)) = (release, masters, backend, networks)
-        && let Some(unsupported) = unsupported_release(release, masters, backend, networks, has_ipv6)
+    if let (Some(release), Some((masters, arbiter)), Some(backend), Some(networks)) =
+        (release, masters, backend, networks)
+        && let Some(unsupported) = unsupported_release(release, masters, arbiter, backend, networks, has_ipv6)
     {
         values.problem(unsupported.settings, unsupported.why, unsupported.hint);
     }
@@ -134,7 +143,7 @@ fn bounded(values: &mut Values<'_>, name: &'static str, least: u64, most: u64) -
 }
 
 /// Warns of sizes below the minimum in OpenShift's documentation.
-pub(super) fn sizes(values: &mut Values<'_>, workers: Option<usize>) {
+pub(super) fn sizes(values: &mut Values<'_>, has_arbiter: bool, workers: Option<usize>) {
     if values.sources.rehearse {
         return;
     }
@@ -150,6 +159,14 @@ pub(super) fn sizes(values: &mut Values<'_>, workers: Option<usize>) {
     ];
     if workers.is_some_and(|workers| workers > 0) {
         least.push(("worker_memory", 8192, " MiB"));
+    }
+    if has_arbiter {
+        // openshift/openshift-docs: `modules/upi-install-config-local-arbiter-node.adoc`.
+        least.extend([
+            ("arbiter_memory", 8192, " MiB"),
+            ("arbiter_numcpus", 2, ""),
+            ("arbiter_disk_size", 50, " GiB"),
+        ]);
     }
     for (name, least, unit) in least {
         let number = values.value(name).and_then(|value| value.text.parse::<u64>().ok());
@@ -178,14 +195,14 @@ pub(super) fn host_prefix(values: &mut Values<'_>, cluster_network: Option<Ipv4N
 pub(super) fn room_for_nodes(
     values: &mut Values<'_>,
     networks: Option<&ClusterNetworks>,
-    masters: Option<usize>,
+    masters: Option<(usize, bool)>,
     workers: Option<usize>,
     pools: &[Pool],
 ) {
-    let (Some(networks), Some(masters), Some(workers)) = (networks, masters, workers) else {
+    let (Some(networks), Some((masters, arbiter)), Some(workers)) = (networks, masters, workers) else {
         return;
     };
-    let nodes = masters + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>();
+    let nodes = masters + usize::from(arbiter) + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>();
     let subnets = 1usize << (networks.host_prefix - networks.cluster_network.prefix());
     if nodes > subnets {
         values.problem(
@@ -261,14 +278,12 @@ pub(super) fn addresses(
     name_servers(values, given, &addresses, &known);
     let bootstrap = given.bootstrap_mac.iter().map(|mac| ("bootstrap_mac", *mac));
     let masters = given.master_macs.iter().map(|mac| ("master_macs", *mac));
+    let arbiter = given.arbiter_mac.iter().map(|mac| ("arbiter_mac", *mac));
     let workers = given.worker_macs.iter().map(|mac| ("worker_macs", *mac));
     let pools = pools.iter().flat_map(|pool| &pool.macs);
     let pools = pools.map(|mac| ("pool_macs", *mac));
-    no_doubles(
-        values,
-        &bootstrap.chain(masters).chain(workers).chain(pools).collect::<Vec<_>>(),
-        |_, _| false,
-    );
+    let all = bootstrap.chain(masters).chain(arbiter).chain(workers).chain(pools);
+    no_doubles(values, &all.collect::<Vec<_>>(), |_, _| false);
 }
 
 /// Name servers are neither inside of the cluster nor one of its nodes. A router or a load balancer may be one.
@@ -297,15 +312,15 @@ fn name_servers(
 pub(super) fn room_for_machines(
     values: &mut Values<'_>,
     given: Option<&GivenAddresses>,
-    masters: Option<usize>,
+    masters: Option<(usize, bool)>,
     workers: Option<usize>,
     pools: &[Pool],
 ) {
     let network = given.and_then(|given| given.machine_network);
-    let (Some(network), Some(masters), Some(workers)) = (network, masters, workers) else {
+    let (Some(network), Some((masters, arbiter)), Some(workers)) = (network, masters, workers) else {
         return;
     };
-    let machines = 1 + masters + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>();
+    let machines = 1 + masters + usize::from(arbiter) + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>();
     let usable = match network.prefix() {
         31.. => network.size(),
         _ => network.size() - 2,
@@ -368,12 +383,14 @@ pub(super) fn given_ips(given: &GivenAddresses) -> Vec<(&'static str, Ipv4Addr)>
     let ingress = given.ingress_ip.iter().map(|ip| ("ingress_ip", *ip));
     let bootstrap = given.bootstrap_ip.iter().map(|ip| ("bootstrap_ip", *ip));
     let masters = given.master_ips.iter().map(|ip| ("master_ips", *ip));
+    let arbiter = given.arbiter_ip.iter().map(|ip| ("arbiter_ip", *ip));
     let workers = given.worker_ips.iter().map(|ip| ("worker_ips", *ip));
     gateway
         .chain(api)
         .chain(ingress)
         .chain(bootstrap)
         .chain(masters)
+        .chain(arbiter)
         .chain(workers)
         .collect()
 }
@@ -410,13 +427,23 @@ pub(super) fn counts(
     given: Option<&GivenAddresses>,
     address_pool: Option<&[AddressRange]>,
     harvest: Option<Harvest>,
-    masters: Option<usize>,
+    masters: Option<(usize, bool)>,
     workers: Option<usize>,
     pools: &[Pool],
 ) {
     let Some(given) = given else {
         return;
     };
+    let (masters, arbiter) = masters.unzip();
+    for (name, is_given) in [
+        ("arbiter_mac", given.arbiter_mac.is_some()),
+        ("arbiter_ip", given.arbiter_ip.is_some()),
+    ] {
+        if is_given && arbiter == Some(false) {
+            let message = format!("`{name}` is set, but the cluster has no arbiter");
+            values.problem(&[name], message, "remove it, or set `masters=2` and `arbiter=1`");
+        }
+    }
     let lists = [
         ("master_macs", given.master_macs.len(), "masters", masters),
         ("master_ips", given.master_ips.len(), "masters", masters),
@@ -439,6 +466,7 @@ pub(super) fn counts(
         ("ingress_ip", given.ingress_ip.is_none()),
         ("bootstrap_ip", given.bootstrap_ip.is_none()),
         ("master_ips", given.master_ips.is_empty() && masters != Some(0)),
+        ("arbiter_ip", given.arbiter_ip.is_none() && arbiter == Some(true)),
         ("worker_ips", given.worker_ips.is_empty() && workers != Some(0)),
         ("pool_ips", pools.iter().any(|pool| pool.ips.len() < pool.nodes)),
     ]

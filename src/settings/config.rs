@@ -39,9 +39,14 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let [worker_cpus, worker_disk] =
         [("worker_numcpus", "numcpus"), ("worker_disk_size", "disk_size")].map(|names| given_or(values, names));
     let master_size = size(values, [master_cpus, "master_memory", master_disk], extra_disks);
+    let arbiter_size = size(
+        values,
+        ["arbiter_numcpus", "arbiter_memory", "arbiter_disk_size"],
+        none.clone(),
+    );
     let worker_size = size(values, [worker_cpus, "worker_memory", worker_disk], worker_extra_disks);
     let helper_size = size(values, ["helper_numcpus", "helper_memory", "helper_disk_size"], none);
-    checks::sizes(values, workers);
+    checks::sizes(values, masters.is_some_and(|(_, arbiter)| arbiter), workers);
     if matches!(backend, Some(BackendConfig::Ovirt(_))) {
         values.replace_default("network", "backend ovirt", "ovirtmgmt");
     }
@@ -172,6 +177,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
 
     let registry_mirrors = registry_mirrors?;
     let (name, domain) = names?;
+    let (masters, arbiter) = masters?;
     let (image, helper_image) = images?;
     let (worker_image, worker_helper_image) = worker_images?;
     let config = ClusterConfig {
@@ -180,11 +186,13 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         backend: backend?,
         tenant,
         workers_on: workers_on?,
-        masters: masters?,
+        masters,
+        arbiter,
         workers: workers?,
         pools: pools?,
         bootstrap_size: bootstrap_size?,
         master_size: master_size?,
+        arbiter_size: arbiter_size?,
         worker_size: worker_size?,
         helper_size: helper_size?,
         network: network?,
@@ -271,6 +279,7 @@ fn extra_disks(values: &mut Values<'_>) -> Option<Vec<u64>> {
 fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
     let bootstrap_mac = values.list("bootstrap_mac", parse::nic_mac);
     let master_macs = values.list("master_macs", parse::nic_mac);
+    let arbiter_mac = values.list("arbiter_mac", parse::nic_mac);
     let worker_macs = values.list("worker_macs", parse::nic_mac);
     let master_ips = values.ips("master_ips");
     let worker_ips = values.ips("worker_ips");
@@ -285,6 +294,8 @@ fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
         bootstrap_ip: values.ip("bootstrap_ip"),
         master_macs: master_macs?,
         master_ips: master_ips?,
+        arbiter_mac: arbiter_mac?.first().copied(),
+        arbiter_ip: values.ip("arbiter_ip"),
         worker_macs: worker_macs?,
         worker_ips: worker_ips?,
         virtual_router_id: values.read("virtual_router_id", parse::virtual_router_id),

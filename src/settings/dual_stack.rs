@@ -222,7 +222,7 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
         values.problem(&["lb", NAME], message, help);
     }
     // Without the bootstrap.
-    let nodes = config.masters + config.all_workers();
+    let nodes = config.masters + usize::from(config.arbiter) + config.all_workers();
     let bits = IPV6_HOST_PREFIX.checked_sub(ipv6.cluster_network.prefix());
     let subnets = bits.map(|bits| 1usize.checked_shl(bits.into()).unwrap_or(usize::MAX));
     if let Some(subnets) = subnets.filter(|subnets| nodes > *subnets) {

@@ -12,17 +12,20 @@ use super::{envfile, profile, variables};
 pub(crate) const ENVIRONMENT: &str = "OCPDEPLOY_";
 
 /// What a rehearsal puts in place of large sizes and of an env file, above profiles and below all that the user says.
-const REHEARSAL: [(&str, &str); 11] = [
+const REHEARSAL: [(&str, &str); 14] = [
     ("cluster", "rehearsal"),
     ("domain", "example.com"),
     ("master_memory", "256"),
+    ("arbiter_memory", "256"),
     ("worker_memory", "256"),
     ("bootstrap_memory", "256"),
     ("helper_memory", "192"),
     ("numcpus", "1"),
+    ("arbiter_numcpus", "1"),
     ("bootstrap_numcpus", "1"),
     ("helper_numcpus", "1"),
     ("disk_size", "1"),
+    ("arbiter_disk_size", "1"),
     ("helper_disk_size", "1"),
 ];
 

@@ -39,7 +39,9 @@ pub(super) fn nodes_and_path(text: &str) -> (NodeSelector, &str) {
 }
 
 fn is_node(name: &str) -> bool {
-    let number = ["master-", "worker-"].iter().find_map(|role| name.strip_prefix(role));
+    let number = ["master-", "arbiter-", "worker-"]
+        .iter()
+        .find_map(|role| name.strip_prefix(role));
     // Without leading zeros.
     number.is_some_and(|text| text.parse::<usize>().is_ok_and(|number| number.to_string() == text))
 }

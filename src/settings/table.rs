@@ -96,8 +96,10 @@ settings! {
         domain: Text;
         /// Named set of defaults: base, laptop, compact, standard, rook, bridge, or the path of a profile folder.
         profile: Text = "standard";
-        /// Number of masters (control plane nodes): 1, 3 or 5.
+        /// Number of masters (control plane nodes): 1, 3 or 5, or 2 with arbiter=1.
         masters: Count = 3;
+        /// 1: add an arbiter, a small third member of etcd, to two masters. Requires masters=2 and OpenShift 4.22.
+        arbiter | arbiters: Count = 0;
         /// Number of workers. With 0, the masters also run user workloads.
         workers: Count = 2;
         /// Create a bridge on the first NIC of each node, to connect virtual machines that run on the nodes.
@@ -118,12 +120,12 @@ settings! {
         additional_capabilities: List<Text>;
         /// Folder of additional manifests, added to those of the installer.
         manifests: Path;
-        /// Additional Ignition configs for the nodes. The prefix worker:, master: or bootstrap: limits a file to one
-        /// role.
+        /// Additional Ignition configs for the nodes. The prefix worker:, master:, arbiter: or bootstrap: limits a file to
+        /// one role.
         ignition_extra: List<Path>;
         /// Connections of the nodes, such as bonds and VLANs, as nmstate YAML. In these files, nic0 is the NIC in network,
-        /// nic1 and so on those in extra_networks. The prefix worker:, master:, bootstrap: or that of one node, such as
-        /// worker-0:, limits a file; the most specific file of a node is used.
+        /// nic1 and so on those in extra_networks. The prefix worker:, master:, arbiter:, bootstrap: or that of one node,
+        /// such as worker-0:, limits a file; the most specific file of a node is used.
         network_config: List<Path>;
     }
     "platform" on all {
@@ -178,12 +180,15 @@ settings! {
         os_volume_zone: Text;
         /// How long the creation of a volume may take. Block storage may copy the whole image.
         os_volume_timeout: Duration = "30m";
-        /// Spread masters, and workers, over different hosts. soft: if possible. hard: required. off: not at all.
+        /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
+        /// at all.
         os_affinity: Choice<Affinity> = "soft";
         /// Flavor of the bootstrap machine, by name or ID. Default: the smallest flavor that is large enough.
         os_bootstrap_flavor: Text;
         /// Flavor of the masters, by name or ID. Default: the smallest flavor that is large enough.
         os_master_flavor: Text;
+        /// Flavor of the arbiter, by name or ID. Default: the smallest flavor that is large enough.
+        os_arbiter_flavor: Text;
         /// Flavor of the workers, by name or ID. Default: the smallest flavor that is large enough.
         os_worker_flavor: Text;
         /// Flavors of pools, by name or ID. Default: the smallest flavor that is large enough.
@@ -224,7 +229,8 @@ settings! {
         upload_proxy: Text;
         /// PEM file of the CA that signed the certificate of the upload proxy.
         upload_ca: Path;
-        /// Spread masters, and workers, over different hosts. soft: if possible. hard: required. off: not at all.
+        /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
+        /// at all.
         kubevirt_affinity: Choice<Affinity> = "soft";
         /// Create the namespace if it does not exist. It is deleted with the last cluster in it.
         make_namespace: Switch = false;
@@ -260,7 +266,7 @@ settings! {
         ovirt_storage_domain: Text;
         /// vNIC profile for networks that have several. Default: the one with the name of the network.
         ovirt_vnic_profile: Text;
-        /// Spread masters over different hosts. soft: if possible. hard: required. off: not at all.
+        /// Spread masters, with the arbiter, over different hosts. soft: if possible. hard: required. off: not at all.
         ovirt_affinity: Choice<Affinity> = "soft";
         /// Names of the hosts that may run the machines. Default: all hosts of the oVirt cluster.
         ovirt_hosts: List<Text>;
@@ -277,6 +283,8 @@ settings! {
     "sizes" on all {
         /// Memory of each master in MiB.
         master_memory: Mib = 16384;
+        /// Memory of the arbiter in MiB.
+        arbiter_memory: Mib = 8192;
         /// Memory of each worker in MiB.
         worker_memory: Mib = 8192;
         /// Memory of the bootstrap machine in MiB.
@@ -287,6 +295,8 @@ settings! {
         numcpus: Count = 4;
         /// Virtual CPUs of each master. Default: the value of numcpus.
         master_numcpus: Count;
+        /// Virtual CPUs of the arbiter.
+        arbiter_numcpus: Count = 2;
         /// Virtual CPUs of each worker. Default: the value of numcpus.
         worker_numcpus: Count;
         /// Virtual CPUs of the bootstrap machine.
@@ -297,6 +307,8 @@ settings! {
         disk_size: Gib = 100;
         /// System disk of each master in GiB. Default: the value of disk_size.
         master_disk_size: Gib;
+        /// System disk of the arbiter in GiB.
+        arbiter_disk_size: Gib = 50;
         /// System disk of each worker in GiB. Default: the value of disk_size.
         worker_disk_size: Gib;
         /// System disk of each pass-one machine in GiB.
@@ -382,6 +394,10 @@ settings! {
         master_macs: List<Mac>;
         /// IP addresses of the masters, in order.
         master_ips: List<Ip>;
+        /// MAC address of the arbiter.
+        arbiter_mac: Mac;
+        /// IP address of the arbiter.
+        arbiter_ip: Ip;
         /// MAC addresses of the workers, in order.
         worker_macs: List<Mac>;
         /// IP addresses of the workers, in order.
@@ -483,7 +499,6 @@ settings! {
     }
     without effect {
         api_internal: "the internal and the external API share one virtual IP";
-        arbiter: "two masters with an arbiter are not supported";
         bootstrap_api_ip: "floating IPs exist only on OpenStack, see os_api_floating_ip";
         bootstrap_helper_ip: "the bootstrap machine has no helper";
         bootstrap_helper_mac: "the bootstrap machine has no helper";

@@ -247,11 +247,6 @@ impl<'a> Values<'a> {
     }
 
     /// Whether the user set it, in the env file, the environment or by a flag.
-    /// Whether the user set a setting that has no effect.
-    pub fn is_ignored(&self, name: &'static str) -> bool {
-        self.values.get(name).is_some_and(Value::is_given)
-    }
-
     pub fn is_given(&mut self, name: &'static str) -> bool {
         self.value(name).is_some_and(|value| value.is_given())
     }

@@ -289,6 +289,11 @@ impl Parameters {
         self.nodes.iter().filter(move |node| node.role == role)
     }
 
+    /// The nodes with etcd: masters, and the arbiter.
+    pub fn etcd_members(&self) -> impl Iterator<Item = &NodeAddress> {
+        self.nodes.iter().filter(|node| node.role.has_etcd())
+    }
+
     /// Where this computer reaches the API.
     pub fn api_endpoint(&self) -> ApiEndpoint {
         self.api_endpoint.clone().unwrap_or_else(|| self.api_ip.into())

@@ -242,6 +242,32 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
     }
 }
 
+#[test]
+fn an_arbiter_stays_while_workers_come_and_go_and_stops_with_the_masters() {
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env(
+        "lab",
+        "masters=2\narbiter=1\nworkers=1\nimage=coreos\nhelper_image=helper",
+    );
+    sandbox.deploy("lab").succeeded();
+    let made_first = made(&sandbox);
+    let before = whole(&sandbox);
+    for workers in ["3", "1"] {
+        sandbox.run(&["scale", "lab", "--workers", workers]).succeeded();
+    }
+    assert_eq!((whole(&sandbox), made(&sandbox)), (before.clone(), made_first.clone()));
+    sandbox.run(&["stop", "lab"]).succeeded();
+    let all = |on: bool| made_first.keys().map(|name| (name.clone(), on)).collect();
+    assert_eq!(power(&sandbox), all(false));
+    sandbox.run(&["start", "lab"]).succeeded();
+    assert_eq!(power(&sandbox), all(true));
+    sandbox.run(&["node", "replace", "arbiter-0"]).succeeded();
+    assert_eq!(whole(&sandbox), before);
+    assert_ne!(made(&sandbox)["lab-arbiter-0"], made_first["lab-arbiter-0"]);
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(sandbox.machines(None), vec![]);
+}
+
 fn power(sandbox: &Sandbox) -> BTreeMap<String, bool> {
     let machines = sandbox.machines(None).into_iter();
     machines

@@ -602,6 +602,7 @@ fn each_alias_means_its_variable_and_excludes_it() {
             let value = match variable.kind {
                 Kind::Switch => "true",
                 Kind::Mib => "4096",
+                Kind::Count => "0",
                 Kind::Path => "other.pub",
                 Kind::Choice(choices) => choices()[0],
                 _ if variable.is_secret() => "openshift_pull.json",
@@ -671,6 +672,31 @@ fn ignition_configs_come_from_the_profile_and_then_from_the_setting() {
         given("profile=./mine\nignition_extra=master:own.ign\n"),
         [folder, file(Some(Role::Master), "own.ign")]
     );
+}
+
+#[test]
+fn two_masters_with_an_arbiter_have_a_small_third_machine() {
+    let loaded =
+        load("masters=2\nworkers=0\narbiter=1\nversion=4.22\ndisk_size=200\nnumcpus=8\narbiter_ip=192.168.122.30\n");
+    assert_eq!(loaded.warnings, [""; 0]);
+    let config = loaded.config;
+    let names: Vec<_> = config.nodes().iter().map(|(node, _)| node.to_string()).collect();
+    assert_eq!(names, ["bootstrap", "master-0", "master-1", "arbiter-0"]);
+    let size = &config.arbiter_size;
+    // The minimum of the documentation, whatever the masters have.
+    assert_eq!((size.cpus, size.memory_mib, size.disk_gib), (2, 8192, 50));
+    let small = load("masters=2\narbiter=1\narbiter_numcpus=1\narbiter_memory=4096\narbiter_disk_size=20\n");
+    for least in [
+        "arbiter_numcpus=1 is below",
+        "arbiter_memory=4096 is",
+        "arbiter_disk_size=20 is",
+    ] {
+        assert!(
+            small.warnings.iter().any(|warning| warning.contains(least)),
+            "{least}: {:?}",
+            small.warnings
+        );
+    }
 }
 
 #[test]

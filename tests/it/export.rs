@@ -103,6 +103,7 @@ fn sizes() -> Sizes {
     Sizes {
         bootstrap: size(8192, &[]),
         master: size(16384, &[10]),
+        arbiter: None,
         worker: size(12288, &[10, 200]),
         pools: Default::default(),
     }
@@ -346,6 +347,35 @@ fn kcli_finds_each_machine_s_mac_by_kcli_s_own_names() {
         assert_eq!(rule["nets"][0]["mac"], node.mac.to_string());
         assert_eq!(rule["nets"][0]["name"], "default");
     }
+}
+
+#[test]
+fn an_arbiter_is_a_machine_that_serves_no_requests() {
+    let config = ClusterConfig {
+        masters: 2,
+        arbiter: true,
+        workers: 1,
+        ..cluster::config()
+    };
+    let parameters = cluster::parameters(&config, Ipv4Addr::new(10, 0, 4, 8));
+    let arbiter = parameters.of_role(Role::Arbiter).next().unwrap();
+    let sizes = Sizes {
+        arbiter: Some(config.arbiter_size.clone()),
+        ..sizes()
+    };
+    let balancer = haproxy::balancer(&parameters);
+    assert!(!balancer.contains(&arbiter.ip.to_string()), "{balancer}");
+    let read = python_reads(&kcli::parameter_file(&parameters, &sizes));
+    assert_eq!((&read["ctlplanes"], &read["arbiters"]), (&2.into(), &1.into()));
+    assert_eq!(read["arbiter_memory"], config.arbiter_size.memory_mib);
+    let rules = read["vmrules"].as_array().unwrap().iter();
+    let mut macs = rules.filter_map(|rule| rule.pointer("/lab-arbiter-0$/nets/0/mac"));
+    assert_eq!(macs.next().unwrap(), &arbiter.mac.to_string());
+    let inventory = python_reads(&ansible::inventory(&parameters, &sizes, "/ignition", Affinity::Soft));
+    // Among the masters, which are on different hosts.
+    let group = &inventory["all"]["children"]["masters"]["children"]["arbiter"];
+    assert_eq!(group["hosts"]["lab-arbiter-0"]["mac"], arbiter.mac.to_string());
+    assert_eq!(group["vars"]["memory_mib"], config.arbiter_size.memory_mib);
 }
 
 #[test]

@@ -108,6 +108,27 @@ fn machines_keep_apart_as_hard_as_they_are_told() {
 }
 
 #[test]
+fn an_arbiter_keeps_apart_from_the_masters_and_gets_no_requests() {
+    let sandbox = sandbox();
+    let lines = SMALL.replace("masters=1", "masters=2\narbiter=1");
+    sandbox.env("lab", &format!("{lines}\nkubevirt_affinity=hard"));
+    sandbox.deploy("lab").unwrap();
+    let [arbiter, master] = ["lab-arbiter-0", "lab-master-0"]
+        .map(|name| sandbox.object("virtualmachines", "blue", name)["spec"]["template"].clone());
+    let labels = |template: &Value| template["metadata"]["labels"].as_object().unwrap().clone();
+    let terms = &arbiter["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let avoided = terms[0]["labelSelector"]["matchLabels"].as_object().unwrap();
+    let selects = |template: &Value| {
+        avoided
+            .iter()
+            .all(|(key, value)| labels(template).get(key) == Some(value))
+    };
+    assert!(selects(&master) && !selects(&arbiter), "{avoided:?}");
+    assert!(labels(&master).contains_key("ocpdeploy.io/control-plane"));
+    assert!(!labels(&arbiter).contains_key("ocpdeploy.io/control-plane"));
+}
+
+#[test]
 fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
     let rights: [&[&str]; 2] = [
         &["create namespaces ", "delete namespaces fresh"],

@@ -53,6 +53,7 @@ fn the_playbook_creates_and_removes_a_cluster() {
             ..size(8_192)
         },
         bootstrap: size(8_192),
+        arbiter: None,
         pools: Default::default(),
     };
     for node in &parameters.nodes {

@@ -13,7 +13,7 @@ use ocpdeploy::node::host::HostParts;
 use ocpdeploy::node::services::{Input, Release, keepalived, lease};
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(192, 168, 122, 10);
-const ROLES: [Role; 3] = [Role::Bootstrap, Role::Master, Role::Worker];
+const ROLES: [Role; 4] = [Role::Bootstrap, Role::Master, Role::Arbiter, Role::Worker];
 
 const SHAPE: Shape = Shape {
     masters: 3,
@@ -24,10 +24,10 @@ const SHAPE: Shape = Shape {
     masters_schedulable: false,
 };
 
-/// 1, 3 and 5 masters with 0, 1, 2 and 50 workers, each with one VIP and with two; the rest takes turns.
+/// 1, 3 and 5 masters, and 2 with an arbiter, with 0, 1, 2 and 50 workers, each with one VIP and with two; the rest takes turns.
 fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
-    for masters in [1, 3, 5] {
+    for masters in [1, 2, 3, 5] {
         for workers in [0, 1, 2, 50] {
             for one_vip in [false, true] {
                 let turn = shapes.len();
@@ -111,7 +111,17 @@ fn keepalived_and_haproxy_accept_what_every_shape_of_cluster_gets() {
         }
         for role in ROLES {
             let parts = made.parts(role);
-            if parts == HostParts::default() {
+            let is_nothing = parts == HostParts::default();
+            assert!(is_nothing || role != Role::Arbiter, "an arbiter has no VIP");
+            for arbiter in made.parameters.of_role(Role::Arbiter) {
+                let ip = arbiter.ip.to_string();
+                let named = parts.files.iter().find(|file| file.content.contains(&ip));
+                assert!(
+                    named.is_none(),
+                    "{shape}: {role} sends requests to the arbiter: {named:?}"
+                );
+            }
+            if is_nothing {
                 continue;
             }
             let folder = folder.path().join(format!("{shape}-{role}"));

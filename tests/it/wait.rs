@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ocpdeploy::cluster::{NodeName, Role};
+use ocpdeploy::cluster::{ClusterConfig, NodeName, Role};
 use ocpdeploy::failure::explain;
 use ocpdeploy::openshift::api::ClusterApi;
 use ocpdeploy::openshift::wait::Cluster;
@@ -33,8 +33,12 @@ struct Bench {
 impl Bench {
     /// A cluster of the usual table in `127.92.<network>.0/24`, with every hostile request there is.
     fn new(network: u8, gate: Stage) -> Self {
+        Self::of(&cluster::config(), network, gate)
+    }
+
+    fn of(config: &ClusterConfig, network: u8, gate: Stage) -> Self {
         let vip = Ipv4Addr::new(127, 92, network, 10);
-        let table = cluster::parameters(&cluster::config(), vip);
+        let table = cluster::parameters(config, vip);
         let authority = Authority::new();
         let certificate = authority.server("api.lab.example.com", |_| {});
         let mut world = World::new(table.clone()).hostile();
@@ -242,6 +246,25 @@ fn a_wait_in_vain_tells_what_it_saw_last() {
          version: Working towards 4.19.0: 0 of 900 done (0% complete)"
     );
     assert_eq!(explain(&error).kind.exit_code(), 6);
+}
+
+#[test]
+fn an_arbiter_is_waited_for_as_masters_are() {
+    let config = ClusterConfig {
+        masters: 2,
+        arbiter: true,
+        workers: 0,
+        ..cluster::config()
+    };
+    let bench = Bench::of(&config, 60, Stage::Installed);
+    let host = "arbiter-0.lab.example.com".to_owned();
+    bench.kube.with(|world| world.sick.insert(host));
+    let error = bench.bootstrap(Duration::from_secs(2)).unwrap_err().to_string();
+    let last = "\n  masters: all 2 Ready\n  arbiter: 0 of 1 Ready; arbiter-0 not Ready";
+    assert!(error.contains(last), "{error}");
+    bench.kube.with(|world| world.sick.clear());
+    bench.bootstrap(LONG).unwrap();
+    bench.install(LONG).unwrap();
 }
 
 /// After a long wait, too, when the status is queried rarely.

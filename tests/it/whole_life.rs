@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 
+use crate::support::fake_installer;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::story::entry;
 use crate::support::fake_kube::world::{
@@ -28,7 +29,10 @@ struct Life {
 
 impl Life {
     fn new(network: u8) -> Self {
-        let site = Site::new(network, "");
+        Self::of(Site::new(network, ""))
+    }
+
+    fn of(site: Site) -> Self {
         let mut child = site.start(&[]);
         let kube = site.kube(&mut child, Stage::Installed);
         outcome(child).succeeded();
@@ -198,6 +202,43 @@ fn masters_are_replaced_one_at_a_time_and_each_becomes_a_member_of_etcd() {
         life.made("master-1"),
         made,
         "the one that was Ready already was waited for"
+    );
+    life.finish();
+}
+
+#[test]
+fn an_arbiter_is_replaced_as_a_master_is_and_counts_when_one_is() {
+    let site = Site::new(34, "masters=2\narbiter=1\nworkers=0\n");
+    fake_installer::release(site.sandbox.path(), "4.22.0");
+    let life = Life::of(site);
+    until("members", || life.kube.with(|world| world.voting.len()) == 3);
+    life.etcd_says_so();
+    let refused = life.replace("arbiter-0");
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(
+        refused.message().contains("still is a member of etcd"),
+        "{}",
+        refused.stderr
+    );
+    for node in ["arbiter-0", "master-1"] {
+        life.leave_etcd(node);
+        let made = life.made(node);
+        life.replace(node).succeeded();
+        assert_ne!(life.made(node), made);
+        assert!(life.kube.with(|world| world.voting.contains_key(&host(node))));
+    }
+    let config = life.site.sandbox.home().cluster("lab").ignition("arbiter-0");
+    let config: Value = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
+    let pointer = config["ignition"]["config"]["merge"][0]["source"].as_str().unwrap();
+    assert!(pointer.ends_with(":22623/config/arbiter"), "{pointer}");
+    // Without the arbiter, a master has only one other member beside it.
+    life.leave_etcd("arbiter-0");
+    life.leave_etcd("master-0");
+    let refused = life.replace("master-0");
+    assert!(
+        refused.message().contains("arbiter-0") && refused.message().contains("is not a voting member of etcd"),
+        "{}",
+        refused.stderr
     );
     life.finish();
 }

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use crate::support::fake_installer;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{EtcdOperator, SIGNERS, Stage};
 use crate::support::sandbox::outcome;
 use crate::support::site::{Site, until};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ocpdeploy::cluster::Role;
 use serde_json::{Value, json};
 
 const NODES: [&str; 5] = [
@@ -98,6 +100,124 @@ fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
         "{}",
         shown.stdout
     );
+}
+
+const ARBITER: &str = "masters=2\narbiter=1\nworkers=0\n";
+const WITH_ARBITER: [&str; 3] = ["lab-arbiter-0", "lab-master-0", "lab-master-1"];
+
+#[test]
+fn two_masters_and_an_arbiter_become_a_cluster() {
+    let site = Site::new(13, ARBITER);
+    // The version that only the installer reveals is refused before anything is made.
+    fake_installer::release(site.sandbox.path(), "4.21.0");
+    let refused = site.deploy();
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    for words in [
+        "openshift-install is 4.21.0: OpenShift 4.21 does not support an arbiter on platform none",
+        "use OpenShift 4.22 or later, or 3 masters without an arbiter",
+    ] {
+        assert!(refused.message().contains(words), "{}", refused.stderr);
+    }
+    assert!(site.sandbox.machines(None).is_empty() && site.sandbox.parameters("lab").is_none());
+
+    fake_installer::release(site.sandbox.path(), "4.22.0");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Installed);
+    outcome(child).succeeded();
+    assert_eq!(site.machines(), WITH_ARBITER);
+    let machine = &site.sandbox.state()["machines"]["lab-arbiter-0"];
+    assert_eq!(
+        [&machine["cpus"], &machine["memory_mib"], &machine["disk_gib"]],
+        [2, 8192, 50]
+    );
+    let table = site.sandbox.parameters("lab").unwrap();
+    let arbiter = table.of_role(Role::Arbiter).next().unwrap();
+    assert_eq!(machine["nics"][0]["mac"], arbiter.mac.to_string());
+    let pointer = config_of(&site, "arbiter-0")["ignition"]["config"]["merge"][0]["source"].clone();
+    assert_eq!(pointer, "https://api-int.lab.example.com:22623/config/arbiter");
+    let record = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(site.sandbox.path().join(name)).unwrap()).unwrap()
+    };
+    let given = record("install-config.json");
+    assert_eq!(given["arbiter"], json!({"name": "arbiter", "replicas": 1}));
+    assert_eq!(
+        [&given["controlPlane"]["replicas"], &given["compute"][0]["replicas"]],
+        [2, 0]
+    );
+    // It resolves names, and neither balances requests nor holds a VIP.
+    let manifests = record("openshift.json");
+    let paths = |role: &str| -> Vec<String> {
+        let manifest = manifests[format!("99_ocpdeploy-machineconfig-{role}.yaml")]
+            .as_str()
+            .unwrap();
+        let manifest: Value = serde_saphyr::from_str(manifest).unwrap();
+        let label = &manifest["metadata"]["labels"]["machineconfiguration.openshift.io/role"];
+        assert_eq!(label, role);
+        let files = manifest["spec"]["config"]["storage"]["files"].as_array().unwrap();
+        files
+            .iter()
+            .map(|file| file["path"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let has = |paths: &[String], part: &str| paths.iter().any(|path| path.contains(part));
+    let (master, arbiter) = (paths("master"), paths("arbiter"));
+    for (part, on_arbiter) in [("dnsmasq", true), ("keepalived", false), ("haproxy", false)] {
+        assert!(has(&master, part), "{part}: {master:?}");
+        assert_eq!(has(&arbiter, part), on_arbiter, "{part}: {arbiter:?}");
+    }
+    let listed = site.sandbox.run(&["list"]).succeeded().stdout;
+    assert!(listed.contains(" 2+1+0 "), "{listed}");
+    let status = site.sandbox.run(&["status", "lab"]).succeeded().stdout;
+    assert!(status.contains("arbiter-0"), "{status}");
+    // A second run does not touch it.
+    let made = machine["created_ms"].clone();
+    site.deploy().succeeded();
+    assert_eq!(site.sandbox.state()["machines"]["lab-arbiter-0"]["created_ms"], made);
+    // A cluster keeps its arbiter.
+    let env = site.sandbox.path().join("lab.sh");
+    let settings = std::fs::read_to_string(&env).unwrap().replace("arbiter=1", "arbiter=0");
+    std::fs::write(env, settings.replace("masters=2", "masters=3")).unwrap();
+    let refused = site.deploy();
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    let what = "it has 2 masters, the settings say 3; it has an arbiter, the settings say no arbiter";
+    assert!(refused.message().contains(what), "{}", refused.stderr);
+    kube.finish();
+}
+
+#[test]
+fn the_bootstraps_machine_config_server_is_asked_for_the_arbiter_too() {
+    let site = Site::new(14, &format!("{ARBITER}mcs=embed\n"));
+    fake_installer::release(site.sandbox.path(), "4.22.0");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Installed);
+    let table = site.sandbox.parameters("lab").unwrap();
+    let certificate = site.authority.server("api-int.lab.example.com", |_| {});
+    let address = SocketAddr::from((table.api_ip, 22623));
+    let rendered = |path: &str| {
+        let file = json!({"path": "/etc/served", "mode": 420, "contents": {"source": format!("data:,{path}")}});
+        json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [file]}}).to_string()
+    };
+    let server = mcs_server::McsServer::start(address, &certificate.certificate, &certificate.key, move |path| {
+        Some((200, rendered(path).into_bytes()))
+    });
+    outcome(child).succeeded();
+    let heads = server.heads();
+    let first_lines: Vec<_> = heads.iter().filter_map(|head| head.lines().next()).collect();
+    assert_eq!(
+        first_lines,
+        ["get /config/master http/1.1", "get /config/arbiter http/1.1"]
+    );
+    for (node, role) in [("master-1", "master"), ("arbiter-0", "arbiter")] {
+        let files = config_of(&site, node)["storage"]["files"].clone();
+        let served = files
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|file| file["path"] == "/etc/served");
+        assert_eq!(served.unwrap()["contents"]["source"], format!("data:,/config/{role}"));
+    }
+    kube.finish();
+    assert_eq!(site.machines(), WITH_ARBITER);
 }
 
 #[test]

@@ -45,6 +45,13 @@ pub fn programs(folder: &Path) {
     }
 }
 
+/// Makes the programs those of another release, such as `4.22.0`.
+pub fn release(folder: &Path, version: &str) {
+    std::fs::write(folder.join("version"), version).unwrap();
+    let image = format!("registry.example.com/ocp/release@sha256:{}", version.replace('.', ""));
+    std::fs::write(folder.join("oc.images"), image).unwrap();
+}
+
 /// Whether a node's machine of pass two is on, by the pretend platform's file.
 pub fn is_on(file: PathBuf) -> Box<dyn Fn(&NodeName) -> bool + Send> {
     // Read again only when it has changed: this is asked hundreds of times a second.

@@ -53,6 +53,8 @@ impl Made {
         let mut config = cluster::config();
         config.name = name.to_owned();
         config.masters = shape.masters;
+        // Two masters must have one.
+        config.arbiter = shape.masters == 2;
         config.workers = shape.workers;
         config.use_br = shape.use_br;
         config.masters_schedulable = shape.masters_schedulable;

@@ -314,8 +314,15 @@ fn nic((index, nic): (usize, &Nic), address: Option<Ipv4Addr>) -> (Value, Value)
 }
 
 /// Anti-affinity of machines of one role: preferred or required. Not for pass one, which must not wait for a host.
+///
+/// The arbiter avoids the masters, and they avoid it: the scheduler also regards the rules of pods that already run
+/// (kubernetes/kubernetes: `pkg/scheduler/framework/plugins/interpodaffinity`).
 fn apart(spec: &MachineSpec, affinity: Affinity) -> Option<Value> {
-    let same = json!({CLUSTER: spec.cluster.as_str(), ROLE: spec.role.to_string(), PASS: spec.pass.to_string()});
+    let role = match spec.role {
+        Role::Arbiter => Role::Master,
+        role => role,
+    };
+    let same = json!({CLUSTER: spec.cluster.as_str(), ROLE: role.to_string(), PASS: spec.pass.to_string()});
     let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": same}});
     let rule = match (affinity, spec.pass) {
         (Affinity::Off, _) => return None,

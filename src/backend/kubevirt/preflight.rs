@@ -432,9 +432,9 @@ async fn capacity(
         "hosts for machines have {total} MiB of memory together, {} MiB wanted",
         needs.memory_mib
     );
-    let most = [Role::Master, Role::Worker].map(|role| {
-        let of_role = |(pass, of, _): &&(Pass, Role, Size)| *pass == Pass::Two && *of == role;
-        needs.sizes.iter().filter(of_role).count()
+    let most = [&[Role::Master, Role::Arbiter][..], &[Role::Worker]].map(|roles| {
+        let of_roles = |(pass, of, _): &&(Pass, Role, Size)| *pass == Pass::Two && roles.contains(of);
+        needs.sizes.iter().filter(of_roles).count()
     });
     let hosts = nodes.iter().filter(able).count();
     if config.affinity == Affinity::Hard && most.into_iter().any(|count| count > hosts) {

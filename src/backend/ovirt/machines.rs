@@ -132,7 +132,7 @@ impl Ovirt {
 
     /// Adds a node to its affinity group and label.
     async fn place(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
-        if spec.role == Role::Master && spec.pass == Pass::Two && self.config.affinity != Affinity::Off {
+        if spec.role.has_etcd() && spec.pass == Pass::Two && self.config.affinity != Affinity::Off {
             affinity::join(self, site, &spec.cluster, id).await?;
         }
         if let Some(label) = &self.config.worker_label

@@ -235,7 +235,7 @@ impl Ovirt {
                 let masters = needs
                     .sizes
                     .iter()
-                    .filter(|(pass, role, _)| (*pass, *role) == (Pass::Two, Role::Master));
+                    .filter(|(pass, role, _)| *pass == Pass::Two && role.has_etcd());
                 let (masters, able) = (masters.count(), able.len());
                 if self.config.affinity == Affinity::Hard && able < masters {
                     findings.push(Finding {

@@ -143,7 +143,7 @@ pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) ->
     let script = script(&spec.payload)?;
     if spec.autostart {
         // After the loss of a host the engine restarts machines by priority; its own levels are 1, 50 and 100.
-        let priority = if spec.role == Role::Master { 100 } else { 50 };
+        let priority = if spec.role.has_etcd() { 100 } else { 50 };
         vm = vm.child(
             Element::new("high_availability")
                 .with("enabled", true)

@@ -18,7 +18,7 @@ use crate::node::{machine_configs, operator_files, pointer};
 use crate::state::parameters::Parameters;
 
 /// The roles with an Ignition config.
-const ROLES: [Role; 3] = [Role::Bootstrap, Role::Master, Role::Worker];
+const ROLES: [Role; 4] = [Role::Bootstrap, Role::Master, Role::Arbiter, Role::Worker];
 
 /// A config of the user, for nodes of one role or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]

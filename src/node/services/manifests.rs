@@ -38,7 +38,7 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     let config = input.config;
     let mut manifests = Vec::new();
     // Workers may be added later, so their MachineConfig always exists.
-    for role in [Role::Master, Role::Worker] {
+    for role in config.node_roles() {
         let mut parts = parts(input, role)?;
         parts.extend(time(config));
         if parts != HostParts::default() {
@@ -63,7 +63,7 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
 /// The files of the static pods in the MachineConfigs.
 pub fn static_pods(input: &Input<'_>) -> Result<BTreeSet<String>, ServiceError> {
     let mut pods = BTreeSet::new();
-    for role in [Role::Master, Role::Worker] {
+    for role in input.config.node_roles() {
         let files = parts(input, role)?.files.into_iter().map(|file| file.path);
         pods.extend(files.filter(|path| Path::new(path).starts_with(STATIC_PODS)));
     }

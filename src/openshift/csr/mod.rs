@@ -21,12 +21,13 @@ const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-opera
 /// How names of nodes begin as users (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/authentication/user/user.go`).
 const NODE_USERS: &str = "system:node:";
 
-/// A group of `BOOTSTRAPPER`, but not of each master.
+/// A group of `BOOTSTRAPPER`, but not of each master or arbiter.
 ///
 /// Nodes send requests with the token of that service account, which has the group (openshift/machine-config-operator:
-/// `pkg/server/cluster_server.go`). The masters of the installation use a certificate of the installer, and that of
-/// older installers does not have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They
-/// use it again whenever their own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
+/// `pkg/server/cluster_server.go`). The masters and the arbiter of the installation use a certificate of the installer,
+/// which the MCS of the bootstrap gives them (`pkg/server/bootstrap_server.go`), and that of older installers does not
+/// have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They use it again whenever their
+/// own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// The relevant fields of a CertificateSigningRequest.
@@ -100,8 +101,8 @@ fn judge_client(request: &Request, table: &Parameters, joined: &BTreeSet<NodeNam
     usages(request, "client auth")?;
     let asked = Asked::read(&request.pem)?;
     let node = asked.node(table)?;
-    let is_master = table.node(&node).is_some_and(|node| node.role == Role::Master);
-    if !is_master && !request.groups.iter().any(|group| group == SERVICE_ACCOUNTS) {
+    let has_etcd = table.node(&node).is_some_and(|node| node.role.has_etcd());
+    if !has_etcd && !request.groups.iter().any(|group| group == SERVICE_ACCOUNTS) {
         return Err(format!("{SERVICE_ACCOUNTS} is missing from its groups"));
     }
     if !asked.names.is_empty() || !asked.addresses.is_empty() {
@@ -280,11 +281,15 @@ mod tests {
         }
 
         fn judged(&self) -> Judgement {
+            self.judged_in(&example())
+        }
+
+        fn judged_in(&self, table: &Parameters) -> Judgement {
             let mut request = self.request.clone();
             if request.pem.is_empty() {
                 request.pem = self.pem().into_bytes();
             }
-            judge(&request, &example(), &BTreeSet::new())
+            judge(&request, table, &BTreeSet::new())
         }
 
         fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -308,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_of_an_older_installer_asks_with_one_group_less_and_no_one_else() {
+    fn a_member_of_etcd_of_an_older_installer_asks_with_one_group_less_and_no_one_else() {
         let of = |node: &str| {
             client().but(|wish| {
                 wish.common_name = format!("system:node:{node}.lab.example.com");
@@ -317,6 +322,11 @@ mod tests {
         };
         let master = NodeName::node(Role::Master, 0);
         assert_eq!(of("master-0").judged(), Judgement::Approve(master, Wave::Client));
+        let mut table = example();
+        let arbiter = NodeName::node(Role::Arbiter, 0);
+        (table.nodes[3].name, table.nodes[3].role) = (arbiter.clone(), Role::Arbiter);
+        let judged = of("arbiter-0").judged_in(&table);
+        assert_eq!(judged, Judgement::Approve(arbiter, Wave::Client));
         let more = of("master-0").but(|wish| wish.request.groups.push("system:masters".to_owned()));
         for wish in [of("worker-0"), more] {
             let judged = wish.judged();

@@ -57,6 +57,10 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
         "platform": {"none": {}},
         "pullSecret": config.node_pull_secret().expose_secret(),
     });
+    if config.arbiter {
+        // The installer accepts no other name (`pkg/types/validation/installconfig.go`, `validateArbiter`).
+        install_config["arbiter"] = json!({"name": "arbiter", "replicas": 1});
+    }
     if let Some(ipv6) = &config.ipv6 {
         add_ipv6(&mut install_config["networking"], ipv6);
     }
@@ -213,7 +217,12 @@ mod tests {
             let made = made(&config, "4.19.0");
             assert_eq!(made["controlPlane"]["replicas"], masters);
             assert_eq!(made["compute"][0]["replicas"], workers);
+            assert_eq!(made.get("arbiter"), None);
         }
+        (config.masters, config.arbiter) = (2, true);
+        let made = made(&config, "4.22.0");
+        assert_eq!(made["arbiter"], json!({"name": "arbiter", "replicas": 1}));
+        assert_eq!(made["controlPlane"]["replicas"], 2);
     }
 
     #[test]

@@ -58,32 +58,34 @@ pub enum Installer {
 pub struct Assets {
     pub bootstrap: PathBuf,
     pub master: PathBuf,
+    /// Only if there is an arbiter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arbiter: Option<PathBuf>,
     pub worker: PathBuf,
     /// The certificates in them are valid for 24 hours from this time.
     pub made_at: Timestamp,
 }
 
 impl Assets {
-    fn in_folder(folder: &Path) -> Self {
+    fn in_folder(folder: &Path, config: &ClusterConfig) -> Self {
         Self {
             bootstrap: folder.join("bootstrap.ign"),
             master: folder.join("master.ign"),
+            arbiter: config.arbiter.then(|| folder.join("arbiter.ign")),
             worker: folder.join("worker.ign"),
             made_at: Timestamp::now(),
         }
     }
 
-    fn path(&self, role: Role) -> &Path {
-        match role {
-            Role::Bootstrap => &self.bootstrap,
-            Role::Master => &self.master,
-            Role::Worker | Role::Helper => &self.worker,
-        }
-    }
-
     /// The installer's file for a role.
     pub fn read(&self, role: Role) -> io::Result<Vec<u8>> {
-        fs::read(self.path(role))
+        let path = match role {
+            Role::Bootstrap => Some(&self.bootstrap),
+            Role::Master => Some(&self.master),
+            Role::Arbiter => self.arbiter.as_ref(),
+            Role::Worker | Role::Helper => Some(&self.worker),
+        };
+        fs::read(path.ok_or(io::ErrorKind::NotFound)?)
     }
 
     /// Whole hours since they were created.
@@ -182,8 +184,11 @@ impl Installer {
             }
             Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, manifests, partial)?,
         }
-        let made = Assets::in_folder(partial);
-        for path in [made.bootstrap, made.master, made.worker] {
+        let made = Assets::in_folder(partial, config);
+        for path in [made.bootstrap, made.master, made.worker]
+            .into_iter()
+            .chain(made.arbiter)
+        {
             if !path.is_file() {
                 return Err(InstallerError::NoAsset { path }.into());
             }
@@ -194,12 +199,12 @@ impl Installer {
             fs::rename(&folder, &old)?;
         }
         fs::rename(partial, &folder)?;
-        Ok(Assets::in_folder(&folder))
+        Ok(Assets::in_folder(&folder, config))
     }
 
-    /// Waits until the control plane runs without the bootstrap machine; reports bootstrap and masters.
+    /// Waits until the control plane runs without the bootstrap machine; reports bootstrap, masters and arbiter.
     pub async fn wait_for_bootstrap(&self, wait: &WaitContext<'_>) -> anyhow::Result<Vec<NodeReport>> {
-        let nodes = nodes(wait, &[Role::Bootstrap, Role::Master]);
+        let nodes = nodes(wait, &[Role::Bootstrap, Role::Master, Role::Arbiter]);
         match self {
             Self::OpenshiftInstall(_) => {
                 let api = wait.api().await?;

@@ -231,7 +231,8 @@ impl OpenshiftInstall {
         for node in &wait.parameters.nodes {
             match node.role {
                 Role::Bootstrap => args.extend(["--bootstrap".to_owned(), node.ip.to_string()]),
-                Role::Master => args.extend(["--master".to_owned(), node.ip.to_string()]),
+                // The same logs are collected of each of these.
+                Role::Master | Role::Arbiter => args.extend(["--master".to_owned(), node.ip.to_string()]),
                 Role::Worker | Role::Helper => {}
             }
         }

@@ -63,12 +63,10 @@ impl Rehearsal {
         manifests: Manifests<'_>,
         folder: &Path,
     ) -> anyhow::Result<()> {
-        for (name, content) in [
-            ("bootstrap.ign", bootstrap(config, parameters, manifests)?),
-            ("master.ign", pointer(config, Role::Master)),
-            ("worker.ign", pointer(config, Role::Worker)),
-        ] {
-            home::write_private(&folder.join(name), content.to_string().as_bytes())?;
+        let pointers = config.node_roles().map(|role| (role, pointer(config, role)));
+        let bootstrap = (Role::Bootstrap, bootstrap(config, parameters, manifests)?);
+        for (role, content) in std::iter::once(bootstrap).chain(pointers) {
+            home::write_private(&folder.join(format!("{role}.ign")), content.to_string().as_bytes())?;
         }
         Ok(())
     }
@@ -85,7 +83,7 @@ pub(super) fn served_to(bootstrap: &Value, role: Role) -> Option<Value> {
     }
 }
 
-/// The pointer of masters and workers: where to fetch the rest, and which CA to trust there.
+/// The pointer of all nodes but the bootstrap: where to fetch the rest, and which CA to trust there.
 fn pointer(config: &ClusterConfig, role: Role) -> Value {
     let url = format!("https://{}:22623/config/{role}", config.id().fqdn("api-int"));
     json!({"ignition": {
@@ -139,7 +137,7 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: Manifes
     // The operator merges them in the order of their names.
     let mut machine_configs = machine_configs::find(&json!({"storage": {"files": files}})).configs;
     machine_configs.sort_by(|a, b| a.name.cmp(&b.name));
-    for role in [Role::Master, Role::Worker] {
+    for role in config.node_roles() {
         let served = served(config, parameters, &machine_configs, role)?.to_string();
         files.push(file(&format!("{MCS}/{role}"), 0o644, served.as_bytes()));
     }

@@ -17,7 +17,7 @@ use super::cluster::{Cluster, LATEST, PollInterval, is_hopeless};
 use super::heartbeats::{Heartbeats, node_of};
 use super::seen::Nodes;
 use crate::PROGRESS;
-use crate::cluster::{MachineName, NodeName, Role};
+use crate::cluster::{MachineName, NodeName};
 use crate::openshift::api::{ApiError, Approval};
 use crate::openshift::csr::{self, Judgement, Request, Wave};
 
@@ -41,7 +41,7 @@ pub enum Rejoin<'a> {
     /// Allowed, because its own expired while it was off.
     ///
     /// The token of joining nodes can request a certificate in the name of any node. So it is only approved for nodes
-    /// whose kubelets are silent, for masters only if they are in `off`, the recorded powered-off machines.
+    /// whose kubelets are silent, for members of etcd only if they are in `off`, the recorded powered-off machines.
     Allow { off: &'a BTreeSet<NodeName> },
 }
 
@@ -209,18 +209,14 @@ impl<'a> Approver<'a> {
                 _ => Entry::Allowed,
             };
         };
-        let is_master = self
-            .cluster
-            .table
-            .node(node)
-            .is_some_and(|node| node.role == Role::Master);
+        let has_etcd = self.cluster.table.node(node).is_some_and(|node| node.role.has_etcd());
         if !seen.joined().contains(node) {
             let cluster = &self.cluster.table.cluster;
             return refused(format!(
                 "{node} is not in the cluster; recreate it with `ocpdeploy node replace {cluster} {node}`"
             ));
         }
-        if is_master && !off.contains(node) {
+        if has_etcd && !off.contains(node) {
             return refused(format!(
                 "neither `stop` nor `start` saw the machine of {node} powered off"
             ));

@@ -86,7 +86,8 @@ enum Look {
 impl Cluster<'_> {
     /// Waits until the control plane runs without the bootstrap machine.
     pub async fn bootstrap_complete(self, limit: Duration) -> Result<(), WaitError> {
-        let masters = self.of_roles(&[Role::Master]);
+        let groups = [("masters", Role::Master), ("arbiter", Role::Arbiter)];
+        let groups = groups.map(|(name, role)| (name, self.of_roles(&[role])));
         let mut status = Status::default();
         let look = async || {
             let done = self.api.config_map("kube-system", "bootstrap").await?;
@@ -95,7 +96,9 @@ impl Cluster<'_> {
             }
             let query = async {
                 let (nodes, etcd) = try_join!(self.api.nodes(), self.api.etcd())?;
-                let mut lines = vec![Nodes::of(self.table, &nodes).text("masters", &masters)];
+                let seen = Nodes::of(self.table, &nodes);
+                let groups = groups.iter().filter(|(_, wanted)| !wanted.is_empty());
+                let mut lines: Vec<String> = groups.map(|(name, wanted)| seen.text(name, wanted)).collect();
                 lines.extend(etcd.as_ref().and_then(seen::etcd_text));
                 Ok::<_, ApiError>(lines)
             };
@@ -168,7 +171,7 @@ impl Cluster<'_> {
 
     /// Waits until the cluster is complete, and approves its nodes' certificates meanwhile.
     pub async fn install_complete(self, limit: Duration) -> Result<(), WaitError> {
-        let all = self.of_roles(&[Role::Master, Role::Worker]);
+        let all = self.of_roles(&[Role::Master, Role::Arbiter, Role::Worker]);
         let (mut steady, mut status) = (Steady::default(), Status::default());
         let look = async || {
             let version = self.api.cluster_version().await?.as_ref().map(Version::of);

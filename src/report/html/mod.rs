@@ -209,11 +209,13 @@ impl<'a> Page<'a> {
             network,
             certificates: made_at.map(|at| Clock::at(input.now, at, Certificates::default()).text()),
             duties: duties(chosen.as_ref(), &held),
-            counts: format!(
-                "{} + {}",
-                count(of_role(Role::Master), "master"),
-                count(of_role(Role::Worker), "worker")
-            ),
+            counts: [Role::Master, Role::Arbiter, Role::Worker]
+                .into_iter()
+                .map(|role| (role, of_role(role)))
+                .filter(|(role, number)| *role != Role::Arbiter || *number > 0)
+                .map(|(role, number)| count(number, &role.to_string()))
+                .collect::<Vec<_>>()
+                .join(" + "),
             same: nodes.iter().filter(|node| node.look == Look::Same).count(),
             compared: nodes
                 .iter()
@@ -389,6 +391,7 @@ fn circles<'n>(nodes: &'n [NodeView], workers_on: Option<&str>) -> Vec<Circle<'n
         let name = match role {
             Role::Bootstrap => "Bootstrap",
             Role::Master => "Masters",
+            Role::Arbiter => "Arbiter",
             Role::Worker | Role::Helper => "Workers",
         };
         let title = match (workers_on, role, nodes.as_slice()) {
@@ -398,7 +401,7 @@ fn circles<'n>(nodes: &'n [NodeView], workers_on: Option<&str>) -> Vec<Circle<'n
         };
         (!nodes.is_empty()).then_some(Circle { role, title, nodes })
     };
-    [Role::Master, Role::Bootstrap, Role::Worker]
+    [Role::Master, Role::Arbiter, Role::Bootstrap, Role::Worker]
         .into_iter()
         .filter_map(circle)
         .collect()
@@ -530,7 +533,7 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSett
                 .collect(),
         })
     };
-    [Role::Bootstrap, Role::Master, Role::Worker]
+    [Role::Bootstrap, Role::Master, Role::Arbiter, Role::Worker]
         .into_iter()
         .filter_map(size)
         .collect()

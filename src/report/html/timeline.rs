@@ -297,6 +297,7 @@ impl Machines<'_> {
         let roles = [
             (Role::Bootstrap, "Bootstrap"),
             (Role::Master, "Masters"),
+            (Role::Arbiter, "Arbiter"),
             (Role::Worker, "Workers"),
             (Role::Helper, "Helpers for virtual IPs"),
         ];

@@ -109,6 +109,7 @@ pub fn on_pods(values: &mut Values<'_>) {
         ("ingress_ip", None, VIPS),
         ("bootstrap_ip", None, ADDRESSES),
         ("master_ips", None, ADDRESSES),
+        ("arbiter_ip", None, ADDRESSES),
         ("worker_ips", None, ADDRESSES),
     ] {
         let given = values.value(name).filter(|value| value.is_given());

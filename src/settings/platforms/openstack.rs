@@ -34,6 +34,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         flavors: OsFlavors {
             bootstrap: values.text("os_bootstrap_flavor"),
             master: values.text("os_master_flavor"),
+            arbiter: values.text("os_arbiter_flavor"),
             worker: values.text("os_worker_flavor"),
             helper: values.text("os_helper_flavor"),
             pools: pool_flavors?,

@@ -191,7 +191,9 @@ impl World {
             table: Some(table),
             ..Self::default()
         };
-        for role in [Role::Master, Role::Worker] {
+        // openshift/installer: `pkg/asset/machines/arbiter.go`: only if there is an arbiter.
+        let arbiter = world.table().of_role(Role::Arbiter).next().map(|node| node.role);
+        for role in [Role::Master, Role::Worker].into_iter().chain(arbiter) {
             let pointer = json!({"ignition": {"version": "3.2.0", "config": {"merge": [
                 {"source": format!("https://api-int.{}:22623/config/{role}", world.table().id())}]}}});
             world.put(SECRETS, json!({

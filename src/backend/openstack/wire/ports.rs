@@ -72,7 +72,7 @@ pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port], ipv6: Option<Ip
     let vips: &[Vip] = match role {
         Role::Bootstrap | Role::Master => &Vip::ALL,
         Role::Worker => &[Vip::Ingress],
-        Role::Helper => &[],
+        Role::Arbiter | Role::Helper => &[],
     };
     let of_vip = |vip: &Vip| {
         let name = NodeName::vip(*vip);

@@ -243,16 +243,16 @@ pub fn too_small(flavor: &Flavor, disk_gib: u64, image: &Value) -> Option<String
     })
 }
 
-/// The zone of a machine, from a list with commas: masters, and workers, take turns.
+/// The zone of a machine, from a list with commas: masters, and workers, take turns. The arbiter comes after two masters.
 pub fn zone_of<'a>(spec: &MachineSpec, zones: Option<&'a str>) -> Option<&'a str> {
     let zones: Vec<_> = zones?
         .split(',')
         .map(str::trim)
         .filter(|zone| !zone.is_empty())
         .collect();
-    zones
-        .get(spec.node.number().unwrap_or_default() % zones.len().max(1))
-        .copied()
+    let before = if spec.role == Role::Arbiter { 2 } else { 0 };
+    let turn = before + spec.node.number().unwrap_or_default();
+    zones.get(turn % zones.len().max(1)).copied()
 }
 
 /// The name of the server group of a node; `None` if it has none. A quota limits the members of a group.
@@ -260,7 +260,7 @@ pub fn group_name(spec: &MachineSpec, members: usize) -> Option<String> {
     let tag = tag_text(&spec.cluster);
     match spec.role {
         _ if spec.pass == Pass::One => None,
-        Role::Master => Some(format!("{tag} masters")),
+        Role::Master | Role::Arbiter => Some(format!("{tag} masters")),
         Role::Worker => Some(format!(
             "{tag} workers {}",
             spec.node.number().unwrap_or_default() / members.max(1)

@@ -271,6 +271,11 @@ fn groups_of_servers_are_no_larger_than_the_quota() {
     );
     assert_eq!(name(7, usize::MAX), "ocpdeploy lab.example.com workers 0");
     assert_eq!(group_name(&spec(NodeName::bootstrap(), Role::Bootstrap), 10), None);
+    let arbiter = spec(NodeName::node(Role::Arbiter, 0), Role::Arbiter);
+    assert_eq!(
+        group_name(&arbiter, 10).as_deref(),
+        Some("ocpdeploy lab.example.com masters")
+    );
     assert_eq!(group_of(&name(0, 10)), Some(lab()));
     assert_eq!(group_of("ocpdeploy lab.example.com masters"), Some(lab()));
     for other in [
@@ -304,6 +309,7 @@ fn nodes_may_use_the_vips_of_their_role_and_cluster() {
     assert_eq!(pairs(Role::Master), ["10.0.0.2", "10.0.0.3"]);
     assert_eq!(pairs(Role::Bootstrap), ["10.0.0.2", "10.0.0.3"]);
     assert_eq!(pairs(Role::Worker), ["10.0.0.3"]);
+    assert_eq!(pairs(Role::Arbiter), [""; 0]);
     assert_eq!(pairs(Role::Helper), [""; 0]);
     assert_eq!(ports[3].reserved_for(&lab()), None);
 }
@@ -525,6 +531,7 @@ fn nodes_take_turns_in_zones() {
         (Role::Master, 0, "a"),
         (Role::Master, 1, "b"),
         (Role::Master, 2, "c"),
+        (Role::Arbiter, 0, "c"),
         (Role::Worker, 3, "a"),
     ] {
         assert_eq!(

@@ -49,7 +49,7 @@ pub fn of_workers(setting: &'static str) -> Option<&'static str> {
         "network" => Some("worker_network"),
         "image" => Some("worker_image"),
         "helper_image" => Some("worker_helper_image"),
-        "os_external_network" | "os_bootstrap_flavor" | "os_master_flavor" => None,
+        "os_external_network" | "os_bootstrap_flavor" | "os_master_flavor" | "os_arbiter_flavor" => None,
         other => Some(other),
     }
 }

@@ -51,16 +51,15 @@ impl World {
         };
         let of_role = |role| present.iter().filter(move |node: &&NodeAddress| node.role == role);
         if self.gate >= Stage::Masters {
-            for node in of_role(Role::Master) {
+            for node in present.iter().filter(|node| node.role.has_etcd()) {
                 self.join_master(&table.id().fqdn(node.name.as_str()), node);
             }
             self.etcd(&table);
         }
         self.renew_leases(&present, &table);
         self.watch_bootstrap();
-        let masters = table.nodes.iter().filter(|node| node.role == Role::Master).count();
         if self.gate >= Stage::Bootstrapped
-            && self.ready(Role::Master) == masters
+            && self.ready_members() == table.etcd_members().count()
             && self.get(CONFIG_MAPS, "bootstrap").is_none()
         {
             self.complete = Some(self.moments);
@@ -186,10 +185,15 @@ impl World {
         nodes.filter(ready).count()
     }
 
+    /// Nodes with etcd.
+    fn ready_members(&self) -> usize {
+        self.ready(Role::Master) + self.ready(Role::Arbiter)
+    }
+
     fn put_node(&mut self, host: &str, node: &NodeAddress) {
         let role = node.role;
         self.lost.remove(host);
-        if role == Role::Master {
+        if role.has_etcd() {
             self.started.insert(host.to_owned(), self.moments);
         }
         let addresses = json!([{"type": "InternalIP", "address": node.ip}, {"type": "Hostname", "address": host}]);
@@ -277,13 +281,13 @@ impl World {
         if table.nodes.is_empty() || self.etcd_operator == EtcdOperator::Absent {
             return;
         }
-        let members = self.ready(Role::Master);
+        let members = self.ready_members();
         let condition = |kind: &str, yes: bool, reason: &str, message: &str| {
             json!({"type": kind, "status": if yes { "True" } else { "False" },
             "reason": reason, "message": message})
         };
         let removed = self.is_bootstrap_removed();
-        let masters = table.of_role(Role::Master).count();
+        let wanted = table.etcd_members().count();
         let mut conditions = vec![
             condition(
                 "EtcdMembersAvailable",
@@ -291,7 +295,7 @@ impl World {
                 "EtcdQuorate",
                 &format!("{members} members are available"),
             ),
-            match (removed, members == masters) {
+            match (removed, members == wanted) {
                 (true, _) => condition(
                     "EtcdRunningInCluster",
                     true,
@@ -353,7 +357,7 @@ impl World {
             return;
         }
         let all = table.nodes.iter().filter(|node| node.role != Role::Bootstrap).count();
-        let joined = self.ready(Role::Master) + self.ready(Role::Worker) == all;
+        let joined = self.ready_members() + self.ready(Role::Worker) == all;
         for name in OPERATOR_NAMES {
             match self.get(OPERATORS, name) {
                 None => self.put(OPERATORS, operator(name, false)),
