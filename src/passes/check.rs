@@ -25,7 +25,7 @@ use crate::openshift::installer::fetch::Choice;
 use crate::openshift::installer::{self, Installer};
 use crate::passes::image_sources;
 use crate::plan::address_pool;
-use crate::plan::addresses::{ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken};
+use crate::plan::addresses::{ipv6_gateway, ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken};
 use crate::plan::connections::connections;
 use crate::plan::machines::{self, MacTable, VipSource};
 use crate::state::home::Home;
@@ -396,6 +396,9 @@ fn network_config(config: &ClusterConfig, facts: &NetworkFacts, table: Option<&P
     let mut known = config.clone();
     known.given.machine_network = known.given.machine_network.or(facts.cidr);
     known.given.gateway = facts.gateway;
+    if let Some(ipv6) = &mut known.ipv6 {
+        ipv6.gateway = ipv6_gateway(ipv6, facts);
+    }
     let error = connections(&known, table).err()?;
     Some(Finding {
         hint: error.fault.help.clone(),

@@ -206,11 +206,6 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
         let help = "remove network_type, or use one IPv4 network";
         values.problem(&[NAME, "network_type"], message, help);
     }
-    if !config.network_config.is_empty() {
-        let message = "two address families and network_config cannot be combined";
-        let help = "remove network_config, or use one IPv4 network";
-        values.problem(&[NAME, "network_config"], message, help);
-    }
     if config.lb == Lb::Platform {
         let message = "two address families are not supported with lb=platform";
         let help = "remove lb, or use one IPv4 network";

@@ -1,20 +1,20 @@
 //! A node's connections from the user's `network_config`: nmstate YAML to files of NetworkManager.
 //!
 //! The crate `nmstate` writes the files, as `nmstatectl gc` does. Here the file is completed with what differs between
-//! nodes: the MACs of `nic0`, `nic1`, … and the address in the table.
+//! nodes: the MACs of `nic0`, `nic1`, … and the addresses in the table.
 
 mod document;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nmstate::{
     BondMode, Dhcpv4ClientId, DnsClientState, DnsState, EthernetInterface, Interface, InterfaceIdentifier,
-    InterfaceIpAddr, InterfaceIpv4, InterfaceState, InterfaceType, NetworkState, RouteEntry, RouteState,
+    InterfaceIpAddr, InterfaceIpv4, InterfaceIpv6, InterfaceState, InterfaceType, NetworkState, RouteEntry, RouteState,
 };
 
-use self::document::{DEFAULT_ROUTE, nic_number};
 pub use self::document::{Document, Fault};
+use self::document::{Family, nic_number};
 use crate::backend::Nic;
 use crate::cluster::{Mac, NodeName};
 use crate::node::host::HostFile;
@@ -26,6 +26,8 @@ pub struct Target<'a> {
     /// `nic0`, the one in the machine network, and so on.
     pub nics: &'a [Nic],
     pub addressing: Addressing<'a>,
+    /// With two address families.
+    pub ipv6: Option<Ipv6Address>,
     /// `None` for what the file or the network says.
     pub mtu: Option<u16>,
     pub has_ovn_kubernetes: bool,
@@ -51,6 +53,15 @@ pub struct StaticAddress<'a> {
     pub search: &'a [String],
 }
 
+/// A node's static address in the second family, and its network's gateway. The address may not be known yet, and neither
+/// may the gateway: the file is checked without them.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv6Address {
+    pub ip: Option<Ipv6Addr>,
+    pub prefix: u8,
+    pub gateway: Option<Ipv6Addr>,
+}
+
 /// The bridge that OVN-Kubernetes creates over a node's interface (openshift/machine-config-operator:
 /// templates/common/_base/files/configure-ovs-network.yaml).
 const OVN_BRIDGE: &str = "br-ex";
@@ -72,6 +83,9 @@ pub fn connections(document: &Document, target: &Target<'_>) -> Result<Vec<HostF
             let ip = Ipv4Addr::new(192, 0, 2, 1);
             set_static(document, &mut state, &own, ip, 24)?;
         }
+    }
+    if let Some(address) = &target.ipv6 {
+        set_ipv6(document, &mut state, &own, target.node, address)?;
     }
     let generated = state.gen_conf().map_err(|error| {
         let message = error.msg();
@@ -164,10 +178,11 @@ fn own_interface(document: &Document, state: &NetworkState) -> Result<String, Fa
         found.map(Interface::name).collect()
     };
     let (enabled, with_ipv4) = (names(|_| true), names(|ip| ip.auto_gateway != Some(false)));
-    let routed: BTreeSet<&str> = default_routes(state)
+    let routed: BTreeSet<&str> = default_routes(state, Family::Ipv4)
         .filter_map(|route| route.next_hop_iface.as_deref())
         .collect();
     let listed = |names: &BTreeSet<&str>| Vec::from_iter(names.iter().copied()).join(", ");
+    let route = || document.gateway(default_routes(state, Family::Ipv4).next()?);
     let one = match (routed.len(), with_ipv4.len()) {
         (0, 1) => &with_ipv4,
         (1, _) => &routed,
@@ -181,21 +196,22 @@ fn own_interface(document: &Document, state: &NetworkState) -> Result<String, Fa
         }
         _ => {
             let message = format!("several interfaces have a default route: {}", listed(&routed));
-            return Err(Fault::new(message).at(document.gateway()).help(HELP));
+            return Err(Fault::new(message).at(route()).help(HELP));
         }
     };
     let name = listed(one);
     if !enabled.contains(name.as_str()) {
         let message = format!("the default route is on {name}, which is no interface with IPv4 enabled");
-        return Err(Fault::new(message).at(document.gateway()).help(HELP));
+        return Err(Fault::new(message).at(route()).help(HELP));
     }
     Ok(name)
 }
 
-fn default_routes(state: &NetworkState) -> impl Iterator<Item = &RouteEntry> {
+fn default_routes(state: &NetworkState, family: Family) -> impl Iterator<Item = &RouteEntry> {
     let routes = state.routes.config.iter().flatten();
-    routes
-        .filter(|route| route.destination.as_deref() == Some(DEFAULT_ROUTE) && route.state != Some(RouteState::Absent))
+    routes.filter(move |route| {
+        route.destination.as_deref() == Some(family.everywhere()) && route.state != Some(RouteState::Absent)
+    })
 }
 
 /// An interface and all that it is built on, itself first.
@@ -370,7 +386,9 @@ fn by_dhcp(document: &Document, state: &mut NetworkState, own: &str) -> Result<(
         };
         if ip.addresses.as_ref().is_some_and(|addresses| !addresses.is_empty()) {
             let message = format!("{own} has a static address, but nodes get theirs by DHCP");
-            return Err(Fault::new(message).at(document.address(own)).help(HELP));
+            return Err(Fault::new(message)
+                .at(document.address(own, Family::Ipv4, 0))
+                .help(HELP));
         }
         if ip.dhcp == Some(false) {
             let message = format!("{own} has `dhcp: false`, but nodes get their addresses by DHCP");
@@ -392,26 +410,11 @@ fn by_table(
 ) -> Result<(), Fault> {
     let (ip, prefix) = (address.ip, address.prefix);
     if let Some(given) = set_static(document, state, own, ip, prefix)? {
-        let message = format!("{node} has address {ip}/{prefix}, but {own} has {given}");
-        let help = "remove `address` from the file: it is filled in";
-        return Err(Fault::new(message).at(document.address(own)).help(help));
+        let fault = other_address(node, ip, prefix, own, &given);
+        return Err(fault.at(document.address(own, Family::Ipv4, 0)));
     }
-    let given = default_routes(state).next().map(|route| route.next_hop_addr.clone());
-    match (given, address.gateway) {
-        (Some(given), Some(gateway)) if given.as_deref() != Some(&gateway.to_string()) => {
-            let given = given.unwrap_or_default();
-            let message = format!("the gateway of the machine network is {gateway}, but the default route has {given}");
-            let help = "remove the default route, or set `gateway` in the env file";
-            return Err(Fault::new(message).at(document.gateway()).help(help));
-        }
-        (None, Some(gateway)) => {
-            let mut route = RouteEntry::default();
-            route.destination = Some(DEFAULT_ROUTE.to_owned());
-            route.next_hop_iface = Some(own.to_owned());
-            route.next_hop_addr = Some(gateway.to_string());
-            state.routes.config.get_or_insert_default().push(route);
-        }
-        _ => {}
+    if let Some(gateway) = address.gateway {
+        set_gateway(document, state, own, gateway.into())?;
     }
     let dns = state.dns.get_or_insert_with(DnsState::new);
     let dns = dns.config.get_or_insert_with(DnsClientState::new);
@@ -424,14 +427,14 @@ fn by_table(
     Ok(())
 }
 
-/// Sets a static address, unless the file has one; returns the file's if it is another one.
+/// Sets a static IPv4 address, unless the file has one; returns the file's if it is another one.
 fn set_static(
     document: &Document,
     state: &mut NetworkState,
     own: &str,
     ip: Ipv4Addr,
     prefix: u8,
-) -> Result<Option<String>, Fault> {
+) -> Result<Option<InterfaceIpAddr>, Fault> {
     for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
         let Some(settings) = &mut interface.base_iface_mut().ipv4 else {
             continue;
@@ -443,18 +446,126 @@ fn set_static(
         }
         let addresses = settings.addresses.get_or_insert_default();
         match addresses.first() {
-            None => {
-                let mut address = InterfaceIpAddr::default();
-                address.ip = ip.into();
-                address.prefix_length = prefix;
-                addresses.push(address);
-            }
+            None => addresses.push(with_prefix(ip, prefix)),
             Some(given) if given.ip == ip && given.prefix_length == prefix => {}
-            Some(given) => return Ok(Some(format!("{}/{}", given.ip, given.prefix_length))),
+            Some(given) => return Ok(Some(given.clone())),
         }
         settings.dhcp = Some(false);
     }
     Ok(None)
+}
+
+/// Gives the node's interface its IPv6 address and the default route. It has no other address, of which the kubelet would
+/// choose one.
+fn set_ipv6(
+    document: &Document,
+    state: &mut NetworkState,
+    own: &str,
+    node: &NodeName,
+    address: &Ipv6Address,
+) -> Result<(), Fault> {
+    const HELP: &str = "remove `ipv6` of this interface from the file: it is filled in";
+    refuse_other_ipv6_routes(document, state, own)?;
+    for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
+        let settings = interface.base_iface_mut().ipv6.get_or_insert_with(|| {
+            let mut settings = InterfaceIpv6::new();
+            settings.enabled = true;
+            settings
+        });
+        let other = match (settings.enabled, settings.dhcp, settings.autoconf) {
+            (false, ..) => Some("disabled"),
+            (_, Some(true), _) => Some("by DHCP"),
+            (.., Some(true)) => Some("by autoconf"),
+            _ => None,
+        };
+        if let Some(other) = other {
+            let message = format!("{own} has IPv6 {other}, but nodes have static IPv6 addresses");
+            return Err(Fault::new(message).at(document.interface(own)).help(HELP));
+        }
+        let addresses = settings.addresses.get_or_insert_default();
+        let is_it = |given: &InterfaceIpAddr| {
+            given.prefix_length == address.prefix && address.ip.is_some_and(|ip| given.ip == ip)
+        };
+        if let Some((index, given)) = addresses.iter().enumerate().find(|(_, given)| !is_it(given)) {
+            let fault = match address.ip {
+                Some(ip) => other_address(node, ip, address.prefix, own, given),
+                None => Fault::new(format!(
+                    "{own} has an IPv6 address, but that of {node} follows from its IPv4 address"
+                ))
+                .help(HELP),
+            };
+            return Err(fault.at(document.address(own, Family::Ipv6, index)));
+        }
+        if addresses.is_empty() {
+            // Of a network for documentation, RFC 3849.
+            let unknown = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+            addresses.push(with_prefix(address.ip.unwrap_or(unknown), address.prefix));
+        }
+    }
+    match address.gateway {
+        Some(gateway) => set_gateway(document, state, own, gateway.into()),
+        None => Ok(()),
+    }
+}
+
+/// Both families have their default route on one interface, otherwise OVN-Kubernetes does not start
+/// (openshift/openshift-docs: modules/nw-ovn-kuberentes-limitations.adoc).
+fn refuse_other_ipv6_routes(document: &Document, state: &NetworkState, own: &str) -> Result<(), Fault> {
+    let has_route = |ip: &InterfaceIpv6| {
+        let is_announced = ip.enabled && ip.autoconf == Some(true);
+        is_announced && ip.auto_gateway != Some(false) && ip.auto_routes != Some(false)
+    };
+    let mut others = state
+        .interfaces
+        .iter()
+        .filter(|other| other.name() != own && other.is_up());
+    if let Some(other) = others.find(|other| other.base_iface().ipv6.as_ref().is_some_and(has_route)) {
+        let name = other.name();
+        let message = format!("{name} has an IPv6 default route by autoconf, but the node's interface is {own}");
+        let help = "add `auto-gateway: false` to its `ipv6`";
+        return Err(Fault::new(message).at(document.interface(name)).help(help));
+    }
+    let mut routes = default_routes(state, Family::Ipv6);
+    if let Some(route) = routes.find(|route| route.next_hop_iface.as_deref() != Some(own)) {
+        let other = route.next_hop_iface.as_deref().unwrap_or("no interface");
+        let message = format!("the IPv6 default route is on {other}, but the node's interface is {own}");
+        let help = "remove this route from the file: that of the node's interface is filled in";
+        return Err(Fault::new(message).at(document.gateway(route)).help(help));
+    }
+    Ok(())
+}
+
+fn with_prefix(ip: impl Into<IpAddr>, prefix: u8) -> InterfaceIpAddr {
+    let mut address = InterfaceIpAddr::default();
+    address.ip = ip.into();
+    address.prefix_length = prefix;
+    address
+}
+
+fn other_address(node: &NodeName, ip: impl Into<IpAddr>, prefix: u8, own: &str, given: &InterfaceIpAddr) -> Fault {
+    let (ip, has) = (ip.into(), format!("{}/{}", given.ip, given.prefix_length));
+    Fault::new(format!("{node} has address {ip}/{prefix}, but {own} has {has}"))
+        .help("remove `address` from the file: it is filled in")
+}
+
+/// Adds the default route of a family, unless the file has it.
+fn set_gateway(document: &Document, state: &mut NetworkState, own: &str, gateway: IpAddr) -> Result<(), Fault> {
+    let family = Family::of(gateway);
+    if let Some(route) = default_routes(state, family).next() {
+        let given = route.next_hop_addr.as_deref().unwrap_or_default();
+        if given.parse() == Ok(gateway) {
+            return Ok(());
+        }
+        let message = format!("the gateway of the machine network is {gateway}, but the default route has {given}");
+        let help = "remove the default route, or set `gateway` in the env file";
+        return Err(Fault::new(message).at(document.gateway(route)).help(help));
+    }
+    let mut route = RouteEntry::default();
+    route.destination = Some(family.everywhere().to_owned());
+    route.next_hop_iface = Some(own.to_owned());
+    route.next_hop_addr = Some(gateway.to_string());
+    state.routes.config.get_or_insert_default().push(route);
+    Ok(())
 }
 
 #[cfg(test)]
