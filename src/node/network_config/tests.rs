@@ -1,3 +1,5 @@
+use std::net::Ipv6Addr;
+
 use super::*;
 use crate::cluster::Role;
 
