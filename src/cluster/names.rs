@@ -201,6 +201,17 @@ pub enum Role {
     Helper,
 }
 
+impl Role {
+    /// The VIPs that a node of this role may have.
+    pub fn vips(self) -> &'static [Vip] {
+        match self {
+            Self::Bootstrap | Self::Master => &Vip::ALL,
+            Self::Worker => &[Vip::Ingress],
+            Self::Helper => &[],
+        }
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
