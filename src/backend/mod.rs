@@ -11,11 +11,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use ipnetwork::{Ipv4Network, Ipv6Network};
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Mac, MachineName, NodeName, Pass, Role, Size};
@@ -118,7 +118,7 @@ pub trait Backend {
     async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError>;
 
     /// The existing reservations of this cluster.
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError>;
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError>;
 
     /// Deletes the reservation of exactly this cluster, node, MAC and IP, with its DNS names.
     ///
@@ -384,6 +384,42 @@ pub struct AddressReservation {
     pub ipv6: Option<Ipv6Addr>,
     /// Fully qualified DNS names of the address.
     pub dns_names: Vec<String>,
+    /// What its machine has to use besides, if it exists already and the platform filters addresses.
+    #[serde(skip)]
+    pub allowed: Vec<IpAddr>,
+}
+
+/// A reservation on the platform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    pub assignment: AddressAssignment,
+    /// Its addresses in the second family; `None` if the platform does not reserve those.
+    pub ipv6: Option<Vec<Ipv6Addr>>,
+    /// What its machine may use besides, such as VIPs; `None` if the platform does not filter addresses.
+    pub allowed: Option<Vec<IpNetwork>>,
+}
+
+impl Reserved {
+    /// Whether the platform reserves addresses of the second family, but not this one.
+    pub fn lacks(&self, ipv6: Ipv6Addr) -> bool {
+        self.ipv6.as_ref().is_some_and(|reserved| !reserved.contains(&ipv6))
+    }
+
+    /// Whether the platform drops the packets of its machine from a further address.
+    pub fn forbids(&self, ip: IpAddr) -> bool {
+        let allowed = self.allowed.as_ref();
+        allowed.is_some_and(|allowed| !allowed.iter().any(|network| network.contains(ip)))
+    }
+}
+
+impl From<AddressAssignment> for Reserved {
+    fn from(assignment: AddressAssignment) -> Self {
+        Self {
+            assignment,
+            ipv6: None,
+            allowed: None,
+        }
+    }
 }
 
 /// Where an address is reserved.

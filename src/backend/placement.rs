@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Diagnostics, Discovery, Finding,
     ImageHandle, ImageRequest, LoadBalancers, Machine, MachineSpec, NetworkFacts, Owned, Requirements,
-    ReservationState, SerialConsole, Snapshots, Stop,
+    ReservationState, Reserved, SerialConsole, Snapshots, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, NodeName, Role, WorkersOn, place_of};
+use crate::cluster::{ClusterId, MachineName, NodeName, Role, WorkersOn, place_of};
 
 /// A cluster's platforms as one backend. Where these differ, `place_of` says which machine is
 /// on which platform.
@@ -201,7 +201,7 @@ impl Backend for Platforms {
         self.all.reserve_address(reservation).await
     }
 
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         let all = self.platforms().map(|platform| platform.list_reservations(cluster));
         Ok(futures::future::try_join_all(all).await?.concat())
     }

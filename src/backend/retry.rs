@@ -18,11 +18,11 @@ use crate::PROGRESS;
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
     Description, Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine,
-    MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole,
-    Snapshot, Snapshots, Stop,
+    MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Reserved,
+    SerialConsole, Snapshot, Snapshots, Stop,
 };
 use crate::backoff::Backoff;
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
+use crate::cluster::{ClusterId, MachineName, Role};
 
 /// How long a call is repeated without a setting. It is enough for a restart of an engine or API server.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
@@ -163,7 +163,7 @@ impl<B: Backend> Backend for Retrying<B> {
             .await
     }
 
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         self.repeat(async |backend| backend.list_reservations(cluster).await)
             .await
     }

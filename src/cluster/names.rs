@@ -208,7 +208,16 @@ pub enum Role {
 impl Role {
     /// Whether each of its nodes is a member of etcd.
     pub fn has_etcd(self) -> bool {
-        matches!(self, Role::Master | Role::Arbiter)
+        matches!(self, Self::Master | Self::Arbiter)
+    }
+
+    /// The VIPs that a node of this role may have.
+    pub fn vips(self) -> &'static [Vip] {
+        match self {
+            Self::Bootstrap | Self::Master => &Vip::ALL,
+            Self::Worker => &[Vip::Ingress],
+            Self::Arbiter | Self::Helper => &[],
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{IpNetwork, Ipv4Network};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
@@ -142,7 +142,7 @@ pub struct OpenStackConfig {
     pub image_import: bool,
     /// Networks with access to SSH and node ports, besides the machine network and this computer.
     #[serde(default)]
-    pub admit: Vec<Ipv4Network>,
+    pub admit: Vec<IpNetwork>,
     /// The nodes are a rehearsal's guests, which listen on port 8080.
     #[serde(default)]
     pub rehearsal: bool,

@@ -80,7 +80,8 @@ fn compare(
         let asked = async {
             let backend = connect_for(config).await?;
             let machines = backend.list_machines(&config.id()).await?;
-            let reservations = backend.list_reservations(&config.id()).await?;
+            let reserved = backend.list_reservations(&config.id()).await?.into_iter();
+            let reservations: Vec<_> = reserved.map(|reserved| reserved.assignment).collect();
             Ok::<_, Error>((machines, reservations))
         };
         let limit = timeout(PATIENCE, asked).await;

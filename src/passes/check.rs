@@ -25,7 +25,7 @@ use crate::openshift::installer::fetch::Choice;
 use crate::openshift::installer::{self, Installer};
 use crate::passes::image_sources;
 use crate::plan::address_pool;
-use crate::plan::addresses::{ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken};
+use crate::plan::addresses::{ipv6_gateway, ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken};
 use crate::plan::connections::connections;
 use crate::plan::machines::{self, MacTable, VipSource};
 use crate::state::home::Home;
@@ -133,10 +133,8 @@ pub(super) async fn look_around(
         match &seen.table {
             Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(Finding::fail)),
             None if backend.common_capabilities().guests_reachable => {
-                findings.extend(answered_for(config, has_vips).await);
-                if !has_vips {
-                    findings.extend(answered_for_ipv6(config).await);
-                }
+                let (first, second) = tokio::join!(answered_for(config, has_vips), answered_for_ipv6(config, has_vips));
+                findings.extend(first.into_iter().chain(second));
             }
             None => {}
         }
@@ -397,6 +395,9 @@ fn network_config(config: &ClusterConfig, facts: &NetworkFacts, table: Option<&P
     let mut known = config.clone();
     known.given.machine_network = known.given.machine_network.or(facts.cidr);
     known.given.gateway = facts.gateway;
+    if let Some(ipv6) = &mut known.ipv6 {
+        ipv6.gateway = ipv6_gateway(ipv6, facts);
+    }
     let error = connections(&known, table).err()?;
     Some(Finding {
         hint: error.fault.help.clone(),
@@ -449,10 +450,7 @@ pub(super) fn with_mcs(
 
 /// Addresses of the settings that are in use on the network before this cluster has any machine.
 async fn answered_for(config: &ClusterConfig, has_vips: bool) -> Vec<Finding> {
-    let mut leases = machines::static_leases(config, &machines::macs(config, &Default::default()));
-    if has_vips {
-        leases.retain(|lease| Vip::ALL.iter().all(|vip| lease.name != NodeName::vip(*vip)));
-    }
+    let leases = given_leases(config, has_vips);
     let addresses: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
     let answering = network_probe::answering(&Vec::from_iter(addresses)).await;
     let finding = |lease: &AddressAssignment| {
@@ -465,21 +463,27 @@ async fn answered_for(config: &ClusterConfig, has_vips: bool) -> Vec<Finding> {
     leases.iter().filter_map(finding).collect()
 }
 
-/// As `answered_for`, for the IPv6 addresses of VIPs that are known.
-async fn answered_for_ipv6(config: &ClusterConfig) -> Vec<Finding> {
+/// As `answered_for`, for the IPv6 addresses that belong to these.
+async fn answered_for_ipv6(config: &ClusterConfig, has_vips: bool) -> Vec<Finding> {
     let Some(ipv6) = &config.ipv6 else {
         return Vec::new();
     };
-    let known = |vip| {
-        let beside = machines::given_vip(config, vip).map(|ip| ipv6.vip(vip, ip));
-        Some((vip, ipv6.given_vip(vip).or(beside)?))
-    };
-    let known: Vec<_> = Vip::ALL.into_iter().filter_map(known).collect();
-    let addresses: Vec<_> = known.iter().map(|(_, ip)| *ip).collect();
-    let answering = network_probe::answering_ipv6(ipv6.machine_network, &addresses).await;
-    let used = known.into_iter().filter(|(_, ip)| answering.contains(ip));
-    used.map(|(vip, ip)| Finding::fail(format!("{vip} {ip} is in use by another machine")))
+    let known = |lease: AddressAssignment| (ipv6.address_of(&lease.name, lease.ip), lease.name);
+    let known: Vec<_> = given_leases(config, has_vips).into_iter().map(known).collect();
+    let addresses: BTreeSet<_> = known.iter().map(|(ip, _)| *ip).collect();
+    let answering = network_probe::answering_ipv6(ipv6.machine_network, &Vec::from_iter(addresses)).await;
+    let used = known.into_iter().filter(|(ip, _)| answering.contains(ip));
+    used.map(|(ip, name)| Finding::fail(format!("{name} {ip} is in use by another machine")))
         .collect()
+}
+
+/// The addresses of the settings, without those that the VIPs already have.
+fn given_leases(config: &ClusterConfig, has_vips: bool) -> Vec<AddressAssignment> {
+    let mut leases = machines::static_leases(config, &machines::macs(config, &Default::default()));
+    if has_vips {
+        leases.retain(|lease| Vip::ALL.iter().all(|vip| lease.name != NodeName::vip(*vip)));
+    }
+    leases
 }
 
 /// Rejects a rehearsal under the name of a real cluster, and the reverse. A cluster without completed steps and without
@@ -563,4 +567,39 @@ fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neigh
     Some(Finding::fail(format!(
         "virtual_router_id {id} is already used by {owner}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::cluster::Ipv6Settings;
+
+    /// This computer's ::1 is beside 0.0.0.1 in ::/96.
+    #[tokio::test]
+    async fn ipv6_addresses_of_nodes_and_vips_that_answer_are_found() {
+        let [ours, free] = [1, 2].map(Ipv4Addr::from_bits);
+        let mut config = ClusterConfig::example();
+        (config.given.api_ip, config.given.ingress_ip) = (Some(ours), Some(free));
+        config.given.master_ips = vec![free, ours];
+        assert!(answered_for_ipv6(&config, false).await.is_empty());
+        config.ipv6 = Some(Ipv6Settings {
+            machine_network: "::/96".parse().unwrap(),
+            cluster_network: "fd01::/48".parse().unwrap(),
+            service_network: "fd02::/112".parse().unwrap(),
+            gateway: None,
+            api_ip: None,
+            ingress_ip: None,
+        });
+        for (has_vips, expected) in [(false, &["api", "master-1"][..]), (true, &["master-1"])] {
+            let found = answered_for_ipv6(&config, has_vips).await;
+            let texts: Vec<_> = found.into_iter().map(|finding| finding.text).collect();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|name| format!("{name} ::1 is in use by another machine"))
+                .collect();
+            assert_eq!(texts, expected);
+        }
+    }
 }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 
 use anyhow::Result;
+use ipnetwork::Ipv6Network;
 use tracing::info;
 
 use super::run::Run;
 use crate::PROGRESS;
-use crate::cluster::Mac;
+use crate::cluster::{Mac, beside};
 use crate::local::network_probe;
 use crate::plan::address_pool;
 use crate::state::parameters::Parameters;
@@ -59,8 +60,9 @@ impl Run<'_> {
         free: I,
     ) -> Silent<I, impl AsyncFnMut(&[Ipv4Addr]) -> Answering + use<I>> {
         let probes = self.backend.common_capabilities().guests_reachable;
+        let second = self.config.ipv6.as_ref().map(|ipv6| ipv6.machine_network);
         Silent::of(free, async move |ips: &[Ipv4Addr]| match probes {
-            true => network_probe::answering(ips).await,
+            true => answering(ips, second).await,
             false => Answering::new(),
         })
     }
@@ -85,6 +87,22 @@ impl Run<'_> {
     }
 }
 
+/// Those of the addresses at which a machine answers, or at the one beside them in the second family.
+async fn answering(ips: &[Ipv4Addr], second: Option<Ipv6Network>) -> Answering {
+    let in_second = async {
+        let Some(network) = second else { return Vec::new() };
+        let all: Vec<_> = ips.iter().map(|ip| beside(network, *ip)).collect();
+        let used = network_probe::answering_ipv6(network, &all).await;
+        let used = ips.iter().filter(|ip| used.contains(&beside(network, **ip)));
+        used.map(|ip| (*ip, None)).collect()
+    };
+    let (mut first, second) = tokio::join!(network_probe::answering(ips), in_second);
+    for (ip, mac) in second {
+        first.entry(ip).or_insert(mac);
+    }
+    first
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +122,15 @@ mod tests {
         }
         drop(silent);
         (chosen, probes)
+    }
+
+    /// This computer's ::1 is beside 0.0.0.1 in ::/96.
+    #[tokio::test]
+    async fn an_address_is_in_use_in_either_family() {
+        let ips = [1, 2].map(Ipv4Addr::from_bits);
+        assert_eq!(answering(&ips, None).await, Answering::new());
+        let network = "::/96".parse().unwrap();
+        assert_eq!(answering(&ips, Some(network)).await, Answering::from([(ips[0], None)]));
     }
 
     #[tokio::test]

@@ -117,10 +117,10 @@ impl Run<'_> {
         let mut free = self.silent(free);
         let mut leases = Vec::new();
         for (name, mac) in macs {
-            leases.push(match ours.iter().find(|lease| lease.mac == *mac) {
+            leases.push(match ours.iter().find(|held| held.assignment.mac == *mac) {
                 Some(held) => AddressAssignment {
                     name: name.clone(),
-                    ..held.clone()
+                    ..held.assignment.clone()
                 },
                 None => self.reserve_one(name, *mac, &mut free).await?,
             });
@@ -256,6 +256,7 @@ fn hold(cluster: &ClusterId, network: &str, lease: &AddressAssignment, ipv6: Opt
         assignment: lease.clone(),
         ipv6,
         dns_names: hosts.into_iter().map(|host| cluster.fqdn(host)).collect(),
+        allowed: Vec::new(),
     }
 }
 

@@ -19,8 +19,8 @@ use super::reserve::{hold_in, holds};
 use super::services::RenewedRelease;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
-use crate::backend::{Backend, Machine, ReservationState};
-use crate::cluster::{AddressAssignment, ClusterConfig, MachineName, NodeName, Pass, Role};
+use crate::backend::{AddressReservation, Backend, Machine, ReservationState, Reserved};
+use crate::cluster::{AddressAssignment, ClusterConfig, MachineName, NodeName, Pass, Role, Vip};
 use crate::local::network_probe;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::releases::{ClusterRelease, Releases};
@@ -73,7 +73,7 @@ pub struct Verified {
     pub differences: Vec<Difference>,
     /// What could not be compared, and why.
     pub left_out: Vec<String>,
-    /// Reservations that were recreated.
+    /// Reservations that were recreated or completed.
     pub repaired: Vec<AddressAssignment>,
     /// Machines that were no longer needed and still existed.
     pub removed: Vec<MachineName>,
@@ -167,7 +167,7 @@ pub async fn verify(
     }
     let mut repaired = Vec::new();
     if repair && let Some(held) = seen.held.take() {
-        repaired = put_right(backend, &table, &held).await?;
+        repaired = put_right(backend, &seen, &held).await?;
         seen.held = Some(backend.list_reservations(&known.id()).await?);
     }
     let mut differences = seen.differences();
@@ -204,24 +204,25 @@ impl Look<'_> {
     }
 }
 
-/// Releases wrong reservations and creates missing ones; returns the created ones.
-async fn put_right(
-    backend: &dyn Backend,
-    table: &Parameters,
-    held: &[AddressAssignment],
-) -> Result<Vec<AddressAssignment>> {
-    let leases = table.leases();
-    for lease in held.iter().filter(|lease| !leases.contains(lease)) {
+/// Releases wrong reservations, creates missing ones and completes others; returns those of the last two kinds.
+async fn put_right(backend: &dyn Backend, seen: &Look<'_>, held: &[Reserved]) -> Result<Vec<AddressAssignment>> {
+    let (table, leases) = (seen.table, seen.table.leases());
+    let held_leases = held.iter().map(|reserved| &reserved.assignment);
+    for lease in held_leases.filter(|lease| !leases.contains(lease)) {
         backend.release_address(&hold_in(table, lease)).await?;
         info!(target: PROGRESS, step = "repair", "released {} for {}", lease.ip, lease.mac);
     }
     let mut made = Vec::new();
-    for hold in holds(table) {
-        if hold.assignment.name != NodeName::bootstrap() && !held.contains(&hold.assignment) {
-            backend.reserve_address(&hold).await?;
-            info!(target: PROGRESS, step = "repair", "reserved {} for {}", hold.assignment.ip, hold.assignment.name);
-            made.push(hold.assignment);
+    for mut hold in wanted(table) {
+        if let Some(reserved) = held.iter().find(|reserved| reserved.assignment == hold.assignment) {
+            hold.allowed = seen.forbidden(held, reserved).into_iter().map(|(_, ip)| ip).collect();
+            if !hold.ipv6.is_some_and(|ip| reserved.lacks(ip)) && hold.allowed.is_empty() {
+                continue;
+            }
         }
+        backend.reserve_address(&hold).await?;
+        info!(target: PROGRESS, step = "repair", "reserved {} for {}", hold.assignment.ip, hold.assignment.name);
+        made.push(hold.assignment);
     }
     Ok(made)
 }
@@ -258,7 +259,7 @@ struct Look<'a> {
     bootstrap_is_gone: bool,
     machines: Vec<Machine>,
     /// `None`: the platform reserves nothing.
-    held: Option<Vec<AddressAssignment>>,
+    held: Option<Vec<Reserved>>,
     /// `None`: the cluster was not queried.
     nodes: Option<Vec<ClusterNode>>,
 }
@@ -348,21 +349,51 @@ impl Look<'_> {
             let (name, place) = (lease.name.to_string(), Place::Reservation);
             found.push(Difference { name, place, text });
         };
-        for lease in wanted(self.table) {
-            if held.contains(&lease) {
+        for AddressReservation {
+            assignment: lease,
+            ipv6,
+            ..
+        } in wanted(self.table)
+        {
+            let (ip, mac) = (lease.ip, lease.mac);
+            if let Some(reserved) = held.iter().find(|reserved| reserved.assignment == lease) {
+                if let Some(ip) = ipv6.filter(|ip| reserved.lacks(*ip)) {
+                    differs(&lease, format!("{ip} is not reserved for {mac}"));
+                }
+                for (vip, ip) in self.forbidden(held, reserved) {
+                    differs(
+                        &lease,
+                        format!("may not use {ip} of {vip}: the platform drops its packets"),
+                    );
+                }
                 continue;
             }
-            let (ip, mac) = (lease.ip, lease.mac);
-            let text = match held.iter().find(|other| other.name == lease.name) {
+            let mut others = held.iter().map(|reserved| &reserved.assignment);
+            let text = match others.find(|other| other.name == lease.name) {
                 Some(other) => format!("has {} for {}, the table has {ip} for {mac}", other.ip, other.mac),
                 None => format!("{ip} is not reserved for {mac}"),
             };
             differs(&lease, text);
         }
-        for lease in held.iter().filter(|lease| !is_known(self.table, lease)) {
+        let held = held.iter().map(|reserved| &reserved.assignment);
+        for lease in held.filter(|lease| !is_known(self.table, lease)) {
             let text = format!("{} is reserved for {}, which is not in the table", lease.ip, lease.mac);
             differs(lease, text);
         }
+    }
+
+    /// The addresses of VIPs that the machine with this reservation has to use and may not. Those of load balancers of the
+    /// platform are not reserved for machines, and a machine that does not exist yet gets its rights when it is created.
+    fn forbidden(&self, held: &[Reserved], reserved: &Reserved) -> Vec<(Vip, IpAddr)> {
+        let name = &reserved.assignment.name;
+        let mut machines = self.machines.iter().filter(|machine| machine.pass == Pass::Two);
+        let Some(machine) = machines.find(|machine| machine.node == *name) else {
+            return Vec::new();
+        };
+        let is_held = |vip: &&Vip| held.iter().any(|held| held.assignment.name == NodeName::vip(**vip));
+        let vips = machine.role.vips().iter().filter(is_held);
+        let addresses = vips.flat_map(|vip| self.table.vip_addresses(*vip).into_iter().map(|ip| (*vip, ip)));
+        addresses.filter(|(_, ip)| reserved.forbids(*ip)).collect()
     }
 
     fn nodes(&self, found: &mut Vec<Difference>) {
@@ -401,19 +432,20 @@ impl Look<'_> {
 }
 
 /// The required reservations: each address once, also when both VIPs are the same. The bootstrap's is released with it.
-fn wanted(table: &Parameters) -> Vec<AddressAssignment> {
-    let holds = holds(table).into_iter().map(|hold| hold.assignment);
-    holds.filter(|lease| lease.name != NodeName::bootstrap()).collect()
+fn wanted(table: &Parameters) -> Vec<AddressReservation> {
+    let mut holds = holds(table);
+    holds.retain(|hold| hold.assignment.name != NodeName::bootstrap());
+    holds
 }
 
 fn is_known(table: &Parameters, lease: &AddressAssignment) -> bool {
     table.leases().iter().any(|known| known.name == lease.name)
 }
 
-fn why_moved(held: Option<&[AddressAssignment]>, node: &NodeAddress) -> &'static str {
+fn why_moved(held: Option<&[Reserved]>, node: &NodeAddress) -> &'static str {
     match held {
         None => "it is not reserved",
-        Some(held) if held.contains(&node.lease()) => {
+        Some(held) if held.iter().any(|reserved| reserved.assignment == node.lease()) => {
             "the reservation was not honoured; another DHCP server may answer first"
         }
         Some(_) => "its reservation is missing; `--repair` creates it, and the machine uses it after its next start",

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::backend::Nic;
-use crate::cluster::{ClusterConfig, Dhcp, Mac, MachineName, NetworkConfig, NodeName, Pass};
+use crate::cluster::{ClusterConfig, Dhcp, Mac, MachineName, NetworkConfig, NodeName, Pass, beside};
 use crate::node::host::HostFile;
-use crate::node::network_config::{self, Addressing, Document, Fault, StaticAddress, Target};
+use crate::node::network_config::{self, Addressing, Document, Fault, Ipv6Address, StaticAddress, Target};
 use crate::plan::machines::{self, Planned};
+use crate::plan::node_settings::StaticIpv6;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A file of `network_config` that a node cannot have.
@@ -108,10 +109,16 @@ fn of_machine(
         }),
         (Dhcp::None, ..) => addresses_of_settings(config, machine),
     };
+    let second = |of: StaticIpv6| Ipv6Address {
+        ip: machine.ip.map(|ip| beside(of.machine_network, ip)),
+        prefix: of.machine_network.prefix(),
+        gateway: of.gateway,
+    };
     let target = Target {
         node: &machine.node,
         nics: &machine.nics,
         addressing,
+        ipv6: StaticIpv6::of(config, table).map(second),
         mtu: config.mtu,
         has_ovn_kubernetes: config.networks.network_type == "OVNKubernetes",
     };

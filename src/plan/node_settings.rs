@@ -75,7 +75,7 @@ pub struct StaticIpv6 {
 }
 
 impl StaticIpv6 {
-    fn of(config: &ClusterConfig, table: Option<&Parameters>) -> Option<Self> {
+    pub(super) fn of(config: &ClusterConfig, table: Option<&Parameters>) -> Option<Self> {
         match table {
             Some(table) => table.ipv6.as_ref().map(|ipv6| Self {
                 machine_network: ipv6.machine_network,

@@ -183,6 +183,7 @@ fn addresses(values: &mut Values<'_>, settings: &Ipv6Settings) {
 /// Compares the second family with all other settings.
 pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
     let Some(ipv6) = &config.ipv6 else {
+        check_admitted(values, config);
         return;
     };
     let workers_on = config.workers_on.as_ref().map(|workers| &workers.backend);
@@ -205,11 +206,6 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
         );
         let help = "remove network_type, or use one IPv4 network";
         values.problem(&[NAME, "network_type"], message, help);
-    }
-    if !config.network_config.is_empty() {
-        let message = "two address families and network_config cannot be combined";
-        let help = "remove network_config, or use one IPv4 network";
-        values.problem(&[NAME, "network_config"], message, help);
     }
     if config.lb == Lb::Platform {
         let message = "two address families are not supported with lb=platform";
@@ -235,6 +231,21 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
         values.problem(&["cluster_network"], message, "use a shorter prefix, such as fd01::/48");
     }
     check_vips(values, config, ipv6);
+}
+
+/// With one family, the security group has no rules of the second one.
+fn check_admitted(values: &mut Values<'_>, config: &ClusterConfig) {
+    let workers_on = config.workers_on.as_ref().map(|workers| &workers.backend);
+    for backend in std::iter::once(&config.backend).chain(workers_on) {
+        let BackendConfig::OpenStack(openstack) = backend else {
+            continue;
+        };
+        if let Some(network) = openstack.admit.iter().find(|network| network.is_ipv6()) {
+            let message = format!("`os_admit` has {network}, but `{NAME}` has no IPv6 network");
+            let help = format!("remove it, or use two address families, such as `{NAME}=10.0.0.0/24,fd00:1::/64`");
+            values.problem(&["os_admit"], message, &help);
+        }
+    }
 }
 
 /// No virtual IP is the address of a node, and both are one address in both families or in none.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use ipnetwork::{Ipv4Network, Ipv6Network};
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
 use super::entry::Kind;
 use crate::cluster::capabilities::{KNOWN, SETS};
@@ -103,6 +103,14 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
         ));
     }
     Ok(network)
+}
+
+/// A network of one of both address families.
+pub(super) fn any_network(text: &str) -> Result<IpNetwork, String> {
+    match text.contains(':') {
+        true => network6(text).map(IpNetwork::V6),
+        false => network(text).map(IpNetwork::V4),
+    }
 }
 
 /// An IPv4 network, and perhaps an IPv6 network after it.

@@ -204,8 +204,8 @@ settings! {
         os_ingress_floating_ip: Ip;
         /// Octavia provider with lb=platform, e.g. amphora or ovn. Default: the default provider of the cloud.
         os_lb_provider: Text;
-        /// Networks that may reach SSH and node ports of the nodes, besides the machine network and this computer. Include
-        /// the address that the cloud sees if this computer is behind NAT.
+        /// Networks, also IPv6 ones with two address families, that may reach SSH and node ports of the nodes, besides the
+        /// machine network and this computer. Include the address that the cloud sees if this computer is behind NAT.
         os_admit: List<Network>;
         /// Where to store Ignition configs that machines fetch. glance: a private image. swift: an
         /// object. auto: the first of these that accepts it.

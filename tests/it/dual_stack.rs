@@ -69,6 +69,55 @@ fn each_node_has_both_addresses_after_both_passes() {
     assert!(connection.contains(&ipv6.beside(worker.ip).to_string()), "{connection}");
 }
 
+const BOND: &str = "interfaces:
+- name: bond0
+  type: bond
+  link-aggregation: {mode: active-backup, port: [nic0, nic1]}
+  ipv4: {enabled: true}
+";
+
+#[test]
+fn the_users_own_connection_has_the_ipv6_address() {
+    let sandbox = lab(Some("fd00:122::1"));
+    std::fs::write(sandbox.path().join("bond.yaml"), BOND).unwrap();
+    let lines = format!("{BOTH}\nmasters=1\nworkers=1\nextra_networks=default\nnetwork_config=bond.yaml");
+    sandbox.env("lab", &lines);
+    sandbox.deploy("lab").succeeded();
+    let table = sandbox.parameters("lab").unwrap();
+    let ipv6 = table.ipv6.as_ref().unwrap();
+    for node in &table.nodes {
+        let mut files = files_of(&sandbox, node.name.as_str());
+        files.retain(|path, _| path.starts_with("/etc/NetworkManager/system-connections/"));
+        let (address, route) = (ipv6.beside(node.ip), "\nroute0=::/0,fd00:122::1,");
+        for (path, text) in &files {
+            let is_bond = path.ends_with("/bond0.nmconnection");
+            assert_eq!(
+                text.contains(&format!("\naddress0={address}/64\n")),
+                is_bond,
+                "{path}: {text}"
+            );
+            assert_eq!(text.contains(route), is_bond, "{path}: {text}");
+        }
+        assert_eq!(files.len(), 3, "{files:?}");
+    }
+}
+
+#[test]
+fn a_route_of_the_users_file_that_is_not_the_networks_is_refused_with_its_place() {
+    let sandbox = lab(Some("fd00:122::1"));
+    let route = "routes:\n  config:\n  - {destination: ::/0, next-hop-address: fe80::7, next-hop-interface: bond0}\n";
+    std::fs::write(sandbox.path().join("bond.yaml"), format!("{BOND}{route}")).unwrap();
+    sandbox.env(
+        "lab",
+        &format!("{BOTH}\nextra_networks=default\nnetwork_config=bond.yaml"),
+    );
+    let state = sandbox.state();
+    let refused = sandbox.deploy("lab");
+    let words = "bond.yaml:8:43: the gateway of the machine network is fd00:122::1, but the default route has fe80::7";
+    assert!(refused.message().contains(words), "{}", refused.stderr);
+    assert_eq!(sandbox.state(), state, "nothing was made");
+}
+
 #[test]
 fn a_cluster_keeps_its_address_families() {
     let sandbox = lab(Some("fd00:122::1"));

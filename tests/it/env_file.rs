@@ -119,6 +119,19 @@ fn files() -> BTreeMap<&'static str, String> {
             nic0("{enabled: true}")
                 + "routes:\n  config:\n  - destination: 0.0.0.0/0\n    next-hop-address: 10.0.0.254\n    next-hop-interface: nic0\n",
         ),
+        (
+            "ipv6-address-network.yaml",
+            nic0("{enabled: true}") + "  ipv6:\n    enabled: true\n    address:\n    - ip: fd00:1::99\n      prefix-length: 64\n",
+        ),
+        (
+            "ipv6-autoconf-network.yaml",
+            nic0("{enabled: true}") + "  ipv6: {enabled: true, dhcp: false, autoconf: true}\n",
+        ),
+        (
+            "ipv6-route-network.yaml",
+            nic0("{enabled: true}")
+                + "routes:\n  config:\n  - destination: ::/0\n    next-hop-address: fe80::1\n    next-hop-interface: nic0\n",
+        ),
         ("idms-oc-mirror.yaml", idms()),
         (
             "icsp.yaml",

@@ -404,6 +404,7 @@ fn hold(
         },
         ipv6: None,
         dns_names: vec![],
+        allowed: vec![],
     };
     let held = sandbox.on_backend(async |backend| backend.reserve_address(&hold).await);
     held.map_err(|error| error.kind)

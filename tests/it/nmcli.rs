@@ -139,15 +139,18 @@ const BRIDGE: &str = "interfaces:
 fn networkmanager_understands_every_setting() {
     let Some(nmcli) = Nmcli::find() else { return };
     let mut read = 0;
-    for (dhcp, network_type, mtu, file) in [
-        (Dhcp::None, "OVNKubernetes", None, None),
-        (Dhcp::None, "OVNKubernetes", Some(9000), None),
-        (Dhcp::Platform, "OVNKubernetes", Some(1400), None),
-        (Dhcp::None, "OpenShiftSDN", Some(9000), None),
-        (Dhcp::User, "OpenShiftSDN", None, None),
-        (Dhcp::Platform, "OVNKubernetes", Some(9000), Some(BOND)),
-        (Dhcp::None, "OVNKubernetes", Some(9000), Some(VLAN)),
-        (Dhcp::None, "OpenShiftSDN", None, Some(BRIDGE)),
+    for (families, dhcp, network_type, mtu, file) in [
+        (2, Dhcp::None, "OVNKubernetes", None, None),
+        (2, Dhcp::None, "OVNKubernetes", Some(9000), None),
+        (2, Dhcp::Platform, "OVNKubernetes", Some(1400), None),
+        (1, Dhcp::None, "OpenShiftSDN", Some(9000), None),
+        (1, Dhcp::User, "OpenShiftSDN", None, None),
+        (1, Dhcp::Platform, "OVNKubernetes", Some(9000), Some(BOND)),
+        (1, Dhcp::None, "OVNKubernetes", Some(9000), Some(VLAN)),
+        (1, Dhcp::None, "OpenShiftSDN", None, Some(BRIDGE)),
+        (2, Dhcp::Platform, "OVNKubernetes", Some(9000), Some(BOND)),
+        (2, Dhcp::None, "OVNKubernetes", None, Some(BOND)),
+        (2, Dhcp::None, "OVNKubernetes", Some(9000), Some(VLAN)),
     ] {
         let shape = Shape {
             masters: 1,
@@ -158,7 +161,7 @@ fn networkmanager_understands_every_setting() {
             masters_schedulable: false,
         };
         let mut made = Made::new("lab", shape, [192, 168, 122, 10].into());
-        if file.is_none() && network_type == "OVNKubernetes" {
+        if families == 2 {
             made = made.with_ipv6();
         }
         made.parameters.gateway = Some([192, 168, 122, 1].into());
@@ -177,12 +180,14 @@ fn networkmanager_understands_every_setting() {
         let configured = connections(&made.config, Some(&made.parameters)).unwrap();
         let files = overlay::own_parts(&made.config, &made.parameters, &node, configured.get(&node)).files;
         let is_connection = |file: &&HostFile| file.path.ends_with(".nmconnection");
+        let with_ipv6 = files.iter().filter(|file| file.content.contains("=fd00:1::"));
+        assert_eq!(with_ipv6.count(), families - 1, "connections with an IPv6 address");
         for file in files.iter().filter(is_connection) {
             assert_eq!(nmcli.lost(&file.content), [""; 0], "{}\n{}", file.path, file.content);
             read += 1;
         }
     }
-    assert_eq!(read, 17, "connections of all cases");
+    assert_eq!(read, 27, "connections of all cases");
 }
 
 #[test]

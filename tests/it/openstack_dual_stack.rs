@@ -1,6 +1,7 @@
 //! Two address families on OpenStack: what the ports and rules of a cluster are, on the thin cloud that gives addresses as
 //! Neutron does.
 
+use ocpdeploy::cluster::Vip;
 use ocpdeploy::state::home::Home;
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
@@ -80,7 +81,7 @@ fn nodes_and_vips_have_ports_with_both_addresses_after_either_harvest() {
     // Neutron gives each port an address of this one, too, which nobody uses.
     let automatic = || ipv6_subnet("sub-auto", "fd00:99::/64", "fd00:99::1", ["slaac", "slaac"]);
     for (lines, subnets) in [
-        ("", vec![second()]),
+        ("os_admit=192.0.2.0/24,2001:db8:1::/48\n", vec![second()]),
         ("harvest=boot\n", vec![second()]),
         ("harvest=boot\n", vec![automatic(), second()]),
         ("api_ip=10.20.0.8,fd00:20::8\n", vec![second()]),
@@ -101,6 +102,8 @@ fn nodes_and_vips_have_ports_with_both_addresses_after_either_harvest() {
             ] {
                 assert!(opened.contains(&expected), "{expected:?}: {opened:?}");
             }
+            let admitted = (Some(22), Some("2001:db8:1::/48"));
+            assert_eq!(opened.contains(&admitted), lines.starts_with("os_admit"), "{opened:?}");
         });
         let ipv6 = table.ipv6.as_ref().unwrap();
         assert_eq!(ipv6.gateway.to_string(), "fd00:20::1", "the subnet's");
@@ -136,6 +139,87 @@ fn an_interrupted_run_gives_the_ports_of_pass_one_their_second_address_later() {
     let world = cloud.finish();
     assert_eq!(world.ports, [Value::Null; 0]);
     is_empty(&world.stores);
+}
+
+/// In one family and in two.
+#[test]
+fn verify_notices_and_repairs_what_was_removed_from_ports() {
+    for (lines, subnets) in [("", vec![]), (BOTH, vec![second()])] {
+        let (cloud, sandbox) = lab(subnets);
+        sandbox.deploy_in_vain(lines);
+        let table = table(&sandbox);
+        let verify = |arguments: &[&str]| -> Vec<String> {
+            let arguments = [&["verify", "lab", "--format", "json"], arguments].concat();
+            let verified: Value = serde_json::from_slice(&sandbox.run(&arguments, &[]).stdout).unwrap();
+            let differences = verified["differences"].as_array().unwrap().iter();
+            let reservations = differences.filter(|found| found["place"] == "reservation");
+            let text = |found: &Value| {
+                format!(
+                    "{} {}",
+                    found["name"].as_str().unwrap(),
+                    found["text"].as_str().unwrap()
+                )
+            };
+            reservations.map(text).collect()
+        };
+        assert_eq!(verify(&[]), [""; 0]);
+        let users = json!({"ip_address": "10.20.0.99", "mac_address": "fa:16:3e:00:00:99"});
+        let before = cloud.with(|world| {
+            let before = world.ports.clone();
+            for port in &mut world.ports {
+                let name = port["name"].as_str().unwrap().to_owned();
+                if name.starts_with("master-0.") {
+                    port["allowed_address_pairs"] = json!([users]);
+                }
+                if !name.starts_with("ingress.") {
+                    port["fixed_ips"].as_array_mut().unwrap().truncate(1);
+                }
+            }
+            before
+        });
+        let mut expected = Vec::new();
+        for vip in Vip::ALL {
+            let vips = table.vip_addresses(vip).into_iter();
+            expected
+                .extend(vips.map(|ip| format!("master-0 may not use {ip} of {vip}: the platform drops its packets")));
+        }
+        for lease in table.leases() {
+            if let Some(ipv6) = &table.ipv6
+                && ["api", "master-0"].contains(&lease.name.as_str())
+            {
+                let ip = ipv6.address_of(&lease.name, lease.ip);
+                expected.push(format!("{} {ip} is not reserved for {}", lease.name, lease.mac));
+            }
+        }
+        expected.sort();
+        let mut found = verify(&[]);
+        found.sort();
+        assert_eq!(found, expected);
+        assert_eq!(verify(&["--repair"]), [""; 0]);
+        cloud.with(|world| {
+            for (port, before) in world.ports.iter().zip(&before) {
+                let has_both = !port["name"].as_str().unwrap().starts_with("bootstrap.");
+                assert_eq!(
+                    port["fixed_ips"] == before["fixed_ips"],
+                    has_both || lines.is_empty(),
+                    "{port}"
+                );
+            }
+            let pairs = |world: &[Value]| {
+                let mut named = world
+                    .iter()
+                    .filter(|port| port["name"].as_str().unwrap().starts_with("master-0."));
+                named.next().unwrap()["allowed_address_pairs"]
+                    .as_array()
+                    .unwrap()
+                    .clone()
+            };
+            let kept = [vec![users], pairs(&before)].concat();
+            assert_eq!(pairs(&world.ports), kept, "the user's own pair stays");
+        });
+        sandbox.destroy();
+        is_empty(&cloud.finish().stores);
+    }
 }
 
 #[test]

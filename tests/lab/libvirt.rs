@@ -646,6 +646,7 @@ fn hold(cluster: &ClusterId, node: &str, ip: Ipv4Addr) -> AddressReservation {
         },
         ipv6: None,
         dns_names: names,
+        allowed: vec![],
     }
 }
 

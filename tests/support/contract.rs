@@ -271,6 +271,7 @@ impl<G: Ground> Stage<G> {
             },
             ipv6: None,
             dns_names: vec![owner.id.fqdn(node)],
+            allowed: vec![],
         }
     }
 
@@ -282,7 +283,8 @@ impl<G: Ground> Stage<G> {
     }
 
     async fn held_by(&self, owner: &Owner) -> Vec<AddressAssignment> {
-        let mut held = self.backend().list_reservations(&owner.id).await.unwrap();
+        let reserved = self.backend().list_reservations(&owner.id).await.unwrap();
+        let mut held: Vec<_> = reserved.into_iter().map(|reserved| reserved.assignment).collect();
         held.sort_by(|a, b| a.name.cmp(&b.name));
         held
     }

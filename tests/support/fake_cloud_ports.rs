@@ -57,6 +57,25 @@ fn cidr(subnet: &Value) -> IpNetwork {
     subnet["cidr"].as_str().unwrap().parse().unwrap()
 }
 
+/// A pair has the port's MAC if it is sent without one (neutron/db/allowedaddresspairs_db.py:
+/// _process_create_allowed_address_pairs).
+fn complete_pairs(port: &mut Value) -> Result<(), Answer> {
+    let mac = port["mac_address"].clone();
+    let mut seen: Vec<Value> = Vec::new();
+    for pair in port["allowed_address_pairs"].as_array_mut().into_iter().flatten() {
+        if pair["mac_address"].is_null() {
+            pair["mac_address"] = mac.clone();
+        }
+        if seen.contains(pair) {
+            let (mac, ip) = (&pair["mac_address"], &pair["ip_address"]);
+            let message = format!("Request contains duplicate address pair: mac_address {mac} ip_address {ip}.");
+            return Err(fault(400, "DuplicateAddressPairInRequest", &message));
+        }
+        seen.push(pair.clone());
+    }
+    Ok(())
+}
+
 /// oslo_utils/netutils.py: get_ipv6_addr_by_EUI64.
 fn eui64(subnet: &Value, mac: &Mac) -> Value {
     let [a, b, c, d, e, f] = mac.0;
@@ -143,6 +162,7 @@ impl Ports {
             }
         };
         ips.extend(self.automatic(&port));
+        complete_pairs(&mut port)?;
         port["fixed_ips"] = json!(ips);
         port["id"] = json!(format!("port-{}", self.made));
         port["device_id"] = json!("");
@@ -159,6 +179,7 @@ impl Ports {
         for (key, value) in changes.as_object().unwrap() {
             port[key] = value.clone();
         }
+        complete_pairs(&mut port)?;
         if changes["fixed_ips"].is_array() {
             let (before, mut ips) = (fixed_ips(&ports[at]), fixed_ips(changes));
             for ip in ips.iter().filter(|ip| !before.contains(ip)) {

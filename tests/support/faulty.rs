@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use ocpdeploy::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
     Description, Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine,
-    MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole,
-    Snapshot, Snapshots, Stop,
+    MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Reserved,
+    SerialConsole, Snapshot, Snapshots, Stop,
 };
 use ocpdeploy::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
@@ -234,7 +234,7 @@ impl<B: Backend> Backend for &Faulty<B> {
         .await
     }
 
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         self.call("list_reservations", cluster, async |backend| {
             backend.list_reservations(cluster).await
         })

@@ -116,6 +116,7 @@ impl Ground for KubevirtGround {
                 },
                 ipv6: None,
                 dns_names: vec![],
+                allowed: vec![],
             };
             // Several specs of one node are made in some promises; the first one's address stays.
             let _ = self.backend.reserve_address(&hold).await;

@@ -39,9 +39,10 @@ use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Console, Description, Diagnostics,
     Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSnapshot, MachineSpec,
-    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Snapshot, Snapshots, Stop,
+    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Reserved, SerialConsole, Snapshot, Snapshots,
+    Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName, Role};
+use crate::cluster::{ClusterId, KubevirtConfig, MachineName, Role};
 
 /// A namespace of a Kubernetes with KubeVirt, accessed with a kubeconfig.
 pub struct Kubevirt {
@@ -175,9 +176,9 @@ impl Backend for Kubevirt {
             .during(format!("keep {} for {}", hold.assignment.ip, hold.assignment.name))
     }
 
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
-        balancers::held(&self.session, cluster)
-            .await
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
+        let held = balancers::held(&self.session, cluster).await;
+        held.map(|held| held.into_iter().map(Reserved::from).collect())
             .during(format!("list the addresses of cluster {cluster}"))
     }
 

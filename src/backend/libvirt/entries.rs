@@ -154,7 +154,9 @@ impl Document {
     pub fn lacks_record(&self, wanted: &Record) -> Result<bool, String> {
         let own_names: BTreeSet<_> = wanted.names.iter().filter(|name| !name.ends_with(MARK)).collect();
         let mut lacks = true;
-        for record in &self.records {
+        // A name has one address of each family.
+        let is_ipv6 = |record: &&Record| record.ip.contains(':');
+        for record in self.records.iter().filter(|record| is_ipv6(record) == is_ipv6(&wanted)) {
             let names: BTreeSet<_> = record.names.iter().collect();
             if record.ip == wanted.ip && own_names.is_subset(&names) {
                 lacks = false;
@@ -235,9 +237,12 @@ pub(super) fn clusters(document: &Document) -> BTreeSet<ClusterId> {
 pub(super) fn of_reservation(document: &Document, reservation: &AddressReservation) -> Vec<Entry> {
     let tag = tag_of(&reservation.cluster, &reservation.assignment.name);
     let (mac, ip) = (reservation.assignment.mac, reservation.assignment.ip);
+    let ips: Vec<String> = std::iter::once(ip.to_string())
+        .chain(reservation.ipv6.map(|ip| ip.to_string()))
+        .collect();
     let at_its_place = |entry: &Entry| match entry {
         Entry::Host(host) => host.name == tag && host.ip == Some(ip),
-        Entry::Record(record) => record.names.contains(&tag) && record.ip == ip.to_string(),
+        Entry::Record(record) => record.names.contains(&tag) && ips.contains(&record.ip),
     };
     // A record without a reservation remains of an interrupted release. A record with a reservation for another MAC
     // belongs to that one.

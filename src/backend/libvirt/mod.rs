@@ -38,7 +38,7 @@ use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Console, Description,
     Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts,
-    Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Snapshot, Snapshots, Stop,
+    Owned, PlatformChoices, Requirements, ReservationState, Reserved, SerialConsole, Snapshot, Snapshots, Stop,
 };
 use crate::cluster::{AddressAssignment, ClusterId, LibvirtConfig, MachineName, Role};
 
@@ -254,13 +254,17 @@ impl Backend for Libvirt {
             .await
     }
 
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         let cluster = cluster.clone();
         let operation = format!("list the reserved addresses of cluster {cluster}");
         self.call(operation, move |connect, _| {
             let mut held = Vec::new();
             for network in connect.list_all_networks(0)? {
-                held.extend(network::reservations(&network, &cluster)?);
+                held.extend(
+                    network::reservations(&network, &cluster)?
+                        .into_iter()
+                        .map(Reserved::from),
+                );
             }
             Ok(held)
         })

@@ -1,7 +1,7 @@
 //! Facts about a network, and the entries that are added to it and removed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::{Ipv4Network, Ipv6Network};
 use virt::connect::Connect;
@@ -121,12 +121,17 @@ pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Re
             names.push(dns_name.to_owned());
         }
     }
-    let record = Record {
+    names.push(tag);
+    let record = |ip: IpAddr| Record {
         ip: ip.to_string(),
-        names: names.into_iter().chain([tag]).collect(),
+        names: names.clone(),
     };
-    let record = Some(record).filter(|_| !reservation.dns_names.is_empty() && document.has_dns);
-    create_entries(&network, &host, record.as_ref())?;
+    let mut entries = vec![Entry::Host(host)];
+    if !reservation.dns_names.is_empty() && document.has_dns {
+        let addresses = [Some(IpAddr::V4(*ip)), reservation.ipv6.map(IpAddr::V6)];
+        entries.extend(addresses.into_iter().flatten().map(record).map(Entry::Record));
+    }
+    create_entries(&network, &entries)?;
     // The server may have leased it just before: from now on it does not.
     if let Err(leased) = refuse_leased(&network, *mac, *ip) {
         remove(&network, |document| of_reservation(document, reservation))?;
@@ -171,39 +176,58 @@ fn unless_gone<T: Default>(answer: Result<T, Failure>) -> Result<T, Failure> {
     }
 }
 
-/// Creates both entries where they are missing, or neither.
+/// Creates all entries where they are missing, or none.
 ///
 /// libvirt rejects an entry that conflicts with one that was created after the query. Then the query is repeated.
-fn create_entries(network: &Network, host: &Host, record: Option<&Record>) -> Result<(), Failure> {
-    let host_xml = host.to_xml();
+fn create_entries(network: &Network, entries: &[Entry]) -> Result<(), Failure> {
     let mut refused = None;
     for _ in 0..3 {
-        let conflict = |holder| Failure::new(BackendErrorKind::Conflict, holder);
-        let (mut host_lacks, mut record_lacks) = (0, 0);
+        let mut lacking: Vec<_> = entries.iter().map(|entry| (entry, 0)).collect();
         for (flag, document) in documents(network)? {
-            if document.lacks_host(host).map_err(conflict)? {
-                host_lacks |= flag;
-            }
-            if let Some(record) = record
-                && document.lacks_record(record).map_err(conflict)?
-            {
-                record_lacks |= flag;
+            for (entry, flags) in &mut lacking {
+                let lacks = match entry {
+                    Entry::Host(host) => document.lacks_host(host),
+                    Entry::Record(record) => document.lacks_record(record),
+                };
+                if lacks.map_err(|holder| Failure::new(BackendErrorKind::Conflict, holder))? {
+                    *flags |= flag;
+                }
             }
         }
-        if let Err(failure) = update(network, ADD, HOSTS, &host_xml, host_lacks) {
-            refused = Some(failure);
-            continue;
-        }
-        let named = record.map_or(Ok(()), |record| {
-            update(network, ADD, RECORDS, &record.to_xml(), record_lacks)
+        let mut created = Vec::new();
+        let failed = lacking.into_iter().find_map(|(entry, flags)| {
+            let failure = add(network, entry, flags).err();
+            created.push((entry, flags));
+            failure
         });
-        let Err(failure) = named else {
-            return Ok(());
-        };
-        update(network, DELETE, HOSTS, &host_xml, host_lacks)?;
+        let Some(failure) = failed else { return Ok(()) };
+        // The last one was not.
+        created.pop();
+        for (entry, flags) in created {
+            delete(network, entry, flags)?;
+        }
         refused = Some(failure);
     }
     refused.map_or(Ok(()), Err)
+}
+
+fn add(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> Result<(), Failure> {
+    let (section, element) = match entry {
+        Entry::Host(host) => (HOSTS, host.to_xml()),
+        Entry::Record(record) => (RECORDS, record.to_xml()),
+    };
+    update(network, ADD, section, &element, flags)
+}
+
+/// A record is deleted by its address, which no other one has. With names, libvirt looks for one that has the address or
+/// any of the names: the same node's in the other address family, or a user's (libvirt/libvirt: src/conf/network_conf.c,
+/// `virNetworkDefUpdateDNSHost`).
+fn delete(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> Result<(), Failure> {
+    let (section, element) = match entry {
+        Entry::Host(host) => (HOSTS, host.to_xml()),
+        Entry::Record(record) => (RECORDS, Element::new("host").attr("ip", &record.ip)),
+    };
+    update(network, DELETE, section, &element, flags)
 }
 
 fn update(
@@ -278,11 +302,7 @@ fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result
     let mut removed = false;
     for (flag, document) in documents(network)? {
         for entry in choose(&document) {
-            let (section, element) = match &entry {
-                Entry::Host(host) => (HOSTS, host.to_xml()),
-                Entry::Record(record) => (RECORDS, record.to_xml()),
-            };
-            update(network, DELETE, section, &element, flag)?;
+            delete(network, &entry, flag)?;
             removed = true;
         }
     }
@@ -292,6 +312,47 @@ fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_have_a_record_in_each_family_and_a_users_record_stays() {
+        let connect = Connect::open(Some("test:///default")).unwrap();
+        let network = find(&connect, "default").unwrap();
+        let cluster = ClusterId::new("lab", "example.com");
+        let record = |ip: &str, names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Entry::Record(Record {
+                ip: ip.to_owned(),
+                names,
+            })
+        };
+        let records = || -> Vec<Entry> {
+            let document = live(&network).unwrap();
+            document.records.into_iter().map(Entry::Record).collect()
+        };
+        let of_user = record("192.168.122.99", &["api.lab.example.com"]);
+        let names = ["api-int.lab.example.com", "api.lab.example.com.ocpdeploy"];
+        let ours = ["192.168.122.10", "fd00:1::c0a8:7a0a"].map(|ip| record(ip, &names));
+        add(&network, &of_user, sys::VIR_NETWORK_UPDATE_AFFECT_LIVE).unwrap();
+        for _ in 0..2 {
+            create_entries(&network, &ours).unwrap();
+            assert_eq!(records(), [std::slice::from_ref(&of_user), &ours[..]].concat());
+        }
+        // Neither family may be another's.
+        for (taken, words) in [
+            (
+                record("fd00:1::c0a8:7a0a", &["a"]),
+                "already resolves to fd00:1::c0a8:7a0a",
+            ),
+            (record("fd00:1::9", &names), "already resolves to fd00:1::c0a8:7a0a"),
+        ] {
+            let free = record("192.168.122.11", &["b"]);
+            let failure = create_entries(&network, &[free, taken]).unwrap_err();
+            assert!(failure.to_string().contains(words), "{failure}");
+            assert_eq!(records().len(), 3, "none is created");
+        }
+        delete_entries(&network, &cluster).unwrap();
+        assert_eq!(records(), [of_user]);
+    }
 
     #[test]
     fn a_network_that_is_deleted_while_networks_are_listed_has_no_entries() {

@@ -42,7 +42,7 @@ use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Description, Diagnostics, Discovery,
     Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec, NetworkFacts, Owned,
-    PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
+    PlatformChoices, Requirements, ReservationState, Reserved, SerialConsole, Stop,
 };
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
@@ -145,6 +145,7 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     let _ = wire::next_marker(&value, "servers");
     wire::cluster_of(&value);
     let port = wire::Port::read(&value);
+    port.allowed();
     wire::pairs_of(crate::cluster::Role::Worker, &ClusterId::from_tag(text), &[port], None);
     wire::same_rule(&value, &value);
     wire::too_small(&Flavor::read(&value), 1, &value);
@@ -227,7 +228,7 @@ impl Backend for OpenStack {
         ))
     }
 
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         let result = self.reservations(cluster).await;
         result.during(format!("list the reserved addresses of cluster {cluster}"))
     }

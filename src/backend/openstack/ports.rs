@@ -12,7 +12,7 @@ use super::cloud::OpenStack;
 use super::network::{Network, Subnet};
 use super::wire::{self, Port, tag_text, text};
 use crate::backend::failure::Failure;
-use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, Nic, ReservationState};
+use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, Nic, ReservationState, Reserved};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
 fn conflict(message: String) -> Failure {
@@ -112,6 +112,11 @@ impl OpenStack {
         if reservation.ipv6.is_some_and(|ipv6| !port.ipv6.contains(&ipv6)) {
             changes["fixed_ips"] = fixed_ips(reservation, network)?;
         }
+        let forbidden = reservation.allowed.iter().filter(|ip| port.forbids(**ip));
+        let added: Vec<_> = forbidden.map(|ip| json!({"ip_address": ip})).collect();
+        if !added.is_empty() {
+            changes["allowed_address_pairs"] = json!([port.pairs.as_slice(), &added].concat());
+        }
         if changes == json!({}) {
             return Ok(port);
         }
@@ -147,16 +152,23 @@ impl OpenStack {
         Ok(Port::read(&created["port"]))
     }
 
-    pub(super) async fn reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
-        let assignment = |port: &Port| {
-            Some(AddressAssignment {
-                name: port.reserved_for(cluster)?,
-                mac: port.mac?,
-                ip: *port.ips.first()?,
+    pub(super) async fn reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, Failure> {
+        // Otherwise the load balancers have the VIPs, not the machines.
+        let is_filtered = self.config.balancers.is_none();
+        let reserved = |port: &Port| {
+            Some(Reserved {
+                assignment: AddressAssignment {
+                    name: port.reserved_for(cluster)?,
+                    mac: port.mac?,
+                    ip: *port.ips.first()?,
+                },
+                ipv6: Some(port.ipv6.clone()),
+                allowed: port.allowed().filter(|_| is_filtered),
             })
         };
         let (ports, balanced) = futures::try_join!(self.ports_of(cluster), self.balanced_vips(cluster))?;
-        Ok(ports.iter().filter_map(assignment).chain(balanced).collect())
+        let balanced = balanced.into_iter().map(Reserved::from);
+        Ok(ports.iter().filter_map(reserved).chain(balanced).collect())
     }
 
     /// Deletes one reservation. A port in use by a machine is kept, and is deleted with that machine.
@@ -235,7 +247,7 @@ impl OpenStack {
                     there.id, nic.mac
                 )));
             }
-            let has_pairs = vips.iter().all(|ip| there.pairs.contains(&ip.to_string()));
+            let has_pairs = !vips.iter().any(|ip| there.forbids(*ip));
             if network.port_security && (there.groups != groups || !has_pairs) {
                 let path = format!("/ports/{}", there.id);
                 self.session
@@ -284,7 +296,13 @@ impl OpenStack {
         );
         if let Some(network) = ipv6 {
             let us = our_address_towards(network.network().into());
-            wanted.extend(wire::ipv6_rules(&id, network, us, self.config.rehearsal));
+            wanted.extend(wire::ipv6_rules(
+                &id,
+                network,
+                us,
+                &self.config.admit,
+                self.config.rehearsal,
+            ));
         }
         let lacking: Vec<_> = wanted
             .iter()

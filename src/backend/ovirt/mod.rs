@@ -27,10 +27,10 @@ use std::time::SystemTime;
 use super::{
     Action, AddressReservation, Backend, BackendError, Capabilities, Description, Diagnostics, Discovery, Finding,
     ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices,
-    Requirements, ReservationState, Snapshot, Snapshots, Stop, Verdict,
+    Requirements, ReservationState, Reserved, Snapshot, Snapshots, Stop, Verdict,
 };
 use crate::backend::failure::{During, Failure};
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
+use crate::cluster::{ClusterId, MachineName, Role};
 use async_trait::async_trait;
 pub use choices::{Ca, fetch_ca};
 pub use engine::Ovirt;
@@ -159,7 +159,7 @@ impl Backend for Ovirt {
         Ok(ReservationState::Unreserved)
     }
 
-    async fn list_reservations(&self, _: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+    async fn list_reservations(&self, _: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         Ok(Vec::new())
     }
 

@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use super::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description,
     Diagnostics, Discovery, Finding, Form, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
-    PlatformChoices, Requirements, ReservationState, SerialConsole, Snapshots, Stop, Verdict,
+    PlatformChoices, Requirements, ReservationState, Reserved, SerialConsole, Snapshots, Stop, Verdict,
 };
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role, SimConfig};
 use dhcp::Reservation;
@@ -356,7 +356,7 @@ impl Backend for Sim {
         .await
     }
 
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         let operation = format!("list the reserved addresses of cluster {cluster}");
         self.call(Call::ListReservations, cluster.as_str(), operation, |world, _| {
             Ok(reservations_of(world, cluster)
@@ -366,6 +366,7 @@ impl Backend for Sim {
                     mac: entry.mac,
                     ip: *ip,
                 })
+                .map(Reserved::from)
                 .collect())
         })
         .await

@@ -79,6 +79,7 @@ fn reservation(index: u8, ip: Ipv4Addr) -> AddressReservation {
         },
         ipv6: None,
         dns_names: vec![],
+        allowed: vec![],
     }
 }
 

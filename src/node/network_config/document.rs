@@ -1,9 +1,10 @@
 //! A file of `network_config`: nmstate YAML, with the places of what can be wrong in it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::Range;
 
-use nmstate::{Interface, NetworkState};
+use nmstate::{Interface, NetworkState, RouteEntry};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
@@ -60,6 +61,8 @@ struct OutlineInterface {
     name: Option<Spanned<String>>,
     #[serde(default)]
     ipv4: OutlineIp,
+    #[serde(default)]
+    ipv6: OutlineIp,
 }
 
 #[derive(Default, Deserialize)]
@@ -147,16 +150,25 @@ impl Document {
         span(self.outline_of(name)?.name.as_ref()?)
     }
 
-    /// Where an interface's first IPv4 address is.
-    pub(super) fn address(&self, name: &str) -> Option<Range<usize>> {
-        span(self.outline_of(name)?.ipv4.address.first()?.ip.as_ref()?)
+    /// Where an address of an interface is, in the list of this family.
+    pub(super) fn address(&self, name: &str, family: Family, index: usize) -> Option<Range<usize>> {
+        let interface = self.outline_of(name)?;
+        let ip = match family {
+            Family::Ipv4 => &interface.ipv4,
+            Family::Ipv6 => &interface.ipv6,
+        };
+        span(ip.address.get(index)?.ip.as_ref()?)
     }
 
-    /// Where the gateway of the default route is.
-    pub(super) fn gateway(&self) -> Option<Range<usize>> {
-        let mut routes = self.outline.routes.config.iter();
-        let default = routes.find(|route| route.destination.as_deref() == Some(DEFAULT_ROUTE))?;
-        span(default.next_hop_address.as_ref()?)
+    /// Where the gateway of a route is.
+    pub(super) fn gateway(&self, wanted: &RouteEntry) -> Option<Range<usize>> {
+        let mut gateways = self.outline.routes.config.iter().filter_map(|route| {
+            let gateway = route.next_hop_address.as_ref()?;
+            let is_it =
+                route.destination == wanted.destination && Some(&gateway.value) == wanted.next_hop_addr.as_ref();
+            is_it.then_some(gateway)
+        });
+        span(gateways.next()?)
     }
 
     /// The first interface that a message of nmstate names.
@@ -178,7 +190,29 @@ impl Document {
     }
 }
 
-pub(super) const DEFAULT_ROUTE: &str = "0.0.0.0/0";
+/// An address family, as nmstate separates them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+impl Family {
+    pub fn of(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::Ipv4,
+            IpAddr::V6(_) => Self::Ipv6,
+        }
+    }
+
+    /// The destination of a default route.
+    pub fn everywhere(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "0.0.0.0/0",
+            Self::Ipv6 => "::/0",
+        }
+    }
+}
 
 fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '.' | '-' | '_')

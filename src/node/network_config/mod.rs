@@ -1,20 +1,23 @@
 //! A node's connections from the user's `network_config`: nmstate YAML to files of NetworkManager.
 //!
 //! The crate `nmstate` writes the files, as `nmstatectl gc` does. Here the file is completed with what differs between
-//! nodes: the MACs of `nic0`, `nic1`, … and the address in the table.
+//! nodes: the MACs of `nic0`, `nic1`, … and the addresses in the table.
 
+mod addresses;
 mod document;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use nmstate::{
-    BondMode, Dhcpv4ClientId, DnsClientState, DnsState, EthernetInterface, Interface, InterfaceIdentifier,
-    InterfaceIpAddr, InterfaceIpv4, InterfaceState, InterfaceType, NetworkState, RouteEntry, RouteState,
+    BondMode, EthernetInterface, Interface, InterfaceIdentifier, InterfaceIpv4, InterfaceState, InterfaceType,
+    NetworkState,
 };
 
-use self::document::{DEFAULT_ROUTE, nic_number};
+pub use self::addresses::{Addressing, Ipv6Address, StaticAddress};
+use self::addresses::{by_dhcp, by_table, default_routes, set_ipv6, set_static};
 pub use self::document::{Document, Fault};
+use self::document::{Family, nic_number};
 use crate::backend::Nic;
 use crate::cluster::{Mac, NodeName};
 use crate::node::host::HostFile;
@@ -26,29 +29,11 @@ pub struct Target<'a> {
     /// `nic0`, the one in the machine network, and so on.
     pub nics: &'a [Nic],
     pub addressing: Addressing<'a>,
+    /// With two address families.
+    pub ipv6: Option<Ipv6Address>,
     /// `None` for what the file or the network says.
     pub mtu: Option<u16>,
     pub has_ovn_kubernetes: bool,
-}
-
-/// How a node gets its address in the machine network.
-#[derive(Clone, Copy, Debug)]
-pub enum Addressing<'a> {
-    /// By DHCP, for the MAC of `nic0`.
-    Dhcp,
-    Static(StaticAddress<'a>),
-    /// Static, but not known yet: the file is checked without it.
-    Later,
-}
-
-/// A node's address in the table, and its network's gateway, name servers and search domains.
-#[derive(Clone, Copy, Debug)]
-pub struct StaticAddress<'a> {
-    pub ip: Ipv4Addr,
-    pub prefix: u8,
-    pub gateway: Option<Ipv4Addr>,
-    pub name_servers: &'a [Ipv4Addr],
-    pub search: &'a [String],
 }
 
 /// The bridge that OVN-Kubernetes creates over a node's interface (openshift/machine-config-operator:
@@ -72,6 +57,9 @@ pub fn connections(document: &Document, target: &Target<'_>) -> Result<Vec<HostF
             let ip = Ipv4Addr::new(192, 0, 2, 1);
             set_static(document, &mut state, &own, ip, 24)?;
         }
+    }
+    if let Some(address) = &target.ipv6 {
+        set_ipv6(document, &mut state, &own, target.node, address)?;
     }
     let generated = state.gen_conf().map_err(|error| {
         let message = error.msg();
@@ -164,10 +152,11 @@ fn own_interface(document: &Document, state: &NetworkState) -> Result<String, Fa
         found.map(Interface::name).collect()
     };
     let (enabled, with_ipv4) = (names(|_| true), names(|ip| ip.auto_gateway != Some(false)));
-    let routed: BTreeSet<&str> = default_routes(state)
+    let routed: BTreeSet<&str> = default_routes(state, Family::Ipv4)
         .filter_map(|route| route.next_hop_iface.as_deref())
         .collect();
     let listed = |names: &BTreeSet<&str>| Vec::from_iter(names.iter().copied()).join(", ");
+    let route = || document.gateway(default_routes(state, Family::Ipv4).next()?);
     let one = match (routed.len(), with_ipv4.len()) {
         (0, 1) => &with_ipv4,
         (1, _) => &routed,
@@ -181,21 +170,15 @@ fn own_interface(document: &Document, state: &NetworkState) -> Result<String, Fa
         }
         _ => {
             let message = format!("several interfaces have a default route: {}", listed(&routed));
-            return Err(Fault::new(message).at(document.gateway()).help(HELP));
+            return Err(Fault::new(message).at(route()).help(HELP));
         }
     };
     let name = listed(one);
     if !enabled.contains(name.as_str()) {
         let message = format!("the default route is on {name}, which is no interface with IPv4 enabled");
-        return Err(Fault::new(message).at(document.gateway()).help(HELP));
+        return Err(Fault::new(message).at(route()).help(HELP));
     }
     Ok(name)
-}
-
-fn default_routes(state: &NetworkState) -> impl Iterator<Item = &RouteEntry> {
-    let routes = state.routes.config.iter().flatten();
-    routes
-        .filter(|route| route.destination.as_deref() == Some(DEFAULT_ROUTE) && route.state != Some(RouteState::Absent))
 }
 
 /// An interface and all that it is built on, itself first.
@@ -360,101 +343,6 @@ fn share_mtu(
         }
     }
     Ok(())
-}
-
-fn by_dhcp(document: &Document, state: &mut NetworkState, own: &str) -> Result<(), Fault> {
-    const HELP: &str = "leave `ipv4: {enabled: true}`, or set dhcp=none to give nodes static addresses";
-    for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
-        let Some(ip) = &mut interface.base_iface_mut().ipv4 else {
-            continue;
-        };
-        if ip.addresses.as_ref().is_some_and(|addresses| !addresses.is_empty()) {
-            let message = format!("{own} has a static address, but nodes get theirs by DHCP");
-            return Err(Fault::new(message).at(document.address(own)).help(HELP));
-        }
-        if ip.dhcp == Some(false) {
-            let message = format!("{own} has `dhcp: false`, but nodes get their addresses by DHCP");
-            return Err(Fault::new(message).at(document.interface(own)).help(HELP));
-        }
-        ip.dhcp = Some(true);
-        // The initramfs asks with the MAC as well, and DHCP servers that know another client give another address.
-        ip.dhcp_client_id.get_or_insert(Dhcpv4ClientId::LinkLayerAddress);
-    }
-    Ok(())
-}
-
-fn by_table(
-    document: &Document,
-    state: &mut NetworkState,
-    own: &str,
-    node: &NodeName,
-    address: &StaticAddress<'_>,
-) -> Result<(), Fault> {
-    let (ip, prefix) = (address.ip, address.prefix);
-    if let Some(given) = set_static(document, state, own, ip, prefix)? {
-        let message = format!("{node} has address {ip}/{prefix}, but {own} has {given}");
-        let help = "remove `address` from the file: it is filled in";
-        return Err(Fault::new(message).at(document.address(own)).help(help));
-    }
-    let given = default_routes(state).next().map(|route| route.next_hop_addr.clone());
-    match (given, address.gateway) {
-        (Some(given), Some(gateway)) if given.as_deref() != Some(&gateway.to_string()) => {
-            let given = given.unwrap_or_default();
-            let message = format!("the gateway of the machine network is {gateway}, but the default route has {given}");
-            let help = "remove the default route, or set `gateway` in the env file";
-            return Err(Fault::new(message).at(document.gateway()).help(help));
-        }
-        (None, Some(gateway)) => {
-            let mut route = RouteEntry::default();
-            route.destination = Some(DEFAULT_ROUTE.to_owned());
-            route.next_hop_iface = Some(own.to_owned());
-            route.next_hop_addr = Some(gateway.to_string());
-            state.routes.config.get_or_insert_default().push(route);
-        }
-        _ => {}
-    }
-    let dns = state.dns.get_or_insert_with(DnsState::new);
-    let dns = dns.config.get_or_insert_with(DnsClientState::new);
-    if dns.server.as_ref().is_none_or(Vec::is_empty) && !address.name_servers.is_empty() {
-        dns.server = Some(address.name_servers.iter().map(Ipv4Addr::to_string).collect());
-    }
-    if dns.search.as_ref().is_none_or(Vec::is_empty) && !address.search.is_empty() {
-        dns.search = Some(address.search.to_vec());
-    }
-    Ok(())
-}
-
-/// Sets a static address, unless the file has one; returns the file's if it is another one.
-fn set_static(
-    document: &Document,
-    state: &mut NetworkState,
-    own: &str,
-    ip: Ipv4Addr,
-    prefix: u8,
-) -> Result<Option<String>, Fault> {
-    for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
-        let Some(settings) = &mut interface.base_iface_mut().ipv4 else {
-            continue;
-        };
-        if settings.dhcp == Some(true) {
-            let message = format!("{own} has `dhcp: true`, but dhcp=none");
-            let help = "remove `dhcp` from the file: the address is filled in";
-            return Err(Fault::new(message).at(document.interface(own)).help(help));
-        }
-        let addresses = settings.addresses.get_or_insert_default();
-        match addresses.first() {
-            None => {
-                let mut address = InterfaceIpAddr::default();
-                address.ip = ip.into();
-                address.prefix_length = prefix;
-                addresses.push(address);
-            }
-            Some(given) if given.ip == ip && given.prefix_length == prefix => {}
-            Some(given) => return Ok(Some(format!("{}/{}", given.ip, given.prefix_length))),
-        }
-        settings.dhcp = Some(false);
-    }
-    Ok(None)
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+use std::net::Ipv6Addr;
+
 use super::*;
 use crate::cluster::Role;
 
@@ -32,11 +34,28 @@ fn files_with_mtu(
     has_ovn_kubernetes: bool,
     mtu: Option<u16>,
 ) -> Result<Vec<HostFile>, Fault> {
+    files_of(text, &nics(count), addressing, has_ovn_kubernetes, mtu, None)
+}
+
+/// With two address families.
+fn files_with_ipv6(text: &str, addressing: Addressing<'_>, ipv6: Ipv6Address) -> Result<Vec<HostFile>, Fault> {
+    files_of(text, &nics(3), addressing, true, None, Some(ipv6))
+}
+
+fn files_of(
+    text: &str,
+    nics: &[Nic],
+    addressing: Addressing<'_>,
+    has_ovn_kubernetes: bool,
+    mtu: Option<u16>,
+    ipv6: Option<Ipv6Address>,
+) -> Result<Vec<HostFile>, Fault> {
     let node = NodeName::node(Role::Worker, 0);
     let target = Target {
         node: &node,
-        nics: &nics(count),
+        nics,
         addressing,
+        ipv6,
         mtu,
         has_ovn_kubernetes,
     };
@@ -102,6 +121,151 @@ fn files_for_networkmanager() {
             .collect();
         insta::assert_snapshot!(name, text);
     }
+}
+
+const SECOND: Ipv6Address = Ipv6Address {
+    ip: Some(Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0x0a00, 0x001f)),
+    prefix: 64,
+    gateway: Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
+};
+
+#[test]
+fn with_two_address_families_the_nodes_interface_has_the_ipv6_address_and_default_route() {
+    for (name, text, addressing) in [
+        ("dual-stack-bond-by-dhcp", BOND, Addressing::Dhcp),
+        ("dual-stack-vlan-static", VLAN, table()),
+    ] {
+        let files = files_with_ipv6(text, addressing, SECOND).unwrap();
+        // That of the node's interface; the others have no IPv6, as with one family.
+        let sections = files.iter().map(|file| {
+            let path = file.path.rsplit('/').next().unwrap();
+            let ipv6 = file.content.split_once("[ipv6]").map_or("", |(_, rest)| rest);
+            format!("# {path}{}\n", ipv6.split("\n[").next().unwrap())
+        });
+        insta::assert_snapshot!(name, sections.collect::<String>());
+    }
+}
+
+/// What the file may say of IPv6 on the node's interface.
+#[test]
+fn an_ipv6_address_or_route_of_the_file_is_the_nodes_own() {
+    let expected = files_with_ipv6(BOND, table(), SECOND).unwrap();
+    let route =
+        "routes:\n  config:\n  - {destination: '::/0', next-hop-address: 'FE80::0:1', next-hop-interface: bond0}\n";
+    for lines in [
+        "  ipv6: {enabled: true}\n".to_owned(),
+        "  ipv6: {enabled: true, dhcp: false, autoconf: false}\n".to_owned(),
+        "  ipv6: {enabled: true, address: [{ip: 'fd00:1::0a00:1f', prefix-length: 64}]}\n".to_owned(),
+    ] {
+        let found = files_with_ipv6(&format!("{BOND}{lines}"), table(), SECOND).unwrap();
+        assert_eq!(found, expected, "{lines}");
+    }
+    let with_route = files_with_ipv6(&format!("{BOND}{route}"), table(), SECOND).unwrap();
+    let routes = |files: &[HostFile]| files[0].content.matches("route0=::/0,").count();
+    assert_eq!((routes(&with_route), routes(&expected)), (1, 1));
+    // Before the addresses are known, the file is accepted without them.
+    let later = Ipv6Address {
+        ip: None,
+        gateway: None,
+        ..SECOND
+    };
+    for addressing in [Addressing::Later, Addressing::Dhcp] {
+        assert!(files_with_ipv6(BOND, addressing, later).is_ok(), "{addressing:?}");
+    }
+}
+
+#[test]
+fn ipv6_that_contradicts_the_node_is_told_with_its_place() {
+    let bond = |ipv6: &str| format!("{BOND}  ipv6: {{{ipv6}}}\n");
+    let address = |ip: &str, prefix: u8| {
+        bond(&format!(
+            "enabled: true, address: [{{ip: '{ip}', prefix-length: {prefix}}}]"
+        ))
+    };
+    let nic = |ipv6: &str| format!("{BOND}- name: nic2\n  type: ethernet\n  ipv6: {{{ipv6}}}\n");
+    let route = |gateway: &str, nic: &str| {
+        let route = format!("{{destination: '::/0', next-hop-address: '{gateway}', next-hop-interface: {nic}}}");
+        format!("{BOND}routes:\n  config:\n  - {route}\n")
+    };
+    let unknown = Ipv6Address { ip: None, ..SECOND };
+    for (text, second, message, at) in [
+        (
+            bond("enabled: false"),
+            SECOND,
+            "bond0 has IPv6 disabled, but nodes have static IPv6 addresses",
+            "bond0",
+        ),
+        (
+            bond("enabled: true, dhcp: true, autoconf: false"),
+            SECOND,
+            "bond0 has IPv6 by DHCP",
+            "bond0",
+        ),
+        (
+            bond("enabled: true, autoconf: true"),
+            SECOND,
+            "bond0 has IPv6 by autoconf",
+            "bond0",
+        ),
+        (
+            address("fd00:1::99", 64),
+            SECOND,
+            "worker-0 has address fd00:1::a00:1f/64, but bond0 has fd00:1::99/64",
+            "fd00:1::99",
+        ),
+        (
+            address("fd00:1::a00:1f", 96),
+            SECOND,
+            "but bond0 has fd00:1::a00:1f/96",
+            "fd00:1::a00:1f",
+        ),
+        (
+            bond(
+                "enabled: true, address: [{ip: 'fd00:1::a00:1f', prefix-length: 64}, {ip: 'fd00:1::7', prefix-length: 64}]",
+            ),
+            SECOND,
+            "but bond0 has fd00:1::7/64",
+            "fd00:1::7",
+        ),
+        (
+            address("fd00:1::a00:1f", 64),
+            unknown,
+            "bond0 has an IPv6 address, but that of worker-0 follows from its IPv4 address",
+            "fd00:1::a00:1f",
+        ),
+        (
+            route("fe80::2", "bond0"),
+            SECOND,
+            "the gateway of the machine network is fe80::1, but the default route has fe80::2",
+            "fe80::2",
+        ),
+        (
+            route("fe80::1", "nic2"),
+            SECOND,
+            "the IPv6 default route is on nic2, but the node's interface is bond0",
+            "fe80::1",
+        ),
+        (
+            nic("enabled: true, dhcp: true, autoconf: true"),
+            SECOND,
+            "nic2 has an IPv6 default route by autoconf, but the node's interface is bond0",
+            "nic2",
+        ),
+    ] {
+        for addressing in [Addressing::Dhcp, table()] {
+            let fault = files_with_ipv6(&text, addressing, second).unwrap_err();
+            assert!(
+                fault.message.contains(message),
+                "expected `{message}`: {}",
+                fault.message
+            );
+            let place = fault.span.map(|span| text[span].trim_matches('\''));
+            assert_eq!(place, Some(at), "{message}");
+            assert!(fault.help.is_some(), "{message}");
+        }
+    }
+    let without = nic("enabled: true, dhcp: true, autoconf: true, auto-gateway: false");
+    assert!(files_with_ipv6(&without, Addressing::Dhcp, SECOND).is_ok());
 }
 
 #[test]

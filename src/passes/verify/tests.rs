@@ -62,7 +62,10 @@ fn the_clusters_nodes_are_compared_by_name_address_and_state() {
 fn one_hold_for_two_vips_at_one_address_is_enough() {
     let mut table = example();
     (table.ingress_ip, table.ingress_mac) = (table.api_ip, table.api_mac);
-    let wanted: Vec<_> = wanted(&table).iter().map(|lease| lease.name.to_string()).collect();
+    let wanted: Vec<_> = wanted(&table)
+        .iter()
+        .map(|hold| hold.assignment.name.to_string())
+        .collect();
     assert_eq!(
         wanted,
         ["api", "master-0", "master-1", "master-2", "worker-0", "worker-1"]

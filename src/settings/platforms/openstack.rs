@@ -11,7 +11,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let image_import = values.switch("os_image_import");
     let pool_flavors = pools::flavors(values);
     let volume_timeout = values.duration("os_volume_timeout");
-    let admit = values.list("os_admit", parse::network);
+    let admit = values.list("os_admit", parse::any_network);
     let ingress_floating_ip = values.ip("os_ingress_floating_ip");
     let lb = values.choice("lb");
     let balancers = (lb == Some(Lb::Platform)).then(|| OsBalancers {

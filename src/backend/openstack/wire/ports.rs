@@ -25,7 +25,10 @@ pub struct Port {
     pub device: String,
     pub device_owner: String,
     pub groups: Vec<String>,
-    pub pairs: Vec<String>,
+    /// Whether Neutron filters its packets.
+    pub port_security: bool,
+    /// The allowed address pairs, as Neutron stores them.
+    pub pairs: Vec<Value>,
 }
 
 impl Port {
@@ -45,14 +48,31 @@ impl Port {
             groups: list("security_groups")
                 .filter_map(|id| Some(id.as_str()?.to_owned()))
                 .collect(),
-            pairs: list("allowed_address_pairs")
-                .filter_map(|pair| Some(pair["ip_address"].as_str()?.to_owned()))
-                .collect(),
+            port_security: port["port_security_enabled"] != false,
+            pairs: list("allowed_address_pairs").cloned().collect(),
         }
     }
 
     pub fn is_of(&self, cluster: &ClusterId) -> bool {
         self.description == tag_text(cluster)
+    }
+
+    /// The further addresses that Neutron lets through; `None` if it filters nothing. A pair is an address or a network,
+    /// with the MAC of a sender (openstack/neutron: `neutron/db/allowedaddresspairs_db.py`).
+    pub fn allowed(&self) -> Option<Vec<IpNetwork>> {
+        let network = |pair: &Value| {
+            let mac: Option<Mac> = pair["mac_address"].as_str().and_then(|mac| mac.parse().ok());
+            let is_ours = mac.is_none() || mac == self.mac;
+            text(pair, "ip_address").parse().ok().filter(|_| is_ours)
+        };
+        self.port_security
+            .then(|| self.pairs.iter().filter_map(network).collect())
+    }
+
+    /// Whether Neutron drops packets from this further address.
+    pub fn forbids(&self, ip: IpAddr) -> bool {
+        let allowed = self.allowed();
+        allowed.is_some_and(|allowed| !allowed.iter().any(|network| network.contains(ip)))
     }
 
     /// The node or VIP for which it reserves an address; `None`: it belongs to a machine and is deleted with it.
@@ -69,11 +89,6 @@ pub fn port_of(machine: &MachineName, index: usize) -> String {
 
 /// The addresses of the VIPs that nodes of this role may use, in one or two families.
 pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port], ipv6: Option<Ipv6Network>) -> Vec<IpAddr> {
-    let vips: &[Vip] = match role {
-        Role::Bootstrap | Role::Master => &Vip::ALL,
-        Role::Worker => &[Vip::Ingress],
-        Role::Arbiter | Role::Helper => &[],
-    };
     let of_vip = |vip: &Vip| {
         let name = NodeName::vip(*vip);
         ports
@@ -88,7 +103,7 @@ pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port], ipv6: Option<Ip
         let first = port.ips.iter().map(|ip| IpAddr::V4(*ip));
         first.chain(second.map(|ip| IpAddr::V6(*ip))).collect::<Vec<_>>()
     };
-    vips.iter().flat_map(of_vip).flat_map(addresses).collect()
+    role.vips().iter().flat_map(of_vip).flat_map(addresses).collect()
 }
 
 /// The rules of a cluster's security group, without its id.
@@ -102,7 +117,7 @@ pub fn rules(
     group: &str,
     network: Option<Ipv4Network>,
     us: Option<IpAddr>,
-    admit: &[Ipv4Network],
+    admit: &[IpNetwork],
     rehearsal: bool,
     balanced: bool,
 ) -> Vec<Value> {
@@ -111,6 +126,7 @@ pub fn rules(
         name: "IPv4",
         icmp: "icmp",
     };
+    let admit = admit.iter().copied().filter(IpNetwork::is_ipv4);
     let mut rules = family.rules(&near(network.map(IpNetwork::V4), us), admit, rehearsal);
     if let Some(network) = &network {
         rules.push(from(family.rule(Some("112"), None), network));
@@ -126,7 +142,13 @@ pub fn rules(
 }
 
 /// As `rules`, in the second address family of the machine network. VRRP is of the first one.
-pub fn ipv6_rules(group: &str, network: Ipv6Network, us: Option<IpAddr>, rehearsal: bool) -> Vec<Value> {
+pub fn ipv6_rules(
+    group: &str,
+    network: Ipv6Network,
+    us: Option<IpAddr>,
+    admit: &[IpNetwork],
+    rehearsal: bool,
+) -> Vec<Value> {
     // The name that Neutron stores (openstack/neutron: `neutron/db/securitygroups_db.py`,
     // `_make_canonical_ipv6_icmp_protocol`).
     let family = Family {
@@ -134,7 +156,8 @@ pub fn ipv6_rules(group: &str, network: Ipv6Network, us: Option<IpAddr>, rehears
         name: "IPv6",
         icmp: "ipv6-icmp",
     };
-    family.rules(&near(Some(network.into()), us), &[], rehearsal)
+    let admit = admit.iter().copied().filter(IpNetwork::is_ipv6);
+    family.rules(&near(Some(network.into()), us), admit, rehearsal)
 }
 
 /// The rules of one address family.
@@ -163,7 +186,7 @@ impl Family<'_> {
         rule
     }
 
-    fn rules(&self, near: &[IpNetwork], admit: &[Ipv4Network], rehearsal: bool) -> Vec<Value> {
+    fn rules(&self, near: &[IpNetwork], admit: impl Iterator<Item = IpNetwork>, rehearsal: bool) -> Vec<Value> {
         // Everything between the nodes: etcd, kubelet, the network plugin, and VRRP.
         let mut among = self.rule(None, None);
         among["remote_group_id"] = json!(self.group);
@@ -171,7 +194,7 @@ impl Family<'_> {
         for prefix in near {
             rules.push(from(self.rule(Some("tcp"), Some((22_623, 22_624))), prefix));
         }
-        let admitted = near.iter().copied().chain(admit.iter().copied().map(IpNetwork::V4));
+        let admitted = near.iter().copied().chain(admit);
         let admitted: BTreeSet<_> = admitted.map(|network| network.to_string()).collect();
         // SSH, node ports, and the report of a rehearsal's guests.
         let mut served = vec![("tcp", (22, 22)), ("tcp", (30_000, 32_767)), ("udp", (30_000, 32_767))];
@@ -181,7 +204,7 @@ impl Family<'_> {
         for prefix in &admitted {
             for (protocol, ports) in &served {
                 let rule = self.rule(Some(protocol), Some(*ports));
-                rules.push(if prefix == WORLD { rule } else { from(rule, prefix) });
+                rules.push(if is_world(prefix) { rule } else { from(rule, prefix) });
             }
         }
         // A new group has this rule, unless the administrator changed the default ones (openstack/neutron:
@@ -216,8 +239,9 @@ pub fn is_outdated(existing: &Value, wanted: &[Value]) -> bool {
 
 /// To Neutron the same as no prefix (openstack/neutron: `neutron/db/securitygroups_db.py`, `_rule_to_key`, which also
 /// ignores descriptions).
-const WORLD: &str = "0.0.0.0/0";
-const IPV6_WORLD: &str = "::/0";
+fn is_world(prefix: &str) -> bool {
+    prefix == "0.0.0.0/0" || prefix == "::/0"
+}
 
 /// Whether an existing rule is equal to the required one.
 pub fn same_rule(existing: &Value, wanted: &Value) -> bool {
@@ -231,7 +255,7 @@ pub fn same_rule(existing: &Value, wanted: &Value) -> bool {
         "remote_ip_prefix",
     ];
     let value = |rule: &Value, key: &str| match &rule[key] {
-        prefix if prefix == WORLD || prefix == IPV6_WORLD => Value::Null,
+        Value::String(prefix) if is_world(prefix) => Value::Null,
         value => value.clone(),
     };
     let is_vrrp = |rule: &Value| rule["protocol"] == "112" || rule["protocol"] == "vrrp";

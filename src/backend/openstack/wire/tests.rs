@@ -331,11 +331,36 @@ fn nodes_may_use_the_vips_of_the_second_family_in_the_machine_network_only() {
     }
 }
 
+/// A pair is an address or a network, for packets with its MAC.
+#[test]
+fn pairs_of_a_port_allow_addresses_to_its_own_mac() {
+    let mac = "fa:16:3e:00:00:01";
+    let port = |filtered: bool| {
+        let pairs = json!([
+            {"ip_address": "10.0.0.2"},
+            {"ip_address": "fd00:1::/120", "mac_address": "FA:16:3E:00:00:01"},
+            {"ip_address": "10.0.0.3", "mac_address": "fa:16:3e:00:00:02"},
+        ]);
+        Port::read(&json!({"mac_address": mac, "port_security_enabled": filtered, "allowed_address_pairs": pairs}))
+    };
+    for (ip, expected) in [
+        ("10.0.0.2", true),
+        ("fd00:1::2", true),
+        ("10.0.0.3", false),
+        ("fd00:1::1:2", false),
+    ] {
+        let ip = ip.parse().unwrap();
+        assert_eq!(port(true).forbids(ip), !expected, "{ip}");
+        assert!(!port(false).forbids(ip), "without a filter");
+    }
+}
+
 #[test]
 fn rules_of_the_second_family_open_the_same_services() {
     let (first, second) = ("10.0.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap());
     let us: IpAddr = "2001:db8::7".parse().unwrap();
-    let opened = |rules: &[Value], near: [&str; 2]| {
+    let admit = ["198.51.100.0/24", "2001:db8:1::/48"].map(|network| network.parse().unwrap());
+    let opened = |rules: &[Value], near: [&str; 3]| {
         let source = |rule: &Value| match rule["remote_ip_prefix"].as_str() {
             Some(prefix) => near.iter().position(|near| *near == prefix).map(|at| at.to_string()),
             None => Some(rule["remote_group_id"].to_string()),
@@ -352,21 +377,21 @@ fn rules_of_the_second_family_open_the_same_services() {
         let vrrp = |rule: &&Value| rule["protocol"] != "112";
         BTreeSet::from_iter(rules.iter().filter(vrrp).map(service))
     };
-    let near = ["fd00:1::/64", "2001:db8::7/128"];
-    let rules_of_second = ipv6_rules("g", second, Some(us), true);
+    let near = ["fd00:1::/64", "2001:db8::7/128", "2001:db8:1::/48"];
+    let rules_of_second = ipv6_rules("g", second, Some(us), &admit, true);
     assert_eq!(
         opened(&rules_of_second, near),
         opened(
-            &rules("g", Some(first), Some([192, 0, 2, 7].into()), &[], true, false),
-            ["10.0.0.0/24", "192.0.2.7/32"]
+            &rules("g", Some(first), Some([192, 0, 2, 7].into()), &admit, true, false),
+            ["10.0.0.0/24", "192.0.2.7/32", "198.51.100.0/24"]
         )
     );
     assert!(rules_of_second.iter().all(|rule| rule["ethertype"] == "IPv6"));
     // This computer is on the machine network.
-    let beside = ipv6_rules("g", second, Some("fd00:1::9".parse().unwrap()), true);
+    let beside = ipv6_rules("g", second, Some("fd00:1::9".parse().unwrap()), &admit, true);
     assert_eq!(
         opened(&beside, near),
-        opened(&ipv6_rules("g", second, None, true), near)
+        opened(&ipv6_rules("g", second, None, &admit, true), near)
     );
     // What Neutron shows for all addresses.
     let mut shown = rules_of_second.last().unwrap().clone();

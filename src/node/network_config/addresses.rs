@@ -1,0 +1,236 @@
+//! The node's addresses and default routes in a network state, on the interface that it has them on.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use nmstate::{
+    Dhcpv4ClientId, DnsClientState, DnsState, InterfaceIpAddr, InterfaceIpv6, NetworkState, RouteEntry, RouteState,
+};
+
+use super::document::{Document, Family, Fault};
+use crate::cluster::NodeName;
+
+/// How a node gets its address in the machine network.
+#[derive(Clone, Copy, Debug)]
+pub enum Addressing<'a> {
+    /// By DHCP, for the MAC of `nic0`.
+    Dhcp,
+    Static(StaticAddress<'a>),
+    /// Static, but not known yet: the file is checked without it.
+    Later,
+}
+
+/// A node's address in the table, and its network's gateway, name servers and search domains.
+#[derive(Clone, Copy, Debug)]
+pub struct StaticAddress<'a> {
+    pub ip: Ipv4Addr,
+    pub prefix: u8,
+    pub gateway: Option<Ipv4Addr>,
+    pub name_servers: &'a [Ipv4Addr],
+    pub search: &'a [String],
+}
+
+/// A node's static address in the second family, and its network's gateway. The address may not be known yet, and neither
+/// may the gateway: the file is checked without them.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv6Address {
+    pub ip: Option<Ipv6Addr>,
+    pub prefix: u8,
+    pub gateway: Option<Ipv6Addr>,
+}
+
+pub(super) fn default_routes(state: &NetworkState, family: Family) -> impl Iterator<Item = &RouteEntry> {
+    let routes = state.routes.config.iter().flatten();
+    routes.filter(move |route| {
+        route.destination.as_deref() == Some(family.everywhere()) && route.state != Some(RouteState::Absent)
+    })
+}
+
+pub(super) fn by_dhcp(document: &Document, state: &mut NetworkState, own: &str) -> Result<(), Fault> {
+    const HELP: &str = "leave `ipv4: {enabled: true}`, or set dhcp=none to give nodes static addresses";
+    for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
+        let Some(ip) = &mut interface.base_iface_mut().ipv4 else {
+            continue;
+        };
+        if ip.addresses.as_ref().is_some_and(|addresses| !addresses.is_empty()) {
+            let message = format!("{own} has a static address, but nodes get theirs by DHCP");
+            return Err(Fault::new(message)
+                .at(document.address(own, Family::Ipv4, 0))
+                .help(HELP));
+        }
+        if ip.dhcp == Some(false) {
+            let message = format!("{own} has `dhcp: false`, but nodes get their addresses by DHCP");
+            return Err(Fault::new(message).at(document.interface(own)).help(HELP));
+        }
+        ip.dhcp = Some(true);
+        // The initramfs asks with the MAC as well, and DHCP servers that know another client give another address.
+        ip.dhcp_client_id.get_or_insert(Dhcpv4ClientId::LinkLayerAddress);
+    }
+    Ok(())
+}
+
+pub(super) fn by_table(
+    document: &Document,
+    state: &mut NetworkState,
+    own: &str,
+    node: &NodeName,
+    address: &StaticAddress<'_>,
+) -> Result<(), Fault> {
+    let (ip, prefix) = (address.ip, address.prefix);
+    if let Some(given) = set_static(document, state, own, ip, prefix)? {
+        let fault = other_address(node, ip, prefix, own, &given);
+        return Err(fault.at(document.address(own, Family::Ipv4, 0)));
+    }
+    if let Some(gateway) = address.gateway {
+        set_gateway(document, state, own, gateway.into())?;
+    }
+    let dns = state.dns.get_or_insert_with(DnsState::new);
+    let dns = dns.config.get_or_insert_with(DnsClientState::new);
+    if dns.server.as_ref().is_none_or(Vec::is_empty) && !address.name_servers.is_empty() {
+        dns.server = Some(address.name_servers.iter().map(Ipv4Addr::to_string).collect());
+    }
+    if dns.search.as_ref().is_none_or(Vec::is_empty) && !address.search.is_empty() {
+        dns.search = Some(address.search.to_vec());
+    }
+    Ok(())
+}
+
+/// Sets a static IPv4 address, unless the file has one; returns the file's if it is another one.
+pub(super) fn set_static(
+    document: &Document,
+    state: &mut NetworkState,
+    own: &str,
+    ip: Ipv4Addr,
+    prefix: u8,
+) -> Result<Option<InterfaceIpAddr>, Fault> {
+    for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
+        let Some(settings) = &mut interface.base_iface_mut().ipv4 else {
+            continue;
+        };
+        if settings.dhcp == Some(true) {
+            let message = format!("{own} has `dhcp: true`, but dhcp=none");
+            let help = "remove `dhcp` from the file: the address is filled in";
+            return Err(Fault::new(message).at(document.interface(own)).help(help));
+        }
+        let addresses = settings.addresses.get_or_insert_default();
+        match addresses.first() {
+            None => addresses.push(with_prefix(ip, prefix)),
+            Some(given) if given.ip == ip && given.prefix_length == prefix => {}
+            Some(given) => return Ok(Some(given.clone())),
+        }
+        settings.dhcp = Some(false);
+    }
+    Ok(None)
+}
+
+/// Gives the node's interface its IPv6 address and the default route. It has no other address, of which the kubelet would
+/// choose one.
+pub(super) fn set_ipv6(
+    document: &Document,
+    state: &mut NetworkState,
+    own: &str,
+    node: &NodeName,
+    address: &Ipv6Address,
+) -> Result<(), Fault> {
+    const HELP: &str = "remove `ipv6` of this interface from the file: it is filled in";
+    refuse_other_ipv6_routes(document, state, own)?;
+    for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
+        let settings = interface.base_iface_mut().ipv6.get_or_insert_with(|| {
+            let mut settings = InterfaceIpv6::new();
+            settings.enabled = true;
+            settings
+        });
+        let other = match (settings.enabled, settings.dhcp, settings.autoconf) {
+            (false, ..) => Some("disabled"),
+            (_, Some(true), _) => Some("by DHCP"),
+            (.., Some(true)) => Some("by autoconf"),
+            _ => None,
+        };
+        if let Some(other) = other {
+            let message = format!("{own} has IPv6 {other}, but nodes have static IPv6 addresses");
+            return Err(Fault::new(message).at(document.interface(own)).help(HELP));
+        }
+        let addresses = settings.addresses.get_or_insert_default();
+        let is_it = |given: &InterfaceIpAddr| {
+            given.prefix_length == address.prefix && address.ip.is_some_and(|ip| given.ip == ip)
+        };
+        if let Some((index, given)) = addresses.iter().enumerate().find(|(_, given)| !is_it(given)) {
+            let fault = match address.ip {
+                Some(ip) => other_address(node, ip, address.prefix, own, given),
+                None => Fault::new(format!(
+                    "{own} has an IPv6 address, but that of {node} follows from its IPv4 address"
+                ))
+                .help(HELP),
+            };
+            return Err(fault.at(document.address(own, Family::Ipv6, index)));
+        }
+        if addresses.is_empty() {
+            // Of a network for documentation, RFC 3849.
+            let unknown = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+            addresses.push(with_prefix(address.ip.unwrap_or(unknown), address.prefix));
+        }
+    }
+    match address.gateway {
+        Some(gateway) => set_gateway(document, state, own, gateway.into()),
+        None => Ok(()),
+    }
+}
+
+/// Both families have their default route on one interface, otherwise OVN-Kubernetes does not start
+/// (openshift/openshift-docs: modules/nw-ovn-kuberentes-limitations.adoc).
+fn refuse_other_ipv6_routes(document: &Document, state: &NetworkState, own: &str) -> Result<(), Fault> {
+    let has_route = |ip: &InterfaceIpv6| {
+        let is_announced = ip.enabled && ip.autoconf == Some(true);
+        is_announced && ip.auto_gateway != Some(false) && ip.auto_routes != Some(false)
+    };
+    let mut others = state
+        .interfaces
+        .iter()
+        .filter(|other| other.name() != own && other.is_up());
+    if let Some(other) = others.find(|other| other.base_iface().ipv6.as_ref().is_some_and(has_route)) {
+        let name = other.name();
+        let message = format!("{name} has an IPv6 default route by autoconf, but the node's interface is {own}");
+        let help = "add `auto-gateway: false` to its `ipv6`";
+        return Err(Fault::new(message).at(document.interface(name)).help(help));
+    }
+    let mut routes = default_routes(state, Family::Ipv6);
+    if let Some(route) = routes.find(|route| route.next_hop_iface.as_deref() != Some(own)) {
+        let other = route.next_hop_iface.as_deref().unwrap_or("no interface");
+        let message = format!("the IPv6 default route is on {other}, but the node's interface is {own}");
+        let help = "remove this route from the file: that of the node's interface is filled in";
+        return Err(Fault::new(message).at(document.gateway(route)).help(help));
+    }
+    Ok(())
+}
+
+fn with_prefix(ip: impl Into<IpAddr>, prefix: u8) -> InterfaceIpAddr {
+    let mut address = InterfaceIpAddr::default();
+    address.ip = ip.into();
+    address.prefix_length = prefix;
+    address
+}
+
+fn other_address(node: &NodeName, ip: impl Into<IpAddr>, prefix: u8, own: &str, given: &InterfaceIpAddr) -> Fault {
+    let (ip, has) = (ip.into(), format!("{}/{}", given.ip, given.prefix_length));
+    Fault::new(format!("{node} has address {ip}/{prefix}, but {own} has {has}"))
+        .help("remove `address` from the file: it is filled in")
+}
+
+/// Adds the default route of a family, unless the file has it.
+fn set_gateway(document: &Document, state: &mut NetworkState, own: &str, gateway: IpAddr) -> Result<(), Fault> {
+    let family = Family::of(gateway);
+    if let Some(route) = default_routes(state, family).next() {
+        let given = route.next_hop_addr.as_deref().unwrap_or_default();
+        if given.parse() == Ok(gateway) {
+            return Ok(());
+        }
+        let message = format!("the gateway of the machine network is {gateway}, but the default route has {given}");
+        let help = "remove the default route, or set `gateway` in the env file";
+        return Err(Fault::new(message).at(document.gateway(route)).help(help));
+    }
+    let mut route = RouteEntry::default();
+    route.destination = Some(family.everywhere().to_owned());
+    route.next_hop_iface = Some(own.to_owned());
+    route.next_hop_addr = Some(gateway.to_string());
+    state.routes.config.get_or_insert_default().push(route);
+    Ok(())
+}
