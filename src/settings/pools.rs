@@ -377,7 +377,7 @@ mod tests {
         for reserved in RESERVED {
             assert!(pool_name(reserved).is_err(), "{reserved}");
         }
-        for role in [Role::Bootstrap, Role::Master, Role::Worker, Role::Helper] {
+        for role in [Role::Bootstrap, Role::Master, Role::Arbiter, Role::Worker, Role::Helper] {
             assert!(RESERVED.contains(&role.to_string().as_str()), "{role}");
         }
         for bad in ["", "0", "gpu-1", "Infra", "a234567890123456"] {
