@@ -2,6 +2,8 @@
 //!
 //! That is the kubelet of each machine that runs, with a kubelet's rights; the bootstrap; the operators. A pretend oVirt
 //! engine has the machines, and the program's own pretend platform those of one pool.
+//!
+//! More than 500 lines: all that a cluster is besides its API server.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -115,10 +117,9 @@ impl Site {
     /// A node's machine if it runs, as text that no other machine has: its platform, and what tells it from an earlier one.
     pub(super) fn machine(&self, node: &str) -> Option<String> {
         let name = format!("lab-{node}");
-        let vm = |id: &str| format!("ovirt {id}");
         let there = self.engine.look(|world| {
-            let vm_of = world.vm_named(&name).filter(|vm| vm.status == "up");
-            vm_of.map(|found| vm(&found.id))
+            let vm = world.vm_named(&name).filter(|vm| vm.status == "up");
+            vm.map(|vm| format!("ovirt {}", vm.id))
         });
         let here = &self.sandbox.state()["machines"][&name];
         there.or_else(|| (here.is_object() && here["off"] != true).then(|| format!("sim {}", here["created_ms"])))

@@ -145,6 +145,12 @@ fn put_pod(node: &str) {
 #[test]
 #[ignore = "needs the lab"]
 fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_them() {
+    const FIRST: [&str; 8] = [
+        "gpu-0", "infra-0", "infra-1", "master-0", "master-1", "master-2", "worker-0", "worker-1",
+    ];
+    const THEN: [&str; 8] = [
+        "gpu-0", "gpu-1", "infra-0", "master-0", "master-1", "master-2", "worker-0", "worker-1",
+    ];
     fresh();
     let site = Arc::new(Site::new());
     let mut cluster = Cluster::new(site.clone());
@@ -154,10 +160,6 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
         outcome.succeeded().stdout
     };
     run("deploy lab.sh");
-
-    const FIRST: [&str; 8] = [
-        "gpu-0", "infra-0", "infra-1", "master-0", "master-1", "master-2", "worker-0", "worker-1",
-    ];
     assert_eq!(marks(), wanted(&FIRST));
     // All in one table, with the addresses that the API has; one of them is on the other platform.
     let table = site.table();
@@ -213,9 +215,6 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
     put_pod("infra-1");
     run("scale lab --pool infra=1 --pool gpu=2");
     assert_eq!(names(&get(&["pods", "-n", "shop"])), BTreeSet::new());
-    const THEN: [&str; 8] = [
-        "gpu-0", "gpu-1", "infra-0", "master-0", "master-1", "master-2", "worker-0", "worker-1",
-    ];
     assert_eq!(marks(), wanted(&THEN));
     assert!(site.machine("gpu-1").unwrap().starts_with("sim "));
 
