@@ -279,15 +279,20 @@ fn a_disruption_budget_is_heeded_on_a_machine_that_is_off_too() {
 #[test]
 fn applying_tells_whether_it_changed_anything() {
     let bench = Bench::new(5, &[]);
-    // Before its stage the API server does not know the kind.
-    bench.kube.with(|world| world.gate = Stage::Masters);
-    let manifest = |mode: u32| {
-        let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
-            "metadata": {"name": "99-worker-ocpdeploy"}, "spec": {"config": {"mode": mode}}});
-        serde_json::from_value(object).unwrap()
+    let object = |mode: u32| {
+        json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": {"name": "99-worker-ocpdeploy"}, "spec": {"config": {"mode": mode}}})
     };
+    let manifest = |mode: u32| serde_json::from_value(object(mode)).unwrap();
+    bench.kube.with(|world| {
+        // Before its stage the API server does not know the kind.
+        world.gate = Stage::Masters;
+        // As the bootstrap created it.
+        world.put(MACHINE_CONFIGS, object(0));
+    });
     run(async {
         let api = bench.api().await;
+        assert!(!api.apply(manifest(0)).await.unwrap());
         assert!(api.apply(manifest(1)).await.unwrap());
         assert!(!api.apply(manifest(1)).await.unwrap());
         assert!(api.apply(manifest(2)).await.unwrap());

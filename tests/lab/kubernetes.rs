@@ -1,4 +1,5 @@
-//! The KubeVirt backend on a real API server, see `tests/lab/kubernetes/README.md`; controllers, virt-api and CDI are played.
+//! A real API server, see `tests/lab/kubernetes/README.md`: of a platform, with KubeVirt, whose controllers, virt-api and CDI
+//! are played; and of a deployed cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,8 +20,14 @@ use crate::support::fake_kubevirt::rights::User;
 use crate::support::faulty::Faulty;
 use crate::support::kubevirt_sandbox::{Sandbox, documented};
 
+#[cfg(feature = "ovirt")]
+#[path = "kubernetes/cluster.rs"]
+mod cluster;
 #[path = "kubernetes/manifests.rs"]
 mod manifests;
+#[cfg(feature = "ovirt")]
+#[path = "kubernetes/pools.rs"]
+mod pools;
 #[path = "kubernetes/requests.rs"]
 mod requests;
 

@@ -23,7 +23,7 @@ use kube::api::{
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -309,7 +309,7 @@ impl ClusterApi {
         let after = self
             .call(&operation, api.patch(&name, &params, &Patch::Apply(&manifest)))
             .await?;
-        Ok(before.is_none_or(|before| before.resource_version() != after.resource_version()))
+        Ok(before.is_none_or(|before| content(&before) != content(&after)))
     }
 
     /// All objects of a kind; none while the cluster does not have the kind.
@@ -415,6 +415,16 @@ fn absent<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
         Err(error) if error.code() == Some(404) => Ok(None),
         answer => answer.map(Some),
     }
+}
+
+/// What an object says, as far as a manifest can: its version also changes when an apply takes over fields without
+/// changing them (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager`).
+fn content(object: &DynamicObject) -> (&BTreeMap<String, String>, &BTreeMap<String, String>, Value) {
+    let mut data = object.data.clone();
+    if let Some(fields) = data.as_object_mut() {
+        fields.remove("status");
+    }
+    (object.labels(), object.annotations(), data)
 }
 
 fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {

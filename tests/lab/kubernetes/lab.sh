@@ -84,7 +84,9 @@ certificates() {
             -subj "/CN=$authority" 2>/dev/null
     done
     openssl genrsa -out "$pki/accounts.key" 2048 2>/dev/null
-    cert apiserver /CN=kube-apiserver ca IP:127.0.0.1,IP:172.30.0.1,DNS:localhost,DNS:kubernetes.default.svc
+    # The last name is that of a deployed cluster, of which this server is the API.
+    cert apiserver /CN=kube-apiserver ca \
+        IP:127.0.0.1,IP:172.30.0.1,DNS:localhost,DNS:kubernetes.default.svc,DNS:api.lab.example.com
     cert admin /O=system:masters/CN=admin ca
     cert front /CN=front-proxy-client front-ca
     local user
@@ -106,23 +108,27 @@ POLICY
 
 apiserver() {
     start kube-apiserver "$dir/bin/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 \
-        --bind-address=127.0.0.1 --advertise-address=192.0.2.1 --tls-cert-file="$pki/apiserver.crt" \
-        --tls-private-key-file="$pki/apiserver.key" --client-ca-file="$pki/ca.crt" --authorization-mode=RBAC \
+        --bind-address=0.0.0.0 --advertise-address=192.0.2.1 --tls-cert-file="$pki/apiserver.crt" \
+        --tls-private-key-file="$pki/apiserver.key" --client-ca-file="$pki/ca.crt" --authorization-mode=Node,RBAC \
         --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$pki/accounts.key" \
         --service-account-signing-key-file="$pki/accounts.key" --service-cluster-ip-range=172.30.0.0/16 \
         --requestheader-client-ca-file="$pki/front-ca.crt" --requestheader-allowed-names=front-proxy-client \
         --requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group \
         --requestheader-username-headers=X-Remote-User --proxy-client-cert-file="$pki/front.crt" \
-        --proxy-client-key-file="$pki/front.key" --disable-admission-plugins=ServiceAccount --profiling=false \
+        --proxy-client-key-file="$pki/front.key" --profiling=false \
+        --disable-admission-plugins=ServiceAccount --enable-admission-plugins=NodeRestriction \
         --audit-policy-file="$state/audit-policy.yaml" --audit-log-path="$state/audit.log"
 }
 
-# Pods and data volumes move by fake-kubevirt alone.
+# Pods and data volumes move by fake-kubevirt alone. Nodes and their certificates are as in a real cluster.
 controllers() {
+    local run=namespace,garbagecollector,resourcequota,serviceaccount,serviceaccount-token,pvc-protection
+    run+=,csrsigning,csrapproving,nodelifecycle
     start kube-controller-manager "$dir/bin/kube-controller-manager" --kubeconfig="$state/admin.kubeconfig" \
         --leader-elect=false --port=0 --secure-port=0 --root-ca-file="$pki/ca.crt" \
         --service-account-private-key-file="$pki/accounts.key" --concurrent-gc-syncs=4 --profiling=false \
-        --controllers=namespace,garbagecollector,resourcequota,serviceaccount,serviceaccount-token,pvc-protection
+        --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" \
+        --controllers="$run"
 }
 
 up() {
@@ -148,8 +154,8 @@ up() {
     controllers
     local crd
     for crd in "$crds"/*.yaml "$here/crds.yaml"; do
-        # Kubernetes 1.20 reads an empty default as null and refuses it; fields that it does not know are dropped.
-        [ ! -e "$crd" ] || sed '/^ *default: ""$/d' "$crd" | kubectl_ create --validate=false -f - >/dev/null
+        # Kubernetes 1.20 drops fields that it does not know.
+        [ ! -e "$crd" ] || kubectl_ create --validate=false -f "$crd" >/dev/null
     done
     kubectl_ wait --for=condition=Established --timeout=120s crd --all >/dev/null
     kubectl_ create -f "$here/cluster.yaml" >/dev/null

@@ -72,14 +72,18 @@ impl Wish {
 
     /// The object, as it is before anybody looked at it.
     pub fn object(&self, object_name: &str) -> Value {
+        self.signed(object_name, &KeyPair::generate().unwrap())
+    }
+
+    /// As `object`, for this key.
+    pub fn signed(&self, object_name: &str, key: &KeyPair) -> Value {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(&self.common_name, &self.organizations);
         if self.organizations.is_empty() {
             params.distinguished_name.remove(DnType::OrganizationName);
         }
         params.subject_alt_names = self.sans.clone();
-        let key = KeyPair::generate().unwrap();
-        let request = params.serialize_request_with_attributes(&key, self.attributes.clone());
+        let request = params.serialize_request_with_attributes(key, self.attributes.clone());
         let request = request.unwrap();
         json!({
             "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",

@@ -439,13 +439,20 @@ impl World {
             "PATCH" if [MACHINE_CONFIGS, POOLS, INGRESS].contains(&collection) => {
                 // Server-side apply, of which this much: what is said is so afterwards.
                 let is_apply = query.get("fieldManager") == Some(&"ocpdeploy") && query.get("force") == Some(&"true");
-                let wish: Value = serde_json::from_slice(body).ok().filter(|_| is_apply)?;
-                let said = |object: &Value| object["spec"] == wish["spec"];
+                let mut wish: Value = serde_json::from_slice(body).ok().filter(|_| is_apply)?;
                 if wish["metadata"]["name"] != name {
                     return None;
                 }
-                if !self.get(collection, name).is_some_and(said) {
-                    self.applied.push(name.to_owned());
+                let stored = self.get(collection, name);
+                let is_said = stored.is_some_and(|object| object["spec"] == wish["spec"]);
+                let owned = json!([{"manager": "ocpdeploy", "operation": "Apply"}]);
+                // The first apply also changes an object that says the same: it notes who owns which fields
+                // (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager`).
+                if !is_said || stored.is_some_and(|object| object["metadata"]["managedFields"] != owned) {
+                    if !is_said {
+                        self.applied.push(name.to_owned());
+                    }
+                    wish["metadata"]["managedFields"] = owned;
                     self.put(collection, wish);
                 }
                 Some(Answer::Json(200, self.get(collection, name)?.clone()))
