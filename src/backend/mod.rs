@@ -407,9 +407,13 @@ impl Reserved {
 
     /// Whether the platform drops the packets of its machine from a further address.
     pub fn forbids(&self, ip: IpAddr) -> bool {
-        let allowed = self.allowed.as_ref();
-        allowed.is_some_and(|allowed| !allowed.iter().any(|network| network.contains(ip)))
+        is_forbidden(self.allowed.as_deref(), ip)
     }
+}
+
+/// Whether a filter that allows these addresses drops packets from another; `None`: there is no filter.
+fn is_forbidden(allowed: Option<&[IpNetwork]>, ip: IpAddr) -> bool {
+    allowed.is_some_and(|allowed| !allowed.iter().any(|network| network.contains(ip)))
 }
 
 impl From<AddressAssignment> for Reserved {

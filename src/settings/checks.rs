@@ -191,6 +191,11 @@ pub(super) fn host_prefix(values: &mut Values<'_>, cluster_network: Option<Ipv4N
     u8::try_from(prefix).ok()
 }
 
+/// All nodes but the bootstrap.
+fn count_nodes((masters, has_arbiter): (usize, bool), workers: usize, pools: &[Pool]) -> usize {
+    masters + usize::from(has_arbiter) + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>()
+}
+
 /// The pod network has a subnet for every node.
 pub(super) fn room_for_nodes(
     values: &mut Values<'_>,
@@ -199,10 +204,10 @@ pub(super) fn room_for_nodes(
     workers: Option<usize>,
     pools: &[Pool],
 ) {
-    let (Some(networks), Some((masters, arbiter)), Some(workers)) = (networks, masters, workers) else {
+    let (Some(networks), Some(masters), Some(workers)) = (networks, masters, workers) else {
         return;
     };
-    let nodes = masters + usize::from(arbiter) + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>();
+    let nodes = count_nodes(masters, workers, pools);
     let subnets = 1usize << (networks.host_prefix - networks.cluster_network.prefix());
     if nodes > subnets {
         values.problem(
@@ -317,10 +322,10 @@ pub(super) fn room_for_machines(
     pools: &[Pool],
 ) {
     let network = given.and_then(|given| given.machine_network);
-    let (Some(network), Some((masters, arbiter)), Some(workers)) = (network, masters, workers) else {
+    let (Some(network), Some(masters), Some(workers)) = (network, masters, workers) else {
         return;
     };
-    let machines = 1 + masters + usize::from(arbiter) + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>();
+    let machines = 1 + count_nodes(masters, workers, pools);
     let usable = match network.prefix() {
         31.. => network.size(),
         _ => network.size() - 2,

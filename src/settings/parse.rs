@@ -95,14 +95,19 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
         return Err(bad());
     }
     let network: Ipv4Network = text.parse().map_err(|_| bad())?;
-    if network.ip() != network.network() {
-        return Err(format!(
-            "`{text}` is the address of a host; the network is {}/{}",
-            network.network(),
-            network.prefix()
-        ));
-    }
+    no_host(text, network.into())?;
     Ok(network)
+}
+
+/// Rejects a network that is written with the address of a host.
+fn no_host(text: &str, network: IpNetwork) -> Result<(), String> {
+    let (first, prefix) = (network.network(), network.prefix());
+    if network.ip() == first {
+        return Ok(());
+    }
+    Err(format!(
+        "`{text}` is the address of a host; the network is {first}/{prefix}"
+    ))
 }
 
 /// A network of one of both address families.
@@ -171,13 +176,7 @@ fn network6(text: &str) -> Result<Ipv6Network, String> {
     if !text.contains('/') || network.ip().is_multicast() || network.ip().is_unicast_link_local() {
         return Err(bad());
     }
-    if network.ip() != network.network() {
-        return Err(format!(
-            "`{text}` is the address of a host; the network is {}/{}",
-            network.network(),
-            network.prefix()
-        ));
-    }
+    no_host(text, network.into())?;
     Ok(network)
 }
 

@@ -456,14 +456,7 @@ fn whichever_call_fails_the_same_command_finishes() {
         "reserve_address",
         "release_address",
     ];
-    // The first and the second of each call fail, once each; of the second nobody knows whether it was done.
-    let faults: Vec<_> = calls
-        .into_iter()
-        .flat_map(|call| {
-            let first = json!({"call": call, "nth": 1, "what": "unreachable"});
-            [first, json!({"call": call, "nth": 2, "what": "timeout_after"})]
-        })
-        .collect();
+    let faults = sandbox::each_fails_twice(&calls);
     for story in STORIES {
         let wanted = undisturbed(story);
         let sandbox = lab();

@@ -388,10 +388,5 @@ fn its_certificates_are_approved_by_name_and_address_and_its_pool_s_labels_set()
     assert_eq!(site.sandbox.parameters("lab").unwrap().external, []);
     assert_eq!(site.machines(), machines);
     let world = kube.finish();
-    let strange: Vec<_> = world
-        .approved
-        .iter()
-        .filter(|name| !world.rightful.contains(name))
-        .collect();
-    assert_eq!(strange, [""; 0]);
+    assert_eq!(world.wrongly_approved(), [""; 0]);
 }

@@ -306,13 +306,7 @@ fn whichever_call_fails_the_same_command_finishes() {
         "delete_snapshot",
         "stop_machine",
     ];
-    let faults: Vec<_> = calls
-        .into_iter()
-        .flat_map(|call| {
-            let first = json!({"call": call, "nth": 1, "what": "unreachable"});
-            [first, json!({"call": call, "nth": 2, "what": "timeout_after"})]
-        })
-        .collect();
+    let faults = sandbox::each_fails_twice(&calls);
     sandbox.edit(|world| world["script"] = json!({"faults": faults}));
     for deed in LIFE {
         while !is_done(&sandbox.run(deed.0), deed) {}

@@ -373,12 +373,11 @@ fn the_life_of_a_cluster_from_the_commands_of_its_page() {
         }
     }
     let world = kube.finish();
-    let hostile: Vec<_> = world
-        .approved
-        .iter()
-        .filter(|name| !world.rightful.contains(name))
-        .collect();
-    assert_eq!(hostile, [""; 0], "a request was approved that should not be");
+    assert_eq!(
+        world.wrongly_approved(),
+        [""; 0],
+        "a request was approved that should not be"
+    );
     for line in [
         "scale lab --workers 3",
         "stop lab",

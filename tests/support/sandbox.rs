@@ -199,6 +199,16 @@ fn merge(value: &mut Value, patch: Value) {
     }
 }
 
+/// Faults of the pretend platform: the first and the second of each call fail, once each. Of the second nobody knows
+/// whether it was done.
+pub fn each_fails_twice(calls: &[&str]) -> Vec<Value> {
+    let of_call = |call: &&str| {
+        let first = json!({"call": call, "nth": 1, "what": "unreachable"});
+        [first, json!({"call": call, "nth": 2, "what": "timeout_after"})]
+    };
+    calls.iter().flat_map(of_call).collect()
+}
+
 pub fn outcome(child: Child) -> Outcome {
     let output = child.wait_with_output().unwrap();
     Outcome {

@@ -218,6 +218,12 @@ impl World {
         self.table = Some(table);
     }
 
+    /// The requests that were approved and may not be.
+    pub fn wrongly_approved(&self) -> Vec<&str> {
+        let wrongly = self.approved.iter().filter(|name| !self.rightful.contains(name));
+        wrongly.map(String::as_str).collect()
+    }
+
     /// What was asked so far.
     pub fn seen(&self) -> Value {
         let nodes = self.objects.get(NODES).into_iter().flat_map(BTreeMap::keys);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::balancers::ROUTER_STATUS;
 use super::common::{TAG, tag_text, text};
+use crate::backend::is_forbidden;
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Role, Vip};
 
 /// A port of Neutron.
@@ -71,8 +72,7 @@ impl Port {
 
     /// Whether Neutron drops packets from this further address.
     pub fn forbids(&self, ip: IpAddr) -> bool {
-        let allowed = self.allowed();
-        allowed.is_some_and(|allowed| !allowed.iter().any(|network| network.contains(ip)))
+        is_forbidden(self.allowed().as_deref(), ip)
     }
 
     /// The node or VIP for which it reserves an address; `None`: it belongs to a machine and is deleted with it.
