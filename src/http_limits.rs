@@ -9,6 +9,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use kube::client::{ClientBuilder, DynBody};
 use reqwest::Response;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tower::BoxError;
 use tower::util::MapResponseLayer;
 
@@ -25,6 +26,10 @@ const ERROR: usize = 64 << 10;
 
 /// Limit from a response's headers to its last byte, even if bytes arrive continuously.
 pub const COMPLETE: Duration = Duration::from_secs(60);
+
+/// Responses that are larger than `SMALL` are read so many at a time, the others wait: a list of all kinds of things asks for
+/// nine at once.
+static LARGE_AT_ONCE: Semaphore = Semaphore::const_new(3);
 
 /// Values in one JSON document. Each takes about 72 bytes of memory, and as few as 2 of the response.
 pub const VALUES: usize = 1 << 20;
@@ -58,11 +63,15 @@ async fn read_within(mut response: Response, largest: usize, limit: Duration) ->
     }
     let mut bytes = Vec::new();
     let reading = async {
+        let mut turn = None;
         while let Some(chunk) = response
             .chunk()
             .await
             .map_err(|error| CapError::Cut(innermost(&error)))?
         {
+            if turn.is_none() && bytes.len() + chunk.len() > SMALL {
+                turn = LARGE_AT_ONCE.acquire().await.ok();
+            }
             let room = largest - bytes.len();
             if chunk.len() > room {
                 bytes.extend_from_slice(&chunk[..room]);
@@ -216,6 +225,30 @@ mod tests {
         assert!(matches!(slow, Err(CapError::Slow(_))));
         let error = run(read_within(answer(503, trickle()), 1000, limit)).unwrap();
         assert_eq!(error.len(), 20);
+    }
+
+    #[test]
+    fn large_answers_take_turns_and_small_ones_do_not_wait() {
+        const MIB: &str = match std::str::from_utf8(&[b'x'; 1 << 20]) {
+            Ok(text) => text,
+            Err(_) => "",
+        };
+        let large = || stream::repeat(MIB).take((SMALL >> 20) + 1);
+        let (soon, later) = (Duration::from_millis(100), Duration::from_millis(500));
+        run(async {
+            let open = (0..3).map(|_| read_within(answer(200, large().chain(stream::pending())), LARGEST, later));
+            let begun = futures::future::join_all(open);
+            let others = async {
+                let waits = read_within(answer(200, large()), LARGEST, soon).await;
+                assert!(matches!(waits, Err(CapError::Slow(_))));
+                let small = read_within(answer(200, endless().take(3)), LARGEST, soon).await;
+                assert_eq!(small.unwrap().len(), 30);
+            };
+            let (ended, ()) = futures::join!(begun, others);
+            assert!(ended.iter().all(|one| matches!(one, Err(CapError::Slow(_)))));
+            let whole = read_within(answer(200, large()), LARGEST, LONG).await;
+            assert_eq!(whole.unwrap().len(), SMALL + MIB.len());
+        });
     }
 
     #[test]
