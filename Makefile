@@ -184,6 +184,7 @@ bench-small: compile # each bench in its smallest size, except that on libvirt: 
 	tests/bench/nodes.py target/debug/ocpdeploy 10 | tests/bench/record.py nodes
 	cargo test $(FEATURES) --bench ignition | tests/bench/record.py ignition
 	tests/ovirt/install.sh
+	images/build.sh target/images
 	PROGRAM=target/debug/ocpdeploy tests/bench/upload.sh ovirt
 
 reliability: install ## test every interruption, fault, hostile input and canary, and print a table (root, 40 minutes; KILLS=n on libvirt)

@@ -54,7 +54,10 @@ def table(columns, rows):
 
 
 def main():
-    name, result = sys.argv[1], json.load(sys.stdin)
+    name, printed = sys.argv[1], sys.stdin.read()
+    if not printed.strip():
+        sys.exit(f"record.py: the bench {name} failed: it printed no result")
+    result = json.loads(printed)
     folder = ROOT / "target/bench" / ("small" if os.environ.get("SMALL") else "")
     folder.mkdir(parents=True, exist_ok=True)
     whole = {"v": 1, "bench": name, "date": datetime.date.today().isoformat(), "version": version(), "machine": machine(), **result}
