@@ -189,18 +189,17 @@ fn a_snapshot_brings_back_objects_and_a_disk() {
     nodes.destroy();
 }
 
-/// Two clusters in turn: the second one pulls what the first one has, without the upstream registry.
+/// A cluster, and its repeat on the same addresses, which pulls without the upstream registry what the first one pulled.
 #[test]
 #[ignore = "needs the lab"]
-fn two_clusters_pull_through_the_registry_cache() {
+fn a_repeat_skips_pass_one_and_pulls_through_the_registry_cache() {
     let mut nodes = Nodes::new(1, 0, "ca=upstream.pem\n").with_native_control_plane();
     let mut pulls = Pulls::new(&mut nodes);
     nodes.deploy();
     pulls.fill(&nodes);
-    nodes.destroy();
 
     pulls.upstream.cut_off();
-    nodes.deploy();
+    nodes.deploy_again();
     pulls.pull_without_upstream(&nodes);
     pulls.upstream.restore();
     pulls.kill_the_cache_in_the_middle(&nodes);
