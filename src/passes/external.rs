@@ -10,6 +10,7 @@ use tracing::info;
 
 use super::error::PassError;
 use super::join::Reach;
+use super::renew::Rollout;
 use super::run::{Run, on_installed};
 use super::scale::ScaleOptions;
 use crate::PROGRESS;
@@ -50,8 +51,7 @@ pub struct JoinFile {
 #[derive(Clone, Debug)]
 pub struct Changed {
     pub node: NodeAddress,
-    /// Roles whose nodes the machine config operator updates now, one after the other.
-    pub renewed: Vec<String>,
+    pub rollout: Rollout,
     /// The cluster has no API.
     pub is_rehearsal: bool,
 }
@@ -280,11 +280,11 @@ impl Run<'_> {
         installed_workers: usize,
     ) -> Result<Changed> {
         self.balance_routers(table, installed_workers).await?;
-        let renewed = self.renew(reach, table, installed_workers).await?;
+        let rollout = self.renew(reach, table, installed_workers).await?;
         self.record_scaled().await?;
         Ok(Changed {
             node,
-            renewed,
+            rollout,
             is_rehearsal: matches!(reach, Reach::Rehearsal),
         })
     }

@@ -50,7 +50,7 @@ pub use self::inspect::inspect;
 pub use self::options::DeployOptions;
 pub use self::partial_failure::{PartialFailure, with_leftovers};
 pub use self::power::{StopOptions, SwitchedOff, start, stop};
-pub use self::renew::{Renewed, renew};
+pub use self::renew::{Renewed, Rollout, renew};
 pub use self::replace::replace;
 pub use self::report::CheckResult;
 pub use self::scale::{ScaleOptions, Scaled, scale};

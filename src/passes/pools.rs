@@ -28,7 +28,7 @@ impl Run<'_> {
     pub(super) async fn make_config_pools(&self, api: &ClusterApi) -> Result<()> {
         for pool in self.config_pools() {
             let object = serde_json::from_value(config_pool(pool)).context("create a MachineConfigPool")?;
-            if api.apply(object).await? {
+            if api.apply(object).await?.is_change() {
                 info!(target: PROGRESS, step = "pools", "MachineConfigPool {} is created", pool.name);
             }
         }

@@ -13,7 +13,7 @@ use super::run::{Run, on_installed};
 use super::services::{RenewedRelease, Services};
 use crate::PROGRESS;
 use crate::backend::Backend;
-use crate::cluster::ClusterConfig;
+use crate::cluster::{ClusterConfig, Role};
 use crate::node::services::{self, Manifest};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::installer::Installer;
@@ -30,9 +30,15 @@ pub struct Renewed {
     pub release: ClusterRelease,
     /// With `lb` and `dns` of the user or of the host, there are no static pods.
     pub has_pods: bool,
-    /// Roles whose MachineConfigs changed.
+    pub rollout: Rollout,
+}
+
+/// The nodes that the machine config operator updates now, one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rollout {
+    /// Roles and pools whose configs changed.
     pub roles: Vec<String>,
-    /// Each of their nodes reboots: the release has no disruption policies.
+    /// Whether each of these nodes reboots.
     pub reboots: bool,
 }
 
@@ -78,41 +84,43 @@ impl Run<'_> {
         };
         let mut services = self.services(&table)?;
         services.release = images.clone();
-        let has_policies = current.has_disruption_policies();
-        let files = services::static_pods(&services.input(self, &table))?;
-        let has_pods = !files.is_empty();
-        if has_policies && has_pods {
-            api.apply(object(&services::disruption_policy(&files))?).await?;
-            let cluster = self.cluster(&api, &table);
-            cluster.disruption_policy(&files, self.config.timeouts.install).await?;
-        }
-        let roles = self.apply_manifests(&api, &table, &services, installed_workers).await?;
+        let has_pods = services::has_static_pods(&services.input(self, &table))?;
+        let rollout = self
+            .apply_manifests(&api, &table, &services, installed_workers, Some(&current))
+            .await?;
         // Not before: an interrupted renewal is repeated.
         let of = current.clone();
         RenewedRelease { of, images }.record(&self.journal).await?;
-        let reboots = !roles.is_empty() && !has_policies;
         Ok(Renewed {
             release: current,
             has_pods,
-            roles,
-            reboots,
+            rollout,
         })
     }
 
-    /// Applies the manifests of all nodes, and of the routers if they are on workers; returns the roles whose
-    /// MachineConfigs changed.
+    /// Applies the manifests of all nodes, and of the routers if they are on workers.
+    ///
+    /// Before, a release that has node disruption policies gets those for files that running nodes take over.
     pub(super) async fn apply_manifests(
         &self,
         api: &ClusterApi,
         table: &Parameters,
         services: &Services,
         installed_workers: usize,
-    ) -> Result<Vec<String>> {
+        release: Option<&ClusterRelease>,
+    ) -> Result<Rollout> {
         let input = services::Input {
             config: &self.with_routers(installed_workers),
             ..services.input(self, table)
         };
-        let mut changed = Vec::new();
+        let has_policies = release.is_some_and(ClusterRelease::has_disruption_policies);
+        if let Some(policy) = services::disruption_policy(&input)?.filter(|_| has_policies) {
+            api.apply(object(&policy)?).await?;
+            let limit = self.config.timeouts.install;
+            let policies = services::disruption_policies();
+            self.cluster(api, table).disruption_policies(&policies, limit).await?;
+        }
+        let mut rollout = Rollout::default();
         for manifest in services::manifests(&input)? {
             let object = object(&manifest)?;
             let kind = object.types.as_ref().map(|types| types.kind.as_str());
@@ -122,12 +130,23 @@ impl Run<'_> {
             }
             let labels = object.metadata.labels.as_ref();
             let role = labels.and_then(|labels| labels.get(ROLE).cloned());
-            if api.apply(object).await? {
+            let applied = api.apply(object).await?;
+            if applied.is_change() {
                 info!(target: PROGRESS, step = "tables", "{} is updated", manifest.path);
-                changed.extend(role);
+                if let Some(role) = role {
+                    let before = applied.before.as_ref().map(|before| &before.data["spec"]);
+                    let after = &applied.after.data["spec"];
+                    let is_taken_over =
+                        has_policies && before.is_some_and(|before| !services::needs_reboot(before, after));
+                    rollout.reboots |= !is_taken_over;
+                    rollout.roles.push(role);
+                }
             }
         }
-        Ok(changed)
+        if rollout.roles.iter().any(|role| *role == Role::Worker.to_string()) {
+            rollout.roles.extend(self.config_pools().map(|pool| pool.name.clone()));
+        }
+        Ok(rollout)
     }
 }
 

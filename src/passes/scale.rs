@@ -9,11 +9,13 @@ use tracing::warn;
 
 use super::error::PassError;
 use super::join::Reach;
+use super::renew::Rollout;
 use super::run::{Run, on_installed};
 use crate::PROGRESS;
 use crate::backend::{Backend, Finding, Verdict};
 use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, NodeName, Role};
 use crate::openshift::drain::Drain;
+use crate::openshift::releases::Releases;
 use crate::plan::address_pool;
 use crate::plan::machines::{self, VipSource};
 use crate::state::home::Home;
@@ -34,8 +36,7 @@ pub struct Scaled {
     pub table: Parameters,
     pub added: Vec<NodeName>,
     pub removed: Vec<NodeName>,
-    /// Roles whose nodes the machine config operator updates now, one after the other.
-    pub renewed: Vec<String>,
+    pub rollout: Rollout,
     /// The cluster has no API.
     pub is_rehearsal: bool,
 }
@@ -81,7 +82,7 @@ impl Run<'_> {
         let workers: Vec<_> = table.of_role(Role::Worker).cloned().collect();
         self.join(&reach, &table, &workers).await?;
         self.balance_routers(&table, options.installed_workers).await?;
-        let renewed = self.renew(&reach, &table, options.installed_workers).await?;
+        let rollout = self.renew(&reach, &table, options.installed_workers).await?;
         self.record_scaled().await?;
         Ok(Scaled {
             added: workers
@@ -91,7 +92,7 @@ impl Run<'_> {
                 .collect(),
             removed,
             table,
-            renewed,
+            rollout,
             is_rehearsal: matches!(reach, Reach::Rehearsal),
         })
     }
@@ -266,30 +267,27 @@ impl Run<'_> {
         self.balance(&self.with_routers(installed_workers), table).await
     }
 
-    /// Updates the labels and taints of pools, and the manifests that name the cluster's workers; returns the roles whose
-    /// manifests changed.
-    pub(super) async fn renew(
-        &self,
-        reach: &Reach,
-        table: &Parameters,
-        installed_workers: usize,
-    ) -> Result<Vec<String>> {
-        let Reach::Api(api) = reach else { return Ok(Vec::new()) };
+    /// Updates the labels and taints of pools, and the manifests that name the cluster's workers.
+    pub(super) async fn renew(&self, reach: &Reach, table: &Parameters, installed_workers: usize) -> Result<Rollout> {
+        let Reach::Api(api) = reach else {
+            return Ok(Rollout::default());
+        };
         if !self.config.pools.is_empty() {
             let limit = self.config.timeouts.install;
             self.cluster(api, table).pools_labeled(limit).await?;
             self.make_config_pools(api).await?;
         }
         let services = self.services(table)?;
-        let mut renewed = self.apply_manifests(api, table, &services, installed_workers).await?;
-        if renewed.iter().any(|role| *role == Role::Worker.to_string()) {
-            renewed.extend(self.config_pools().map(|pool| pool.name.clone()));
-        }
-        if !renewed.is_empty() {
-            let roles = renewed.join(" and ");
+        let releases = api.cluster_version().await?.as_ref().and_then(Releases::of);
+        let release = releases.as_ref().map(|releases| &releases.current);
+        let rollout = self
+            .apply_manifests(api, table, &services, installed_workers, release)
+            .await?;
+        if rollout.reboots {
+            let roles = rollout.roles.join(" and ");
             warn!(target: PROGRESS, step = "tables",
                 "the machine config operator updates the {roles} nodes now, one after the other, with a reboot of each");
         }
-        Ok(renewed)
+        Ok(rollout)
     }
 }

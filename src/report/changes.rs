@@ -53,8 +53,8 @@ pub struct Scaled {
     pools: BTreeMap<String, usize>,
     added: Vec<NodeName>,
     removed: Vec<NodeName>,
-    /// Roles whose nodes the machine config operator updates now.
-    updating: Vec<String>,
+    #[serde(flatten)]
+    rollout: Rollout,
 }
 
 impl From<passes::Scaled> for Scaled {
@@ -72,7 +72,7 @@ impl From<passes::Scaled> for Scaled {
             workers: scaled.table.of_role(Role::Worker).count(),
             added: scaled.added,
             removed: scaled.removed,
-            updating: scaled.renewed,
+            rollout: scaled.rollout.into(),
         }
     }
 }
@@ -104,16 +104,41 @@ impl Scaled {
         if self.rehearsal {
             text += "rehearsal: no node was drained, no certificate was approved, and no MachineConfig was updated\n";
         }
-        text + &updating(&self.updating, "")
+        text + &self.rollout.text()
     }
 }
 
-/// What to look at while nodes are updated.
-fn updating(roles: &[String], how: &str) -> String {
-    let line = |role: &String| {
-        format!("the {role} nodes are now updated one by one{how}; `oc get mcp {role}` shows the progress\n")
-    };
-    roles.iter().map(line).collect()
+/// The nodes that are updated now.
+#[derive(Debug, Serialize)]
+struct Rollout {
+    /// Roles whose nodes the machine config operator updates now.
+    updating: Vec<String>,
+    /// Each of these nodes reboots.
+    reboots: bool,
+}
+
+impl From<passes::Rollout> for Rollout {
+    fn from(rollout: passes::Rollout) -> Self {
+        Self {
+            updating: rollout.roles,
+            reboots: rollout.reboots,
+        }
+    }
+}
+
+impl Rollout {
+    /// What to look at meanwhile.
+    fn text(&self) -> String {
+        let how = if self.reboots {
+            "with a reboot of each"
+        } else {
+            "without reboots"
+        };
+        let line = |role: &String| {
+            format!("the {role} nodes are now updated one by one, {how}; `oc get mcp {role}` shows the progress\n")
+        };
+        self.updating.iter().map(line).collect()
+    }
 }
 
 /// The release of the static pods, and the nodes that are updated.
@@ -122,10 +147,8 @@ pub struct Renewed {
     cluster: ClusterId,
     /// Of the static pods; `null` if the cluster has none of ours.
     version: Option<String>,
-    /// Roles whose nodes the machine config operator updates now.
-    updating: Vec<String>,
-    /// Each of these nodes reboots.
-    reboots: bool,
+    #[serde(flatten)]
+    rollout: Rollout,
 }
 
 impl Renewed {
@@ -133,8 +156,7 @@ impl Renewed {
         Self {
             cluster,
             version: renewed.has_pods.then_some(renewed.release.version),
-            updating: renewed.roles,
-            reboots: renewed.reboots,
+            rollout: renewed.rollout.into(),
         }
     }
 
@@ -144,9 +166,9 @@ impl Renewed {
             Some(version) => format!("the static pods of cluster {cluster} have the images of {version}\n"),
             None => format!("cluster {cluster} has no static pods of ocpdeploy\n"),
         };
-        match self.updating.as_slice() {
-            [] => text + "nothing was changed\n",
-            roles => text + &updating(roles, if self.reboots { ", with a reboot of each" } else { "" }),
+        match self.rollout.updating.is_empty() {
+            true => text + "nothing was changed\n",
+            false => text + &self.rollout.text(),
         }
     }
 }
@@ -242,8 +264,8 @@ pub struct ExternalChanged {
     rehearsal: bool,
     node: NodeAddress,
     joined: bool,
-    /// Roles whose nodes the machine config operator updates now.
-    updating: Vec<String>,
+    #[serde(flatten)]
+    rollout: Rollout,
 }
 
 impl ExternalChanged {
@@ -253,7 +275,7 @@ impl ExternalChanged {
             rehearsal: changed.is_rehearsal,
             node: changed.node,
             joined,
-            updating: changed.renewed,
+            rollout: changed.rollout.into(),
         }
     }
 
@@ -268,7 +290,7 @@ impl ExternalChanged {
         if self.rehearsal {
             text += "rehearsal: no node was drained, no certificate was approved, and no MachineConfig was updated\n";
         }
-        text + &updating(&self.updating, "")
+        text + &self.rollout.text()
     }
 }
 

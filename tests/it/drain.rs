@@ -292,10 +292,10 @@ fn applying_tells_whether_it_changed_anything() {
     });
     run(async {
         let api = bench.api().await;
-        assert!(!api.apply(manifest(0)).await.unwrap());
-        assert!(api.apply(manifest(1)).await.unwrap());
-        assert!(!api.apply(manifest(1)).await.unwrap());
-        assert!(api.apply(manifest(2)).await.unwrap());
+        assert!(!api.apply(manifest(0)).await.unwrap().is_change());
+        assert!(api.apply(manifest(1)).await.unwrap().is_change());
+        assert!(!api.apply(manifest(1)).await.unwrap().is_change());
+        assert!(api.apply(manifest(2)).await.unwrap().is_change());
     });
     let world = bench.kube.finish();
     assert_eq!(

@@ -1,5 +1,6 @@
-//! What clusters of many shapes give their nodes, judged by `ignition-validate`.
+//! What clusters of many shapes give their nodes, judged by `ignition-validate`, and what changes with their size.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -94,4 +95,65 @@ fn every_config_of_every_shape_is_ignition() {
         }
     }
     assert!(judged >= 12 * (3 + 3 + 1), "{judged}");
+}
+
+/// The specs of the MachineConfigs of a cluster with so many workers, by name.
+fn specs(shape: Shape, dns: Dns) -> BTreeMap<String, Value> {
+    let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
+    made.config.dns = dns;
+    let input = Input {
+        config: &made.config,
+        parameters: &made.parameters,
+        release: &made.release,
+        leased: &[],
+    };
+    let manifests = services::manifests(&input).unwrap().into_iter();
+    let objects = manifests.map(|manifest| serde_json::from_str::<Value>(&manifest.content).unwrap());
+    let configs = objects.filter(|object| object["kind"] == "MachineConfig");
+    let spec = |config: Value| {
+        (
+            config["metadata"]["name"].as_str().unwrap().to_owned(),
+            config["spec"].clone(),
+        )
+    };
+    configs.map(spec).collect()
+}
+
+#[test]
+fn another_worker_changes_only_files_that_running_nodes_take_over() {
+    let mut changed = 0;
+    for (shape, dns) in shapes().filter(|(shape, _)| shape.workers > 0) {
+        let workers = shape.workers + 1;
+        let (before, after) = (specs(shape, dns), specs(Shape { workers, ..shape }, dns));
+        assert!(before.keys().eq(after.keys()), "{shape}, {dns:?}");
+        for (name, spec) in &before {
+            assert!(!services::needs_reboot(spec, &after[name]), "{shape}, {dns:?}: {name}");
+            changed += usize::from(*spec != after[name]);
+        }
+    }
+    assert!(changed > 40, "{changed}");
+}
+
+#[test]
+fn a_changed_unit_or_script_of_the_host_reboots_nodes() {
+    let (shape, dns) = shapes().next().unwrap();
+    let before = &specs(shape, dns)["99-master-ocpdeploy"];
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut after = before.clone();
+        change(&mut after["config"]);
+        services::needs_reboot(before, &after)
+    };
+    assert!(!changed(&|_| {}));
+    assert!(changed(
+        &|config| config["systemd"]["units"][0]["enabled"] = Value::Bool(false)
+    ));
+    let edit = |path: &'static str| {
+        move |config: &mut Value| {
+            let files = config["storage"]["files"].as_array_mut().unwrap();
+            let file = files.iter_mut().find(|file| file["path"] == path).unwrap();
+            file["contents"]["source"] = "data:,changed".into();
+        }
+    };
+    assert!(!changed(&edit("/etc/ocpdeploy/dnsmasq.conf")));
+    assert!(changed(&edit("/usr/local/bin/ocpdeploy-dns")));
 }

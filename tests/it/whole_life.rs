@@ -516,6 +516,29 @@ fn image_of(life: &Life, role: &str, pod: &str) -> String {
 }
 
 #[test]
+fn nodes_of_releases_without_disruption_policies_reboot_when_a_worker_leaves() {
+    let life = Life::new(28);
+    let run = |words: &[&str]| life.site.sandbox.run(words).succeeded();
+    life.kube.with(|world| {
+        world.edit(VERSIONS, "version", |version| {
+            version["status"]["history"] = json!([entry("4.16.3", "4163", true)])
+        })
+    });
+    let scaled = run(&["scale", "lab", "--workers", "1"]);
+    assert!(
+        scaled.stdout.contains("one by one, with a reboot of each"),
+        "{}",
+        scaled.stdout
+    );
+    let (rebooting, policies) = life
+        .kube
+        .with(|world| (world.rebooting.clone(), world.get(CONFIGURATIONS, "cluster").cloned()));
+    assert_eq!(rebooting, ["99-master-ocpdeploy", "99-worker-ocpdeploy"]);
+    assert_eq!(policies.unwrap()["spec"].get("nodeDisruptionPolicy"), None);
+    life.finish();
+}
+
+#[test]
 fn an_updated_cluster_gets_the_images_of_its_release() {
     let life = Life::new(27);
     let run = |words: &[&str]| life.site.sandbox.run(words);
@@ -573,8 +596,14 @@ fn an_updated_cluster_gets_the_images_of_its_release() {
     assert!(again.stdout.contains("nothing was changed"), "{}", again.stdout);
 
     // Later changes have the same images.
-    run(&["scale", "lab", "--workers", "1"]).succeeded();
+    let scaled = run(&["scale", "lab", "--workers", "1"]).succeeded();
     assert!(image_of(&life, "worker", "keepalived").ends_with("4199"));
+    assert!(
+        scaled.stdout.contains("one by one, without reboots"),
+        "{}",
+        scaled.stdout
+    );
+    assert_eq!(life.kube.with(|world| world.rebooting.clone()), [""; 0]);
 
     // An operator that does not accept the policy: nothing else is changed.
     life.kube.with(|world| {

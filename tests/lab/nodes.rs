@@ -9,6 +9,7 @@ mod faults;
 mod life;
 mod native;
 mod pulls;
+mod rollout;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,16 +43,20 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.check_the_checks(&nodes.node("worker-0"));
 
     nodes.request_certificates(&nodes.node("worker-0"));
-    nodes.run(&["scale", &nodes.name, "--workers", "2"]);
+    let scaled = nodes.run(&["scale", &nodes.name, "--workers", "2"]);
+    assert!(scaled.contains("one by one, without reboots"), "{scaled}");
+    nodes.roll_out();
     nodes.check_requested_certificates();
     nodes.check_all();
     nodes.check_certificates();
     nodes.with_busy_pods();
     nodes.run(&["node", "replace", &nodes.name, "worker-0"]);
+    nodes.roll_out();
     until("both pods are available", LONG, || nodes.available() == 2);
     // A kubelet that does not answer; the budget refuses evictions until the other pod is there again.
     nodes.lab.virsh(&["suspend", &nodes.domain(&nodes.node("worker-1"))]);
     nodes.run(&["scale", &nodes.name, "--workers", "1"]);
+    nodes.roll_out();
     until("both pods are on the other worker", LONG, || nodes.available() == 2);
     assert_eq!(nodes.lab.domains(&nodes.name).len(), 2);
 

@@ -59,6 +59,7 @@ impl Site {
         let mut world = World::new(table).hostile();
         world.gate = gate;
         world.present = Some(fake_installer::is_on(self.sandbox.path().join("sim.json")));
+        world.manifests = Some(self.sandbox.path().join("openshift.json"));
         FakeKube::start(world, address, &self.authority, &certificate)
     }
 

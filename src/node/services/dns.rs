@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::input::{Input, ServiceError, static_pod};
 use crate::cluster::{Dns, Role, Vip};
+use crate::digest::sha256;
 use crate::export::zone;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::templates::render;
@@ -73,6 +74,9 @@ fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let values = json!({"cluster": id, "ipv6_reverse": ipv6_reverse});
     let corefile = render("Corefile.in", template, &values)?;
     let etcd = needs_etcd_names(input);
+    // Any other number than before makes CoreDNS read the zone again.
+    let zone = zone::forward(parameters, etcd, 0);
+    let serial = u32::from_str_radix(&sha256(&zone)[..7], 16).unwrap_or_default();
     let of_api = parameters
         .vip_addresses(Vip::Api)
         .into_iter()
@@ -96,7 +100,11 @@ fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     Ok(HostParts {
         files: vec![
             HostFile::new("/etc/ocpdeploy/dns/Corefile.in", 0o644, corefile),
-            HostFile::new("/etc/ocpdeploy/dns/zone", 0o644, zone::forward(parameters, etcd, 1)),
+            HostFile::new(
+                "/etc/ocpdeploy/dns/zone",
+                0o644,
+                zone::forward(parameters, etcd, serial),
+            ),
             HostFile::new("/etc/ocpdeploy/dns/hosts", 0o644, hosts),
             pod,
         ],

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::input::{Input, ServiceError, static_pod};
 use crate::cluster::{Role, Vip};
+use crate::digest::sha256;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::NodeAddress;
 use crate::templates::render;
@@ -53,6 +54,8 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         ],
         &[("config", FOLDER)],
         json!({
+            // haproxy reads it once.
+            "env": [{"name": "CONFIGURATION_SHA256", "value": sha256(&config)}],
             // The image's own user; allows only the access to host files that SELinux would deny.
             "securityContext": {"seLinuxOptions": {"type": "spc_t"}},
             "livenessProbe": {

@@ -24,6 +24,7 @@ use serde_json::json;
 
 use super::input::{Input, ServiceError, static_pod};
 use crate::cluster::{Role, Vip};
+use crate::digest::sha256;
 use crate::node::host::{HostFile, HostParts};
 use crate::state::parameters::NodeAddress;
 use crate::templates::render;
@@ -165,13 +166,17 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     let template = include_str!("templates/keepalived/keepalived.conf.in");
     let config = render("keepalived.conf.in", template, &values)?;
     let image = input.release.image("keepalived-ipfailover")?;
+    let (run, check) = (
+        include_str!("templates/keepalived/run"),
+        include_str!("templates/keepalived/check"),
+    );
     let script = |name: &str, text: &str| HostFile::new(format!("{FOLDER}/{name}"), 0o755, text);
     let mut files = vec![
         HostFile::new(format!("{FOLDER}/keepalived.conf.in"), 0o600, config),
-        script("run", include_str!("templates/keepalived/run")),
+        script("run", run),
     ];
     if !checks.is_empty() {
-        files.push(script("check", include_str!("templates/keepalived/check")));
+        files.push(script("check", check));
     }
     let lines: String = checks.iter().map(Check::line).collect();
     files.push(HostFile::new(format!("{FOLDER}/checks"), 0o644, lines));
@@ -180,7 +185,11 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         image,
         &["/bin/bash", "/etc/ocpdeploy/keepalived/run"],
         &[("config", FOLDER), ("state", "/run/ocpdeploy")],
-        json!({"securityContext": {"privileged": true}}),
+        json!({
+            "securityContext": {"privileged": true},
+            // Running scripts do not notice that their files change.
+            "env": [{"name": "SCRIPTS_SHA256", "value": sha256(format!("{run}{check}"))}],
+        }),
     ));
     Ok(HostParts { files, units: vec![] })
 }

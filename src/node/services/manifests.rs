@@ -1,6 +1,5 @@
 //! The manifests that are added to openshift-install's own.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
@@ -25,7 +24,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    fn new(path: &str, content: &Value) -> Self {
+    pub(super) fn new(path: &str, content: &Value) -> Self {
         Self {
             path: path.to_owned(),
             content: yaml(content) + "\n",
@@ -60,31 +59,15 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     Ok(manifests)
 }
 
-/// The files of the static pods in the MachineConfigs.
-pub fn static_pods(input: &Input<'_>) -> Result<BTreeSet<String>, ServiceError> {
-    let mut pods = BTreeSet::new();
+/// Whether a node runs a static pod of ours.
+pub fn has_static_pods(input: &Input<'_>) -> Result<bool, ServiceError> {
     for role in input.config.node_roles() {
-        let files = parts(input, role)?.files.into_iter().map(|file| file.path);
-        pods.extend(files.filter(|path| Path::new(path).starts_with(STATIC_PODS)));
+        let files = parts(input, role)?.files;
+        if files.iter().any(|file| Path::new(&file.path).starts_with(STATIC_PODS)) {
+            return Ok(true);
+        }
     }
-    Ok(pods)
-}
-
-/// Allows changes of our static pods without a reboot: the kubelet restarts a pod when its file changes.
-///
-/// Without a policy for each changed file the node reboots (openshift/machine-config-operator: `pkg/daemon/update.go`,
-/// `calculatePostConfigChangeNodeDisruptionActionFromMCDiffs`). Fields: openshift/api
-/// `operator/v1/types_machineconfiguration.go`.
-pub fn disruption_policy(static_pods: &BTreeSet<String>) -> Manifest {
-    let policy = |path: &String| json!({"path": path, "actions": [{"type": "None"}]});
-    let files: Vec<_> = static_pods.iter().map(policy).collect();
-    let content = json!({
-        "apiVersion": "operator.openshift.io/v1",
-        "kind": "MachineConfiguration",
-        "metadata": {"name": "cluster"},
-        "spec": {"nodeDisruptionPolicy": {"files": files}},
-    });
-    Manifest::new("openshift/99_ocpdeploy-disruption-policy.yaml", &content)
+    Ok(false)
 }
 
 /// The files of all nodes of a role, including those that join later.

@@ -290,10 +290,10 @@ impl ClusterApi {
         Ok(self.call("list the events", api.list(&some)).await?.items)
     }
 
-    /// Applies one of our manifests, field by field; returns whether that changed anything.
+    /// Applies one of our manifests, field by field.
     ///
     /// Server-side apply: fields that the manifest does not contain are unchanged.
-    pub async fn apply(&self, manifest: DynamicObject) -> Result<bool, ApiError> {
+    pub async fn apply(&self, manifest: DynamicObject) -> Result<Applied, ApiError> {
         let types = manifest.types.clone().unwrap_or_default();
         let (name, namespace) = (manifest.name_any(), manifest.namespace());
         let operation = format!("apply {} {name}", types.kind);
@@ -309,7 +309,7 @@ impl ClusterApi {
         let after = self
             .call(&operation, api.patch(&name, &params, &Patch::Apply(&manifest)))
             .await?;
-        Ok(before.is_none_or(|before| content(&before) != content(&after)))
+        Ok(Applied { before, after })
     }
 
     /// All objects of a kind; none while the cluster does not have the kind.
@@ -414,6 +414,21 @@ fn absent<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Err(error) if error.code() == Some(404) => Ok(None),
         answer => answer.map(Some),
+    }
+}
+
+/// An object before and after a manifest was applied.
+#[derive(Debug)]
+pub struct Applied {
+    pub before: Option<DynamicObject>,
+    pub after: DynamicObject,
+}
+
+impl Applied {
+    /// Whether that changed anything.
+    pub fn is_change(&self) -> bool {
+        let before = self.before.as_ref();
+        before.is_none_or(|before| content(before) != content(&self.after))
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::try_join;
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
@@ -130,12 +131,11 @@ impl Cluster<'_> {
         until("bootstrap-member-removed", limit, PROMPT, ApiError::is_passing, look).await
     }
 
-    /// Waits until the machine config operator changes these files without a reboot.
-    pub async fn disruption_policy(self, files: &BTreeSet<String>, limit: Duration) -> Result<(), WaitError> {
+    /// Waits until the machine config operator has accepted these node disruption policies for files.
+    pub async fn disruption_policies(self, policies: &[Value], limit: Duration) -> Result<(), WaitError> {
         let look = async || {
             let configuration = self.api.machine_configuration().await?;
-            let accepted = configuration.as_ref().map(seen::undisrupted_files).unwrap_or_default();
-            let missing: Vec<&str> = files.difference(&accepted).map(String::as_str).collect();
+            let missing = seen::missing_policies(configuration.as_ref(), policies);
             Ok(match missing.is_empty() {
                 true => Look::Done,
                 false => {

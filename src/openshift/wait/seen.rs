@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::heartbeats::{Heartbeats, node_of};
 use crate::cluster::NodeName;
@@ -73,17 +73,19 @@ pub fn etcd_text(etcd: &DynamicObject) -> Option<String> {
     Some(format!("etcd: {}", short(members["message"].as_str()?)))
 }
 
-/// The files whose changes do not disturb a node, by the status of the MachineConfiguration.
+/// The paths of those policies for files that the MachineConfiguration's status lacks.
 ///
 /// The operator merges the policies of the spec into the status, and the nodes use the status (openshift/api:
 /// `operator/v1/types_machineconfiguration.go`, `NodeDisruptionPolicyStatus`).
-pub fn undisrupted_files(configuration: &DynamicObject) -> BTreeSet<String> {
-    let policies = &configuration.data["status"]["nodeDisruptionPolicyStatus"]["clusterPolicies"]["files"];
-    let policies = policies.as_array().into_iter().flatten();
-    policies
-        .filter(|policy| policy["actions"] == json!([{"type": "None"}]))
-        .filter_map(|policy| policy["path"].as_str().map(str::to_owned))
-        .collect()
+pub fn missing_policies<'a>(configuration: Option<&DynamicObject>, policies: &'a [Value]) -> Vec<&'a str> {
+    let status = configuration.map(|configuration| &configuration.data["status"]["nodeDisruptionPolicyStatus"]);
+    let accepted = status.and_then(|status| status["clusterPolicies"]["files"].as_array());
+    let is_there = |policy: &Value| {
+        let same = |other: &Value| other["path"] == policy["path"] && other["actions"] == policy["actions"];
+        accepted.into_iter().flatten().any(same)
+    };
+    let missing = policies.iter().filter(|policy| !is_there(policy));
+    missing.filter_map(|policy| policy["path"].as_str()).collect()
 }
 
 /// The table's nodes in the cluster.

@@ -86,10 +86,17 @@ impl Nodes {
         assert_eq!(unknown.status.code(), Some(2), "{}: {unknown:?}", node.name);
     }
 
-    /// What the machine config server serves to a role since the installation.
-    fn served(&self, role: Role) -> Value {
+    /// What the machine config server serves to a role: the config of the installation with our MachineConfig of now.
+    pub(super) fn served(&self, role: Role) -> Value {
         let config = std::fs::read(self.path(&format!("{role}.json"))).unwrap();
-        serde_json::from_slice(&config).unwrap()
+        let mut config: Value = serde_json::from_slice(&config).unwrap();
+        let ours = self.get(&["machineconfig", &format!("99-{role}-ocpdeploy")]);
+        let files = config["storage"]["files"].as_array_mut().unwrap();
+        for file in ours["spec"]["config"]["storage"]["files"].as_array().unwrap() {
+            files.retain(|other| other["path"] != file["path"]);
+            files.push(file.clone());
+        }
+        config
     }
 
     /// Files and units are as the cluster's MachineConfigs say: whatever differs makes the machine config daemon report the
@@ -240,7 +247,7 @@ impl Nodes {
     }
 }
 
-fn contents_of(file: &Value) -> Vec<u8> {
+pub(super) fn contents_of(file: &Value) -> Vec<u8> {
     match contents::of(&file["contents"]) {
         Ok(Contents::Bytes(bytes)) => bytes,
         _ => panic!("{file}"),

@@ -1,6 +1,7 @@
 //! What the API server knows and answers; what happens in the cluster by itself is in `story`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use base64::Engine;
@@ -141,6 +142,8 @@ pub struct World {
     pub faults: Faults,
     /// Whether a node's machine is there; without it all are.
     pub present: Option<Presence>,
+    /// The installer's manifests by name, once it has made them.
+    pub manifests: Option<PathBuf>,
     /// External nodes whose machines run.
     pub switched_on: BTreeSet<NodeName>,
     /// Lists hold everything, whatever their selectors say.
@@ -176,6 +179,8 @@ pub struct World {
     pub policies_ignored: bool,
     /// Names of the objects that an apply changed, in order.
     pub applied: Vec<String>,
+    /// Names of the MachineConfigs whose changes reboot nodes.
+    pub rebooting: Vec<String>,
     /// Kubelets that come back have lost their certificates meanwhile.
     pub certificates_ended: bool,
     /// Names of the requests that were approved through the API, in order.
@@ -455,6 +460,9 @@ impl World {
                 // The first apply also changes an object that says the same: it notes who owns which fields
                 // (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager`).
                 if !is_said || stored.is_some_and(|object| object["metadata"]["managedFields"] != owned) {
+                    if collection == MACHINE_CONFIGS && stored.is_some_and(|stored| self.reboots(stored, &wish)) {
+                        self.rebooting.push(name.to_owned());
+                    }
                     if !is_said {
                         self.applied.push(name.to_owned());
                     }
@@ -465,6 +473,36 @@ impl World {
             }
             _ => None,
         }
+    }
+
+    /// Whether nodes reboot for this change of a MachineConfig: each file that differs needs a policy in the status, and so
+    /// does each unit (openshift/machine-config-operator: `pkg/daemon/update.go`,
+    /// `calculatePostConfigChangeNodeDisruptionActionFromMCDiffs`).
+    fn reboots(&self, before: &Value, after: &Value) -> bool {
+        let differing = |list: &str, key: &str| -> BTreeSet<String> {
+            let of = |config: &Value| -> BTreeMap<String, String> {
+                let entries = config.pointer(list).and_then(Value::as_array).into_iter().flatten();
+                entries
+                    .map(|entry| (entry[key].to_string(), entry.to_string()))
+                    .collect()
+            };
+            let (before, after) = (of(before), of(after));
+            let names = before.keys().chain(after.keys());
+            names
+                .filter(|name| before.get(*name) != after.get(*name))
+                .cloned()
+                .collect()
+        };
+        let status = self.get(CONFIGURATIONS, "cluster").map(|object| &object["status"]);
+        let policies =
+            status.and_then(|status| status["nodeDisruptionPolicyStatus"]["clusterPolicies"]["files"].as_array());
+        let allowed: BTreeSet<String> = policies
+            .into_iter()
+            .flatten()
+            .map(|policy| policy["path"].to_string())
+            .collect();
+        let files = differing("/spec/config/storage/files", "path");
+        !files.is_subset(&allowed) || !differing("/spec/config/systemd/units", "name").is_empty()
     }
 
     /// Labels and taints of a node, as a merge patch of the version that its author read. Any other version is a conflict

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::super::authority::Authority;
 use super::super::requests::{client, serving};
 use super::{
-    CONFIG_MAPS, CONFIGURATIONS, ETCD_MEMBERS, ETCDS, EtcdOperator, LEASES, MANAGED, NODES, OPERATORS, PODS, REQUESTS,
-    Stage, VERSIONS, World,
+    CONFIG_MAPS, CONFIGURATIONS, ETCD_MEMBERS, ETCDS, EtcdOperator, LEASES, MACHINE_CONFIGS, MANAGED, NODES, OPERATORS,
+    PODS, REQUESTS, Stage, VERSIONS, World,
 };
 
 /// Moments between a worker's readiness and its second request.
@@ -372,8 +372,23 @@ impl World {
                 Some(_) => {}
             }
         }
+        self.machine_configs();
         self.policies();
         self.cluster_version();
+    }
+
+    /// cluster-bootstrap creates the installer's manifests.
+    fn machine_configs(&mut self) {
+        let made = self.manifests.as_ref().and_then(|path| std::fs::read(path).ok());
+        let made = made.and_then(|text| serde_json::from_slice::<BTreeMap<String, String>>(&text).ok());
+        let Some(made) = made else { return };
+        self.manifests = None;
+        for text in made.into_values() {
+            let object: Value = serde_saphyr::from_str(&text).unwrap();
+            if object["kind"] == "MachineConfig" && object["metadata"]["name"].is_string() {
+                self.put(MACHINE_CONFIGS, object);
+            }
+        }
     }
 
     /// The ingress operator publishes the CA of the certificate that it made for the routers.
