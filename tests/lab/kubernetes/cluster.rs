@@ -429,8 +429,29 @@ impl Stage {
                 })).await;
                 Stage::Installed
             }
+            Stage::Installed => {
+                merge_policies(admin).await;
+                Stage::Installed
+            }
             stage => stage,
         }
+    }
+}
+
+/// The machine config operator accepts the node disruption policies of the spec (openshift/machine-config-operator:
+/// `pkg/apihelpers/apihelpers.go`, `MergeClusterPolicies`).
+async fn merge_policies(admin: &Client) {
+    let kind = GroupVersionKind::gvk("operator.openshift.io", "v1", "MachineConfiguration");
+    let api: Api<DynamicObject> = Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind));
+    let Some(configuration) = api.get_opt("cluster").await.unwrap() else {
+        return;
+    };
+    let files = &configuration.data["spec"]["nodeDisruptionPolicy"]["files"];
+    let status = json!({"nodeDisruptionPolicyStatus": {"clusterPolicies": {"files": files}}});
+    if configuration.data["status"] != status {
+        let status = Patch::Merge(json!({"status": status}));
+        let accepted = api.patch_status("cluster", &PatchParams::default(), &status).await;
+        accepted.unwrap();
     }
 }
 
@@ -546,6 +567,8 @@ pub(super) fn fresh() {
         "--ignore-not-found",
     ]);
     define(RELEASE, &KINDS);
+    // Node disruption policies are newer.
+    define((4, 20), &["machineconfigurations.operator.openshift.io"]);
     for namespace in NAMESPACES {
         kubectl(&["delete", "namespace", namespace, "--ignore-not-found"]);
         kubectl(&["create", "namespace", namespace]);

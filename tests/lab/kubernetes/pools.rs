@@ -213,7 +213,11 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
     }
 
     put_pod("infra-1");
-    run("scale lab --pool infra=1 --pool gpu=2");
+    let scaled = run("scale lab --pool infra=1 --pool gpu=2");
+    assert!(
+        scaled.contains("the infra nodes are now updated one by one, without reboots"),
+        "{scaled}"
+    );
     assert_eq!(names(&get(&["pods", "-n", "shop"])), BTreeSet::new());
     assert_eq!(marks(), wanted(&THEN));
     assert!(site.machine("gpu-1").unwrap().starts_with("sim "));
