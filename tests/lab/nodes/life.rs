@@ -69,11 +69,10 @@ impl Nodes {
     /// Moves the node's address to an Open vSwitch bridge, as OVN-Kubernetes does; the ingress VIP of the node follows.
     pub(super) fn move_to_bridge(&self, node: &NodeAddress) {
         let table = self.table();
-        assert!(
-            self.holders(table.ingress_ip).contains(&node.name),
-            "{} has no virtual IP",
-            node.name
-        );
+        // A node is Ready before its static pods run.
+        until("it has the virtual IP", Duration::from_secs(120), || {
+            self.holders(table.ingress_ip).contains(&node.name)
+        });
         // In the background: the connection of this command breaks.
         self.on(node, "systemctl enable --now --no-block lab-configure-ovs.service 2>&1");
         let has = |ip| format!("ip -4 -o addr show dev br-ex | grep -qF ' {ip}/'");
