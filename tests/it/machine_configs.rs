@@ -9,7 +9,7 @@ use crate::support::shape::{Made, Shape};
 use ocpdeploy::cluster::{Dns, Role};
 use ocpdeploy::ignition::{Major, Version};
 use ocpdeploy::node::overlay::document;
-use ocpdeploy::node::services::{self, Input};
+use ocpdeploy::node::services;
 use serde_json::Value;
 
 /// 1, 3 and 5 masters with 0, 1, 2 and 50 workers, and each way of DNS; the rest takes turns.
@@ -57,12 +57,7 @@ fn every_config_of_every_shape_is_ignition() {
     for (shape, dns) in shapes() {
         let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
         made.config.dns = dns;
-        let input = Input {
-            config: &made.config,
-            parameters: &made.parameters,
-            release: &made.release,
-            leased: &[],
-        };
+        let input = made.input();
         let mut configs = Vec::new();
         for manifest in services::manifests(&input).unwrap() {
             let value: Value = serde_saphyr::from_str(&manifest.content).unwrap();
@@ -101,13 +96,7 @@ fn every_config_of_every_shape_is_ignition() {
 fn specs(shape: Shape, dns: Dns) -> BTreeMap<String, Value> {
     let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
     made.config.dns = dns;
-    let input = Input {
-        config: &made.config,
-        parameters: &made.parameters,
-        release: &made.release,
-        leased: &[],
-    };
-    let manifests = services::manifests(&input).unwrap().into_iter();
+    let manifests = services::manifests(&made.input()).unwrap().into_iter();
     let objects = manifests.map(|manifest| serde_json::from_str::<Value>(&manifest.content).unwrap());
     let configs = objects.filter(|object| object["kind"] == "MachineConfig");
     let spec = |config: Value| {

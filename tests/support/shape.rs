@@ -90,14 +90,18 @@ impl Made {
         self
     }
 
-    /// What all nodes of a role get from keepalived and haproxy.
-    pub fn parts(&self, role: Role) -> HostParts {
-        let input = Input {
+    pub fn input(&self) -> Input<'_> {
+        Input {
             config: &self.config,
             parameters: &self.parameters,
             release: &self.release,
             leased: &[],
-        };
+        }
+    }
+
+    /// What all nodes of a role get from keepalived and haproxy.
+    pub fn parts(&self, role: Role) -> HostParts {
+        let input = self.input();
         let mut parts = keepalived::parts(&input, role).unwrap();
         parts.extend(haproxy::parts(&input, role).unwrap());
         parts
