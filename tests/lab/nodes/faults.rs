@@ -90,9 +90,10 @@ impl Nodes {
         let unchecked = "cp -p keepalived.conf.in /run/kept; sed -i '/track_file {/,/}/d' keepalived.conf.in";
         self.on(&holder, &format!("cd /etc/ocpdeploy/keepalived; {unchecked}; sleep 10"));
         assert_eq!(self.holders(table.api_ip), std::slice::from_ref(&holder.name));
+        // The played operators would write the API server's manifest again.
         self.on(
             &holder,
-            "mkdir -p /run/pods; cd /etc/kubernetes/manifests; mv kube-apiserver.json *haproxy* /run/pods",
+            "systemctl stop operators; mkdir -p /run/pods; cd /etc/kubernetes/manifests; mv kube-apiserver.json *haproxy* /run/pods",
         );
         // A busy kubelet starts them again before it notices that it has to end them.
         until("its services are gone", LONG, || {
@@ -113,7 +114,10 @@ impl Nodes {
             answers_within(&url, 1)
         });
         assert!(!self.holders(table.api_ip).contains(&holder.name));
-        self.on(&holder, "mv /run/pods/* /etc/kubernetes/manifests");
+        self.on(
+            &holder,
+            "mv /run/pods/* /etc/kubernetes/manifests; systemctl start operators",
+        );
         self.check_balancing();
     }
 }
