@@ -131,16 +131,15 @@ impl Run<'_> {
             let labels = object.metadata.labels.as_ref();
             let role = labels.and_then(|labels| labels.get(ROLE).cloned());
             let applied = api.apply(object).await?;
-            if applied.is_change() {
-                info!(target: PROGRESS, step = "tables", "{} is updated", manifest.path);
-                if let Some(role) = role {
-                    let before = applied.before.as_ref().map(|before| &before.data["spec"]);
-                    let after = &applied.after.data["spec"];
-                    let is_taken_over =
-                        has_policies && before.is_some_and(|before| !services::needs_reboot(before, after));
-                    rollout.reboots |= !is_taken_over;
-                    rollout.roles.push(role);
-                }
+            if !applied.is_change() {
+                continue;
+            }
+            info!(target: PROGRESS, step = "tables", "{} is updated", manifest.path);
+            if let Some(role) = role {
+                let after = &applied.after.data["spec"];
+                let before = applied.before.as_ref().map(|before| &before.data["spec"]);
+                rollout.reboots |= !has_policies || before.is_none_or(|before| services::needs_reboot(before, after));
+                rollout.roles.push(role);
             }
         }
         if rollout.roles.iter().any(|role| *role == Role::Worker.to_string()) {

@@ -287,12 +287,7 @@ fn redirects_are_added_after_3_successes_and_removed_after_11_failures_or_withou
 fn leases_are_renewed_where_virtual_ips_are_leases_and_nowhere_else() {
     let made = Made::new("lab", SHAPE, FIRST);
     let vip = made.parameters.vip(Vip::Ingress);
-    let input = |leased| Input {
-        config: &made.config,
-        parameters: &made.parameters,
-        release: &made.release,
-        leased,
-    };
+    let input = |leased| Input { leased, ..made.input() };
     assert_eq!(lease::parts(&input(&[])), HostParts::default());
     let leased = [vip.clone()];
     let parts = lease::parts(&input(&leased));

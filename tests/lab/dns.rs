@@ -10,7 +10,7 @@ use crate::support::netns::{Node, Wire, until};
 use crate::support::shape::{Made, Shape};
 use ocpdeploy::cluster::Role;
 use ocpdeploy::node::host::HostParts;
-use ocpdeploy::node::services::{Input, dns, resolver};
+use ocpdeploy::node::services::{dns, resolver};
 
 const SHAPE: Shape = Shape {
     masters: 3,
@@ -125,12 +125,7 @@ fn made(name: &str, first: [u8; 4]) -> Made {
 }
 
 fn parts(made: &Made) -> HostParts {
-    let input = Input {
-        config: &made.config,
-        parameters: &made.parameters,
-        release: &made.release,
-        leased: &[],
-    };
+    let input = made.input();
     let mut parts = dns::parts(&input).unwrap();
     parts.extend(resolver::parts(&input));
     parts

@@ -101,10 +101,8 @@ fn the_node_that_holds_a_virtual_ip_renews_its_lease() {
         ip,
     }];
     let input = Input {
-        config: &made.config,
-        parameters: &made.parameters,
-        release: &made.release,
         leased: &leased,
+        ..made.input()
     };
     let nmcli = "#!/bin/sh\n[ \"$*\" = '-t -f DHCP4 device show nic' ] || exit 9\n\
                  echo 'DHCP4.OPTION[3]:dhcp_lease_time = 120'\necho 'DHCP4.OPTION[4]:dhcp_server_identifier = 10.77.0.1'\n";
@@ -154,10 +152,8 @@ fn a_holder_that_knows_no_server_says_so() {
         ip,
     }];
     let input = Input {
-        config: &made.config,
-        parameters: &made.parameters,
-        release: &made.release,
         leased: &leased,
+        ..made.input()
     };
     let node = lan.node("master-0", 20);
     node.boot(&lease::parts(&input));

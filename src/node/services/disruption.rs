@@ -8,8 +8,7 @@
 use serde_json::{Value, json};
 
 use super::input::{Input, ServiceError};
-use super::manifests::Manifest;
-use super::parts::parts;
+use super::manifests::{Manifest, has_file};
 
 /// Files that a running node takes over, each with the service that must be restarted for it.
 ///
@@ -56,19 +55,14 @@ pub fn disruption_policies() -> Vec<Value> {
 
 /// The manifest with these policies; `None` if no node has such a file.
 pub fn disruption_policy(input: &Input<'_>) -> Result<Option<Manifest>, ServiceError> {
-    for role in input.config.node_roles() {
-        if parts(input, role)?.files.iter().any(|file| is_taken_over(&file.path)) {
-            let content = json!({
-                "apiVersion": "operator.openshift.io/v1",
-                "kind": "MachineConfiguration",
-                "metadata": {"name": "cluster"},
-                "spec": {"nodeDisruptionPolicy": {"files": disruption_policies()}},
-            });
-            let path = "openshift/99_ocpdeploy-disruption-policy.yaml";
-            return Ok(Some(Manifest::new(path, &content)));
-        }
-    }
-    Ok(None)
+    let content = json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"},
+        "spec": {"nodeDisruptionPolicy": {"files": disruption_policies()}},
+    });
+    let manifest = Manifest::new("openshift/99_ocpdeploy-disruption-policy.yaml", &content);
+    Ok(has_file(input, is_taken_over)?.then_some(manifest))
 }
 
 /// Whether a node with these policies reboots when the spec of our MachineConfig changes: more differs than files that it

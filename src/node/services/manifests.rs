@@ -61,9 +61,13 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
 
 /// Whether a node runs a static pod of ours.
 pub fn has_static_pods(input: &Input<'_>) -> Result<bool, ServiceError> {
+    has_file(input, |path| Path::new(path).starts_with(STATIC_PODS))
+}
+
+/// Whether a MachineConfig has such a file of the services.
+pub(super) fn has_file(input: &Input<'_>, is_such: impl Fn(&str) -> bool) -> Result<bool, ServiceError> {
     for role in input.config.node_roles() {
-        let files = parts(input, role)?.files;
-        if files.iter().any(|file| Path::new(&file.path).starts_with(STATIC_PODS)) {
+        if parts(input, role)?.files.iter().any(|file| is_such(&file.path)) {
             return Ok(true);
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use ocpdeploy::node::services::{self, Input};
+use ocpdeploy::node::services;
 use serde_json::Value;
 
 use super::{admin, kubectl};
@@ -113,12 +113,7 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
         made.release.version = release;
         // A cluster inside another one writes its network, too.
         made.parameters.peer_domain = (!left_out.contains(&"Network")).then(|| "lab.svc.cluster.local".to_owned());
-        let input = Input {
-            config: &made.config,
-            parameters: &made.parameters,
-            release: &made.release,
-            leased: &[],
-        };
+        let input = made.input();
         let mut judged = Vec::new();
         let mut manifests = services::manifests(&input).unwrap();
         if !left_out.contains(&"MachineConfiguration") {

@@ -103,10 +103,7 @@ impl Nodes {
     /// node as Degraded (openshift/machine-config-operator: `pkg/daemon/on_disk_validation.go`).
     pub(super) fn check_machine_config(&self, node: &NodeAddress) {
         let config = self.served(node.role);
-        let mut sums = String::new();
-        for file in config["storage"]["files"].as_array().unwrap() {
-            sums += &format!("{}  {}\n", sha256(contents_of(file)), file["path"].as_str().unwrap());
-        }
+        let mut sums = sums_of_files(&config);
         for unit in config["systemd"]["units"].as_array().unwrap() {
             let name = unit["name"].as_str().unwrap();
             if let Some(contents) = unit["contents"].as_str() {
@@ -245,6 +242,14 @@ impl Nodes {
         }
         self.check_virtual_ips();
     }
+}
+
+/// The files of a config, as `sha256sum --check` reads them.
+pub(super) fn sums_of_files(config: &Value) -> String {
+    let files = config["storage"]["files"].as_array().unwrap().iter();
+    files
+        .map(|file| format!("{}  {}\n", sha256(contents_of(file)), file["path"].as_str().unwrap()))
+        .collect()
 }
 
 pub(super) fn contents_of(file: &Value) -> Vec<u8> {

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ocpdeploy::digest::sha256;
 use serde_json::Value;
 
-use super::checks::contents_of;
+use super::checks::{contents_of, sums_of_files};
 use super::cluster::Nodes;
 use super::until;
 
@@ -26,10 +25,7 @@ impl Nodes {
             let config = self.served(node.role);
             let files = config["storage"]["files"].as_array().unwrap();
             let path = |file: &Value| file["path"].as_str().unwrap().to_owned();
-            let sums: String = files
-                .iter()
-                .map(|file| format!("{}  {}\n", sha256(contents_of(file)), path(file)))
-                .collect();
+            let sums = sums_of_files(&config);
             let compare = format!("sha256sum --check 2>/dev/null <<'END' | sed -n 's/: FAILED.*//p'\n{sums}END\n");
             let differing = self.on(&node, &compare);
             let mut script = "set -e\n".to_owned();
