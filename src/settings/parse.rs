@@ -150,7 +150,7 @@ fn families(text: &str) -> Result<(Option<&str>, Option<&str>), String> {
         [one] => Ok((Some(one), None)),
         [one, two] if !is_ipv6(one) && is_ipv6(two) => Ok((Some(one), Some(two))),
         [one, two] if is_ipv6(one) && !is_ipv6(two) => Err(format!(
-            "`{text}`: IPv6 as the first address family is not supported; use `{two},{one}`"
+            "`{text}`: IPv4 must be first, as openshift-install requires; use `{two},{one}`"
         )),
         _ => Err(format!(
             "`{text}` is not one item of each address family, first IPv4, then IPv6"
