@@ -1,4 +1,4 @@
-//! Two address families on a network of libvirt.
+//! Two address families on a network of libvirt, with and without a bond.
 //!
 //! `tests/lab/test.sh` runs this in the lab's network namespace.
 
@@ -8,6 +8,29 @@ use std::process::Command;
 
 use super::hosts::{Finally, change_env};
 use super::two_passes::{Lab, succeeded};
+
+/// The nodes' interface is a bond, to which `ocpdeploy` adds the second address.
+const BOND: &str = "interfaces:
+- name: bond0
+  type: bond
+  link-aggregation: {mode: active-backup, options: {miimon: '100'}, port: [nic0, nic1]}
+  ipv4: {enabled: true}
+";
+
+/// What the network's DNS server answers, sorted.
+fn resolved(name: &str, kind: &str) -> Vec<String> {
+    let output = Command::new("dig")
+        .args(["+short", "+time=2", "@192.168.144.1", name, kind])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut lines: Vec<_> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines
+}
 
 /// The program compares the addresses that each guest reports with the table.
 #[test]
@@ -26,8 +49,12 @@ fn each_guest_reports_both_addresses_and_answers_at_both() {
     lab.virsh(&["net-create", path.to_str().unwrap()]);
     let _network = Finally("virsh", format!("-q -c {} net-destroy {NETWORK}", lab.uri));
     let cluster = lab.cluster("dual", 1, 1);
+    std::fs::write(lab.folder.path().join("bond.yaml"), BOND).unwrap();
     change_env(&lab, &cluster, |text| {
-        text + &format!("network={NETWORK}\nmachine_network=192.168.144.0/24,fd00:144::/64\n")
+        text + &format!(
+            "network={NETWORK}\nextra_networks={NETWORK}\nmachine_network=192.168.144.0/24,fd00:144::/64\n\
+             network_config=\"worker:bond.yaml\"\n"
+        )
     });
     succeeded(lab.start_deploy(&cluster));
     let table = lab.parameters(&cluster).unwrap();
@@ -42,6 +69,19 @@ fn each_guest_reports_both_addresses_and_answers_at_both() {
         let report = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(report.contains(&format!("\"{}\"", node.ip)), "{}: {report}", node.name);
     }
+    // The network's own DNS server has a record of each family for each name.
+    let named = table.leases().into_iter().map(|lease| {
+        let ipv6 = ipv6.address_of(&lease.name, lease.ip).to_string();
+        (table.id().fqdn(lease.name.as_str()), lease.ip.to_string(), ipv6)
+    });
+    let named: Vec<_> = named.collect();
+    for (name, ip, ipv6) in &named {
+        assert_eq!(resolved(name, "A"), [ip.as_str()], "{name}");
+        assert_eq!(resolved(name, "AAAA"), [ipv6.as_str()], "{name}");
+    }
     lab.destroy(&cluster);
     assert_eq!(lab.domains(&cluster), [""; 0]);
+    for (name, ..) in &named {
+        assert_eq!([resolved(name, "A"), resolved(name, "AAAA")], [[""; 0]; 2], "{name}");
+    }
 }

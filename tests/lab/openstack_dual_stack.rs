@@ -93,6 +93,13 @@ mod on_openstack {
         until("the filter of the port", Duration::from_secs(60), || {
             report_at(&second).is_none()
         });
+        let found = lab.start(&["verify", &cluster]).wait_with_output().unwrap();
+        let found = String::from_utf8_lossy(&found.stdout).into_owned();
+        assert!(found.contains(&format!("{second} is not reserved for")), "{found}");
+        succeeded(lab.start(&["verify", &cluster, "--repair"]));
+        until("the repaired port", Duration::from_secs(60), || {
+            report_at(&second).is_some()
+        });
 
         lab.destroy(&cluster);
         assert_eq!(Seen::of("demo", "").names(), before);
