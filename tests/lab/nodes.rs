@@ -70,6 +70,16 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.start_and_destroy();
 }
 
+#[test]
+#[ignore = "needs the lab"]
+fn three_masters_and_two_workers_join() {
+    let nodes = Nodes::new(3, 2, "").with_native_control_plane();
+    nodes.deploy();
+    nodes.check_all();
+    nodes.check_balancing();
+    nodes.destroy();
+}
+
 /// Masters are lost and replaced.
 #[test]
 #[ignore = "needs the lab"]

@@ -78,10 +78,14 @@ impl Nodes {
             "{}: {words:?}",
             node.name
         );
-        for other in &table.nodes {
-            let name = self.on(node, &format!("getent hosts {} | awk '{{ print $2 }}'", other.ip));
-            assert_eq!(name.trim(), id.fqdn(other.name.as_str()), "{}: PTR", node.name);
-        }
+        let addresses: Vec<String> = table.nodes.iter().map(|node| node.ip.to_string()).collect();
+        let script = format!(
+            "for ip in {}; do getent hosts $ip | awk '{{ print $2 }}'; done",
+            addresses.join(" ")
+        );
+        let found = self.on(node, &script);
+        let owners: Vec<String> = table.nodes.iter().map(|node| id.fqdn(node.name.as_str())).collect();
+        assert_eq!(found.lines().collect::<Vec<_>>(), owners, "{}: PTR", node.name);
         let unknown = self.try_on(node, &format!("getent hosts {}", id.fqdn("nobody")));
         assert_eq!(unknown.status.code(), Some(2), "{}: {unknown:?}", node.name);
     }
