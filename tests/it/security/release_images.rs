@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::security::signatures::GPG;
+use crate::security::signatures::Gpg;
 use crate::support::fake_installer;
 use crate::support::mirror::{Mirror, Served};
 use crate::support::sandbox::{Outcome, Sandbox, outcome};
@@ -16,6 +16,7 @@ struct Bench {
     sandbox: Sandbox,
     store: Mirror,
     digest: String,
+    gpg: Gpg,
 }
 
 impl Bench {
@@ -28,11 +29,13 @@ impl Bench {
             format!("{REPOSITORY}@sha256:{digest} {REPOSITORY}:4.19"),
         )
         .unwrap();
-        std::fs::write(sandbox.path().join("key.asc"), GPG.export("ed")).unwrap();
+        let gpg = Gpg::new();
+        std::fs::write(sandbox.path().join("key.asc"), gpg.export("ed")).unwrap();
         Self {
             sandbox,
             store: Mirror::start(),
             digest,
+            gpg,
         }
     }
 
@@ -79,7 +82,7 @@ fn was_read(folder: &Path) -> bool {
 #[test]
 fn a_release_is_read_if_a_trusted_key_has_signed_its_digest() {
     let bench = Bench::new();
-    let signed = |key: &str, document: &[u8]| GPG.sign(key, &["--sign"], document);
+    let signed = |key: &str, document: &[u8]| bench.gpg.sign(key, &["--sign"], document);
     let good = signed("ed", &bench.document(KIND, &bench.digest));
     bench.serve(1, good.clone());
     let said = bench.by_digest();
@@ -118,7 +121,7 @@ fn a_release_with_invalid_signatures_is_not_read() {
             "expired" => &["--faked-system-time", "20240101T010000", "--sign"],
             _ => &["--sign"],
         };
-        bench.serve(1, GPG.sign(key, how, &document));
+        bench.serve(1, bench.gpg.sign(key, how, &document));
         let said = bench.by_digest();
         assert_eq!(said.code, Some(4), "{}", said.stderr);
         assert!(said.stdout.contains(why), "{why}: {}", said.stdout);

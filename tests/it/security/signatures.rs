@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -20,28 +20,28 @@ pub struct Gpg {
     home: tempfile::TempDir,
 }
 
-pub static GPG: LazyLock<Gpg> = LazyLock::new(|| {
-    let gpg = Gpg {
-        home: tempfile::tempdir().unwrap(),
-    };
-    for (name, algorithm, expires, time) in [
-        ("rsa", "rsa3072", "never", None),
-        ("ed", "ed25519", "never", None),
-        ("other", "ed25519", "never", None),
-        ("expired", "ed25519", "1d", Some("20240101T000000")),
-        ("old", "ed25519", "never", Some("20230101T000000")),
-        ("weak", "rsa2048", "never", None),
-    ] {
-        let mut arguments = vec!["--quick-gen-key", name, algorithm, "sign", expires];
-        if let Some(time) = time {
-            arguments.splice(0..0, ["--faked-system-time", time]);
-        }
-        gpg.run(&arguments, b"");
-    }
-    gpg
-});
-
 impl Gpg {
+    pub fn new() -> Self {
+        let gpg = Self {
+            home: tempfile::tempdir().unwrap(),
+        };
+        for (name, algorithm, expires, time) in [
+            ("rsa", "rsa3072", "never", None),
+            ("ed", "ed25519", "never", None),
+            ("other", "ed25519", "never", None),
+            ("expired", "ed25519", "1d", Some("20240101T000000")),
+            ("old", "ed25519", "never", Some("20230101T000000")),
+            ("weak", "rsa2048", "never", None),
+        ] {
+            let mut arguments = vec!["--quick-gen-key", name, algorithm, "sign", expires];
+            if let Some(time) = time {
+                arguments.splice(0..0, ["--faked-system-time", time]);
+            }
+            gpg.run(&arguments, b"");
+        }
+        gpg
+    }
+
     fn run(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
         use std::io::Write;
         let mut child = Command::new("gpg")
@@ -80,11 +80,22 @@ impl Gpg {
     }
 }
 
+impl Drop for Gpg {
+    /// gpg starts an agent, which would stay.
+    fn drop(&mut self) {
+        let _ = Command::new("gpgconf")
+            .args(["--kill", "gpg-agent"])
+            .env("GNUPGHOME", self.home.path())
+            .status();
+    }
+}
+
 /// A mirror with https, a state folder, and a program that must not be run unless its list is right.
 struct Bench {
     folder: tempfile::TempDir,
     files: BTreeMap<String, Vec<u8>>,
     list: Vec<u8>,
+    gpg: Gpg,
 }
 
 impl Bench {
@@ -94,7 +105,12 @@ impl Bench {
         let installer = release::installer("4.19.3").replacen('\n', &format!("\ntouch {}\n", ran.display()), 1);
         let files: BTreeMap<_, _> = release::files("4.19.3", &installer, release::OC).into_iter().collect();
         let list = files["sha256sum.txt"].clone();
-        Self { folder, files, list }
+        Self {
+            folder,
+            files,
+            list,
+            gpg: Gpg::new(),
+        }
     }
 
     fn serve(&mut self, name: &str, content: Vec<u8>) {
@@ -103,7 +119,7 @@ impl Bench {
 
     fn key(&self, name: &str) -> PathBuf {
         let path = self.folder.path().join(format!("{name}.asc"));
-        fs::write(&path, GPG.export(name)).unwrap();
+        fs::write(&path, self.gpg.export(name)).unwrap();
         path
     }
 
@@ -223,7 +239,7 @@ fn a_list_that_a_trusted_key_has_signed_is_taken_in_every_form() {
             ("sha256sum.txt.gpg", &["--sign", "--armor", "--compress-algo", "none"]),
             ("sha256sum.txt.asc", &["--detach-sign", "--armor"]),
         ] {
-            let signature = GPG.sign(key, how, &bench.list);
+            let signature = bench.gpg.sign(key, how, &bench.list);
             bench.serve(name, signature);
             bench.accepts("https", &line);
             bench.files.remove(name);
@@ -241,7 +257,7 @@ fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
     bench.refuses("https", "", &missing);
 
     let list = bench.list.clone();
-    let good = GPG.sign("ed", &["--detach-sign"], &list);
+    let good = bench.gpg.sign("ed", &["--detach-sign"], &list);
     bench.serve("sha256sum.txt.gpg", good.clone());
     bench.refuses(
         "https",
@@ -251,41 +267,43 @@ fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
             "567E347AD0044ADE55BA8A5F199E2F91FD431D51",
         ],
     );
-    let other = GPG.sign("other", &["--detach-sign"], &list);
+    let other = bench.gpg.sign("other", &["--detach-sign"], &list);
     let of_other_file = [&list[..], b"\n"].concat();
-    let expired = GPG.sign(
+    let expired = bench.gpg.sign(
         "expired",
         &["--faked-system-time", "20240101T010000", "--detach-sign"],
         &list,
     );
     let at = |key, time, more: &[&str]| {
         let how = [&["--faked-system-time", time][..], more, &["--detach-sign"]].concat();
-        GPG.sign(key, &how, &list)
+        bench.gpg.sign(key, &how, &list)
     };
     let short = at("old", "20240101T010000", &["--default-sig-expire", "1d"]);
     let future = at("ed", "20500101T010000", &[]);
-    let weak = GPG.sign("weak", &["--digest-algo", "SHA1", "--detach-sign"], &list);
+    let weak = bench
+        .gpg
+        .sign("weak", &["--digest-algo", "SHA1", "--detach-sign"], &list);
     let mut cut = good.clone();
     cut.truncate(good.len() - 1);
     let mut changed = good;
     *changed.last_mut().unwrap() ^= 1;
-    let two = [other.clone(), GPG.sign("ed", &["--detach-sign"], &list)].concat();
+    let two = [other.clone(), bench.gpg.sign("ed", &["--detach-sign"], &list)].concat();
     let by_old = key_line(&bench.key("old"));
     let (by_expired, by_weak) = (key_line(&bench.key("expired")), key_line(&bench.key("weak")));
     for (signature, line, why) in [
         (other, &line, "it is made with key"),
         (
-            GPG.sign("ed", &["--detach-sign"], &of_other_file),
+            bench.gpg.sign("ed", &["--detach-sign"], &of_other_file),
             &line,
             "it does not match the file",
         ),
         (
-            GPG.sign("ed", &["--sign"], &of_other_file),
+            bench.gpg.sign("ed", &["--sign"], &of_other_file),
             &line,
             "it is a signature of another file",
         ),
         (
-            GPG.sign("ed", &["--sign"], &list[1..]),
+            bench.gpg.sign("ed", &["--sign"], &list[1..]),
             &line,
             "it is a signature of another file",
         ),
@@ -321,7 +339,7 @@ fn plain_http_and_a_missing_signature_need_a_pin_or_an_opt_in() {
     let line = key_line(&bench.key("ed"));
     let plain = ["plain http does not protect", "mirror_sha256=", "http://localhost"];
     bench.refuses("http", "", &plain);
-    let signature = GPG.sign("ed", &["--detach-sign"], &bench.list);
+    let signature = bench.gpg.sign("ed", &["--detach-sign"], &bench.list);
     bench.serve("sha256sum.txt.gpg", signature);
     bench.refuses("http", &line, &plain);
     bench.accepts("http", &format!("{line}mirror_insecure=true\n"));
