@@ -61,7 +61,7 @@ test-fast: lint run-fast ## run rustfmt, clippy and the tests that need no lab (
 
 run-fast: nextest
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.
-	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES) --test-threads $$(($$(nproc) * 4))
+	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES) --test-threads $$(($$(nproc) * 8))
 
 compile: nextest # all tests, of which the labs' are run later, and a bench
 	cargo nextest run $(FEATURES) --no-run
