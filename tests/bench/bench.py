@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -24,6 +25,8 @@ BINARY = ROOT / os.environ.get("PROGRAM", "target/release/ocpdeploy")
 KCLI = WORK / "venv/bin/kcli"
 VIRSH = ["virsh", "-q", "-c", "qemu:///system"]
 BASE = "bench-base.qcow2"
+NETWORK = "ocpd-bench"
+STATUS = f"/var/lib/libvirt/dnsmasq/{NETWORK}.status"
 MEMORY_MIB = 192
 PARALLEL = 8
 # One guest under emulation on two busy cores may take this long.
@@ -63,6 +66,20 @@ def sweep():
             run(*VIRSH, "vol-delete", "--pool", "default", volume)
 
 
+@contextmanager
+def network():
+    """A network without old leases: dnsmasq pings an address before it offers it, so a guest waits while many are in use."""
+    path = WORK / "network.xml"
+    path.write_text(f"""<network><name>{NETWORK}</name><bridge name='{NETWORK}'/><forward/>
+<ip address='192.168.148.1' netmask='255.255.255.0'><dhcp><range start='192.168.148.2' end='192.168.148.254'/></dhcp></ip>
+</network>""")
+    run(*VIRSH, "net-create", path)
+    try:
+        yield
+    finally:
+        run(*VIRSH, "net-destroy", NETWORK)
+
+
 def fresh_macs(count):
     return [f"52:54:00:be:{random.randrange(256):02x}:{random.randrange(256):02x}" for _ in range(count)]
 
@@ -78,7 +95,7 @@ DOMAIN = """<domain type='qemu'>
       <driver name='qemu' type='qcow2'/><source file='{disk}'/><target dev='vda' bus='virtio'/>
     </disk>
     <interface type='network'>
-      <mac address='{mac}'/><source network='default'/><model type='virtio'/><rom enabled='no'/>
+      <mac address='{mac}'/><source network='{network}'/><model type='virtio'/><rom enabled='no'/>
     </interface>
     <serial type='pty'/>
     <console type='pty'/>
@@ -102,10 +119,10 @@ def floor(count, base):
     for index, mac in enumerate(fresh_macs(count)):
         name = f"bench-floor-{index}"
         disk = base.parent / f"{name}.qcow2"
-        (folder / f"{name}.xml").write_text(DOMAIN.format(name=name, memory=MEMORY_MIB, disk=disk, mac=mac))
+        (folder / f"{name}.xml").write_text(DOMAIN.format(name=name, network=NETWORK, memory=MEMORY_MIB, disk=disk, mac=mac))
         (folder / f"{name}.vol.xml").write_text(VOLUME.format(name=name, base=base))
     script = HERE / "floor.sh"
-    watch, begun = Watch(), time.time()
+    watch, begun = Watch(STATUS), time.time()
     create = timed(script, "create", PARALLEL, folder)
     addresses = all_addresses(watch, count, begun)
     delete = timed(script, "delete", PARALLEL, folder)
@@ -119,10 +136,10 @@ def kcli(count, _base):
     environment = {**os.environ, "HOME": str(home)}
     environment.pop("XDG_CONFIG_HOME", None)
     create = [KCLI, "create", "vm", "-i", BASE, "-c", count]
-    for parameter in (f"memory={MEMORY_MIB}", "numcpus=1", "nets=[default]", "disks=[10]", "cloudinit=false",
+    for parameter in (f"memory={MEMORY_MIB}", "numcpus=1", f"nets=[{NETWORK}]", "disks=[10]", "cloudinit=false",
                       "virttype=qemu", "nested=false"):
         create += ["-P", parameter]
-    watch, begun = Watch(), time.time()
+    watch, begun = Watch(STATUS), time.time()
     created = timed(*create, "benchkcli", env=environment)
     addresses = all_addresses(watch, count, begun)
     names = run(*VIRSH, "list", "--all", "--name").split()
@@ -149,7 +166,7 @@ def ours(count, _base):
 domain=example.com
 backend=libvirt
 virt_type=qemu
-network=default
+network={NETWORK}
 pool=default
 masters={masters}
 workers={count - masters - 1}
@@ -157,7 +174,7 @@ helper_memory={MEMORY_MIB}
 images_dir={IMAGE.parent}
 """)
     environment = {**os.environ, "OCPDEPLOY_HOME": str(home)}
-    watch, begun = Watch(), time.time()
+    watch, begun = Watch(STATUS), time.time()
     try:
         run(BINARY, "harvest", "--rehearse", env, env=environment)
         total = time.time() - begun
@@ -279,7 +296,8 @@ def main():
                 times = []
                 for _ in range(rounds):
                     print(f"bench: {count} machines by {name}", file=sys.stderr)
-                    times.append(call(count, base))
+                    with network():
+                        times.append(call(count, base))
                 measured[name] = median(times)
             results[count] = measured
     finally:

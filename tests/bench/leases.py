@@ -5,11 +5,10 @@ import os
 import threading
 import time
 
-STATUS = "/var/lib/libvirt/dnsmasq/virbr0.status"
 LOOK_EVERY = 0.01
 
 
-def read_leases(path=STATUS):
+def read_leases(path):
     """MAC -> (expiry, address); None while the file is being written."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -25,7 +24,7 @@ def read_leases(path=STATUS):
 class Watch:
     """Looks every 10 ms from its making to `stop`; MACs that had a lease before are new again when it changes."""
 
-    def __init__(self, path=STATUS):
+    def __init__(self, path):
         self.path = path
         self.before = read_leases(self.path) or {}
         # MAC -> (time of day in seconds, address)
