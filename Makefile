@@ -28,7 +28,7 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 	cargo build --release $(FEATURES)
 
 test: export NEXTEST_PROFILE = ci
-test: install-build ## run all checks and tests, including the rehearsal and all labs (root, about an hour)
+test: install-build ## run all checks and tests, including the rehearsal and all labs (root, 40 minutes on two cores)
 	@# What waits runs beside what computes: packages beside compilers; then benches, packages, Kubernetes, the node image
 	@# and cargo's tools on idle processors beside the tests. Who needs them waits for them.
 	mkdir -p target; $(MAKE) install-all >target/install.log 2>&1 & packages=$$!; spare=; \
@@ -57,7 +57,7 @@ test-guests: test-lab
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/run.sh
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/upload.sh libvirt
 
-test-fast: lint run-fast ## run rustfmt, clippy and the tests that need no lab (under 5 minutes when warm)
+test-fast: lint run-fast ## run rustfmt, clippy and the tests that need no lab (8 minutes on two cores when warm)
 
 run-fast: nextest
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.
