@@ -64,6 +64,7 @@ def sweep():
         volume = line.split()[0] if line.split() else ""
         if volume.startswith(("bench-floor-", "benchkcli-", BASE)):
             run(*VIRSH, "vol-delete", "--pool", "default", volume)
+    subprocess.run([*VIRSH, "net-destroy", NETWORK], capture_output=True, check=False)
 
 
 @contextmanager

@@ -42,7 +42,7 @@ impl Nodes {
     }
 
     /// The node resolves the cluster's names by itself, forwards and backwards, and no name that does not exist. Of the
-    /// nodes, those of the installation: nobody rolls out the MachineConfigs that `scale` changes.
+    /// nodes, those that the role's MachineConfig names.
     pub(super) fn check_names(&self, node: &NodeAddress) {
         let mut table = self.table();
         let served = self.served(node.role);
