@@ -58,9 +58,11 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
             "env": [{"name": "CONFIGURATION_SHA256", "value": sha256(&config)}],
             // The image's own user; allows only the access to host files that SELinux would deny.
             "securityContext": {"seLinuxOptions": {"type": "spc_t"}},
+            // With the default of 1 s, an overloaded node restarts it, which ends all of its connections.
             "livenessProbe": {
                 "httpGet": {"host": "127.0.0.1", "port": 9444, "path": "/ready"},
                 "initialDelaySeconds": 30,
+                "timeoutSeconds": 10,
             },
         }),
     );
