@@ -1,7 +1,7 @@
 //! Optional abilities of platforms, and their types.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -74,7 +74,7 @@ pub struct LoadBalancer {
     pub network: String,
     pub vip: Vip,
     /// The address of the VIP; `None`: the platform chooses one.
-    pub ip: Option<Ipv4Addr>,
+    pub ip: Option<IpAddr>,
     pub ports: Vec<u16>,
     /// The roles whose machines of pass two receive the requests.
     pub roles: Vec<Role>,
@@ -89,7 +89,7 @@ pub struct LoadBalancer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BalancedVip {
     /// The address for nodes.
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// The MAC of this address, if it has one.
     #[serde(default)]
     pub mac: Option<Mac>,

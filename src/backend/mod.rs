@@ -11,11 +11,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
+use ipnetwork::{IpNetwork, Ipv6Network};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Mac, MachineName, NodeName, Pass, Role, Size};
@@ -199,7 +199,7 @@ pub struct Requirements {
     /// The second address family of the first network, in which nodes have static addresses.
     pub ipv6: Option<Ipv6Network>,
     /// The networks inside the cluster. Nodes cannot reach anything outside that has the same addresses.
-    pub inner_networks: Vec<Ipv4Network>,
+    pub inner_networks: Vec<IpNetwork>,
     /// Whether machines start with their host.
     pub autostart: bool,
     /// The load balancers of the platform.
@@ -215,14 +215,14 @@ pub struct Requirements {
 pub struct NetworkFacts {
     /// A unique name among all networks that this computer uses, e.g. a URI and a UUID.
     pub identity: String,
-    pub cidr: Option<Ipv4Network>,
-    pub gateway: Option<Ipv4Addr>,
+    pub cidr: Option<IpNetwork>,
+    pub gateway: Option<IpAddr>,
     /// First and last address of each DHCP range.
-    pub dhcp_ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
+    pub dhcp_ranges: Vec<(IpAddr, IpAddr)>,
     /// All present reservations and leases, of any owner.
-    pub taken: BTreeMap<Ipv4Addr, Option<Mac>>,
+    pub taken: BTreeMap<IpAddr, Option<Mac>>,
     /// The name servers that the network offers to its machines.
-    pub resolvers: Vec<Ipv4Addr>,
+    pub resolvers: Vec<IpAddr>,
     /// The largest packet that the network carries; `None` if the platform does not report it.
     #[serde(default)]
     pub mtu: Option<u16>,
@@ -232,12 +232,31 @@ pub struct NetworkFacts {
     /// they do.
     #[serde(default)]
     pub peer_domain: Option<String>,
-    /// The network's second address family, as far as the platform knows it. OpenStack may have several subnets.
+    /// The network's IPv6 addresses, as far as the platform knows them. OpenStack may have several subnets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipv6: Vec<Ipv6Facts>,
 }
 
-/// A network's second address family.
+impl NetworkFacts {
+    /// The facts of a cluster that has only this IPv6 network.
+    pub fn of_ipv6(mut self, network: Ipv6Network) -> Self {
+        let known = std::mem::take(&mut self.ipv6).into_iter();
+        let (gateway, taken, resolvers) = match known.into_iter().find(|known| known.cidr == network) {
+            Some(known) => (known.gateway, known.taken, known.resolvers),
+            None => (None, BTreeMap::new(), Vec::new()),
+        };
+        Self {
+            cidr: Some(network.into()),
+            gateway: gateway.map(IpAddr::V6),
+            dhcp_ranges: Vec::new(),
+            taken: taken.into_iter().map(|(ip, mac)| (ip.into(), mac)).collect(),
+            resolvers: resolvers.into_iter().map(IpAddr::V6).collect(),
+            ..self
+        }
+    }
+}
+
+/// A network's IPv6 addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipv6Facts {
     pub cidr: Ipv6Network,
@@ -245,6 +264,9 @@ pub struct Ipv6Facts {
     /// As `NetworkFacts::taken`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub taken: BTreeMap<Ipv6Addr, Option<Mac>>,
+    /// As `NetworkFacts::resolvers`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resolvers: Vec<Ipv6Addr>,
 }
 
 /// An image that machines boot from.
@@ -370,7 +392,7 @@ pub enum Power {
 pub struct SeenNic {
     pub network: String,
     pub mac: Mac,
-    pub addresses: Vec<Ipv4Addr>,
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A request to reserve an address.

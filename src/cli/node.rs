@@ -1,7 +1,7 @@
 //! `ocpdeploy node`: one node and its machine.
 
 use std::ffi::OsString;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
@@ -84,7 +84,7 @@ pub struct NodeJoinFile {
     pub mac: Vec<Mac>,
     /// Address in the machine network [default: from address_pool, with harvest=static]
     #[arg(long)]
-    pub ip: Option<Ipv4Addr>,
+    pub ip: Option<IpAddr>,
     /// Write the Ignition config to FILE [default: CLUSTER-NODE.ign]
     #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! The second address family of a cluster that has two. IPv4 comes first and identifies machines; the IPv6 address of a
 //! machine follows from its IPv4 address.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnetwork::Ipv6Network;
 use serde::{Deserialize, Serialize};
@@ -37,12 +37,12 @@ impl Ipv6Settings {
     }
 
     /// The address of a VIP with this IPv4 address.
-    pub fn vip(&self, vip: Vip, ip: Ipv4Addr) -> Ipv6Addr {
+    pub fn vip(&self, vip: Vip, ip: IpAddr) -> Ipv6Addr {
         self.given_vip(vip).unwrap_or_else(|| beside(self.machine_network, ip))
     }
 
     /// The address of a node or VIP with this IPv4 address.
-    pub fn address_of(&self, name: &NodeName, ip: Ipv4Addr) -> Ipv6Addr {
+    pub fn address_of(&self, name: &NodeName, ip: IpAddr) -> Ipv6Addr {
         match vip_named(name) {
             Some(vip) => self.vip(vip, ip),
             None => beside(self.machine_network, ip),
@@ -50,7 +50,7 @@ impl Ipv6Settings {
     }
 
     /// The addresses of a cluster with these VIPs.
-    pub fn table(&self, gateway: Ipv6Addr, [api, ingress]: [Ipv4Addr; 2]) -> Ipv6Table {
+    pub fn table(&self, gateway: Ipv6Addr, [api, ingress]: [IpAddr; 2]) -> Ipv6Table {
         Ipv6Table {
             machine_network: self.machine_network,
             gateway,
@@ -79,12 +79,12 @@ impl Ipv6Table {
     }
 
     /// The address of a node or VIP with this IPv4 address.
-    pub fn address_of(&self, name: &NodeName, ip: Ipv4Addr) -> Ipv6Addr {
+    pub fn address_of(&self, name: &NodeName, ip: IpAddr) -> Ipv6Addr {
         vip_named(name).map_or_else(|| self.beside(ip), |vip| self.vip(vip))
     }
 
     /// The address of the machine with this IPv4 address.
-    pub fn beside(&self, ip: Ipv4Addr) -> Ipv6Addr {
+    pub fn beside(&self, ip: IpAddr) -> Ipv6Addr {
         beside(self.machine_network, ip)
     }
 }
@@ -93,14 +93,13 @@ fn vip_named(name: &NodeName) -> Option<Vip> {
     Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == *name)
 }
 
-/// The IPv6 address of the machine with this IPv4 address: the network's prefix, zeros, and the IPv4 address.
-pub fn beside(network: Ipv6Network, ip: Ipv4Addr) -> Ipv6Addr {
-    Ipv6Addr::from_bits(network.network().to_bits() | u128::from(ip.to_bits()))
-}
-
-/// Whether two networks have common addresses.
-pub fn ipv6_overlap(one: Ipv6Network, other: Ipv6Network) -> bool {
-    one.contains(other.network()) || other.contains(one.network())
+/// The IPv6 address of the machine with this IPv4 address: the network's prefix, zeros, and the IPv4 address. An IPv6
+/// address is its own.
+pub fn beside(network: Ipv6Network, ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => Ipv6Addr::from_bits(network.network().to_bits() | u128::from(ip.to_bits())),
+        IpAddr::V6(ip) => ip,
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +113,7 @@ mod tests {
             ("2001:db8:1:2::/64", "2001:db8:1:2::c0a8:7a0b"),
             ("2001:db8::5:0:0/96", "2001:db8::5:c0a8:7a0b"),
         ] {
-            let address = beside(network.parse().unwrap(), Ipv4Addr::new(192, 168, 122, 11));
+            let address = beside(network.parse().unwrap(), IpAddr::from([192, 168, 122, 11]));
             assert_eq!(address.to_string(), expected, "{network}");
         }
     }
@@ -129,12 +128,12 @@ mod tests {
             api_ip: Some("fd00:1::10".parse().unwrap()),
             ingress_ip: None,
         };
-        let ips = [5, 6].map(|number| Ipv4Addr::new(10, 0, 0, number));
+        let ips = [5, 6].map(|number| IpAddr::from([10, 0, 0, number]));
         let table = settings.table("fe80::1".parse().unwrap(), ips);
         for (name, ip, expected) in [
             (NodeName::vip(Vip::Api), ips[0], "fd00:1::10"),
             (NodeName::vip(Vip::Ingress), ips[1], "fd00:1::a00:6"),
-            (NodeName::bootstrap(), Ipv4Addr::new(10, 0, 0, 7), "fd00:1::a00:7"),
+            (NodeName::bootstrap(), IpAddr::from([10, 0, 0, 7]), "fd00:1::a00:7"),
         ] {
             let addresses = [settings.address_of(&name, ip), table.address_of(&name, ip)];
             assert_eq!(addresses.map(|ip| ip.to_string()), [expected; 2], "{name}");

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,7 @@ mod ipv6;
 mod names;
 mod platform;
 mod pools;
+mod ranges;
 mod registry_cache;
 mod size;
 mod version_lock;
@@ -29,6 +30,7 @@ pub use self::ipv6::*;
 pub use self::names::*;
 pub use self::platform::*;
 pub use self::pools::*;
+pub use self::ranges::*;
 pub use self::registry_cache::*;
 pub use self::size::*;
 pub use self::version_lock::*;
@@ -458,59 +460,29 @@ pub struct Proxy {
     pub no_proxy: Vec<String>,
 }
 
-/// Addresses from the first to the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct AddressRange {
-    pub first: Ipv4Addr,
-    pub last: Ipv4Addr,
-}
-
-impl AddressRange {
-    pub fn contains(&self, ip: Ipv4Addr) -> bool {
-        (self.first..=self.last).contains(&ip)
-    }
-
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
-        (self.first.to_bits()..=self.last.to_bits()).map(Ipv4Addr::from_bits)
-    }
-}
-
-impl fmt::Display for AddressRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.first == self.last {
-            true => self.first.fmt(f),
-            false => write!(f, "{}-{}", self.first, self.last),
-        }
-    }
-}
-
 /// Addresses that the user has set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GivenAddresses {
     /// The network of the nodes; read from the platform if not set.
-    pub machine_network: Option<Ipv4Network>,
+    pub machine_network: Option<IpNetwork>,
     /// The nodes' gateway and name servers, where no DHCP server provides them; read from the platform if not set.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<Ipv4Addr>,
+    pub gateway: Option<IpAddr>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub name_servers: Vec<Ipv4Addr>,
-    pub api_ip: Option<Ipv4Addr>,
-    pub ingress_ip: Option<Ipv4Addr>,
+    pub name_servers: Vec<IpAddr>,
+    pub api_ip: Option<IpAddr>,
+    pub ingress_ip: Option<IpAddr>,
     pub bootstrap_mac: Option<Mac>,
-    pub bootstrap_ip: Option<Ipv4Addr>,
+    pub bootstrap_ip: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arbiter_mac: Option<Mac>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub arbiter_ip: Option<Ipv4Addr>,
+    pub arbiter_ip: Option<IpAddr>,
     /// By index; empty if not set.
     pub master_macs: Vec<Mac>,
-    pub master_ips: Vec<Ipv4Addr>,
+    pub master_ips: Vec<IpAddr>,
     pub worker_macs: Vec<Mac>,
-    pub worker_ips: Vec<Ipv4Addr>,
+    pub worker_ips: Vec<IpAddr>,
     /// The api VIP's VRRP id; allocated if not set.
     pub virtual_router_id: Option<u8>,
 }
@@ -520,10 +492,10 @@ pub struct GivenAddresses {
 pub struct ClusterNetworks {
     /// `OVNKubernetes` or another plugin's name.
     pub network_type: String,
-    pub cluster_network: Ipv4Network,
+    pub cluster_network: IpNetwork,
     /// Prefix length of the part of `cluster_network` that one node gets.
     pub host_prefix: u8,
-    pub service_network: Ipv4Network,
+    pub service_network: IpNetwork,
 }
 
 /// Storage of the cluster's own image registry.
@@ -577,20 +549,20 @@ pub enum Lb {
 /// Where this computer reaches the API's virtual IP: directly, or at ports of another address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiEndpoint {
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// By the port of the virtual IP; other ports are the same on both.
     #[serde(default)]
     pub ports: BTreeMap<u16, u16>,
 }
 
 impl ApiEndpoint {
-    pub fn to(&self, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.ip, self.ports.get(&port).copied().unwrap_or(port))
+    pub fn to(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.ip, self.ports.get(&port).copied().unwrap_or(port))
     }
 }
 
-impl From<Ipv4Addr> for ApiEndpoint {
-    fn from(ip: Ipv4Addr) -> Self {
+impl From<IpAddr> for ApiEndpoint {
+    fn from(ip: IpAddr) -> Self {
         let ports = BTreeMap::new();
         Self { ip, ports }
     }
@@ -833,6 +805,11 @@ impl ClusterConfig {
     }
 
     /// The bridge over each node's NIC, if requested; OVN-Kubernetes creates its own, `br-ex`.
+    /// Whether the cluster has no IPv4.
+    pub fn is_ipv6_only(&self) -> bool {
+        self.networks.service_network.is_ipv6()
+    }
+
     pub fn bridge(&self) -> Option<&'static str> {
         (self.use_br && self.networks.network_type != "OVNKubernetes").then_some("br-node")
     }

@@ -1,7 +1,7 @@
 //! Names of clusters, machines and nodes; roles, passes, MACs and address assignments.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -362,7 +362,7 @@ impl<'de> Deserialize<'de> for Mac {
 pub struct AddressAssignment {
     pub name: NodeName,
     pub mac: Mac,
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
 }
 
 /// `(4, 19)` of `4.19.3-rc.1`.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ pub struct Pool {
     pub own_configs: bool,
     /// By number; empty if not set.
     pub macs: Vec<Mac>,
-    pub ips: Vec<Ipv4Addr>,
+    pub ips: Vec<IpAddr>,
 }
 
 impl Pool {

@@ -33,11 +33,12 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
             (DnsFormat::Bind, true) if verb.ipv6 => {
                 zone::reverse_ipv6(&parameters, serial()).ok_or_else(|| without_ipv6(&known))?
             }
-            (DnsFormat::Bind, true) => zone::reverse(&parameters, serial()),
+            (DnsFormat::Bind, true) => zone::reverse(&parameters, serial()).ok_or_else(|| without_ipv4(&known))?,
             (DnsFormat::Nsupdate, false) => zone::nsupdate(&all, &parameters, verb.etcd),
             (DnsFormat::Nsupdate, true) => zone::nsupdate_reverse(&all, &parameters),
         },
         ExportVerb::Haproxy(_) => haproxy::balancer(&parameters),
+        ExportVerb::Dhcp(_) if parameters.machine_network.is_ipv6() => return Err(without_dhcp(&known).into()),
         ExportVerb::Dhcp(verb) => match verb.format {
             DhcpFormat::Dnsmasq => dhcp::dnsmasq(&parameters),
             DhcpFormat::Isc => dhcp::isc(&parameters),
@@ -63,6 +64,16 @@ fn write(target: &ExportTarget, text: &str) -> Result<()> {
         return print_file(text.as_bytes());
     };
     std::fs::write(path, text).map_err(|error| cannot_write(path, &error).into())
+}
+
+fn without_ipv4(known: &Known) -> CommandError {
+    let text = format!("cluster {} has no IPv4 addresses", known.name);
+    CommandError::new(Kind::Usage, text).hint("add --ipv6")
+}
+
+fn without_dhcp(known: &Known) -> CommandError {
+    let text = format!("the nodes of cluster {} have static IPv6 addresses only", known.name);
+    CommandError::new(Kind::Usage, text).hint("remove the command: no DHCP server is used")
 }
 
 fn without_ipv6(known: &Known) -> CommandError {

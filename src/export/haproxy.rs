@@ -92,6 +92,11 @@ fn section(
         "\nlisten {name}\n{binds}    balance source\n    option httpchk GET {health} HTTP/1.0\n    default-server {defaults}\n"
     );
     for node in nodes {
-        let _ = writeln!(text, "    server {} {}:{port} {check}", node.name, node.ip);
+        let _ = writeln!(
+            text,
+            "    server {} {} {check}",
+            node.name,
+            SocketAddr::new(node.ip, port)
+        );
     }
 }

@@ -58,7 +58,7 @@ pub fn with_router_ca(kubeconfig: &str, ca: &str) -> Result<Option<String>, Stri
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::IpAddr;
 
     use super::*;
 
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_server_is_the_vip_and_its_name_is_verified() {
-        let pinned = pinned(GIVEN, &Ipv4Addr::from([192, 168, 122, 9]).into()).unwrap();
+        let pinned = pinned(GIVEN, &IpAddr::from([192, 168, 122, 9]).into()).unwrap();
         let read: Value = serde_saphyr::from_str(&pinned).unwrap();
         let cluster = json!({"certificate-authority-data": "QQ==", "server": "https://192.168.122.9:6443",
             "tls-server-name": "api.lab.example.com"});
@@ -111,7 +111,7 @@ mod tests {
     fn what_is_no_kubeconfig_is_refused() {
         for text in ["", "a: b", "clusters: [{cluster: {server: 'http://a:1'}}]", "{"] {
             assert!(
-                pinned(text, &Ipv4Addr::from([192, 168, 122, 9]).into()).is_err(),
+                pinned(text, &IpAddr::from([192, 168, 122, 9]).into()).is_err(),
                 "{text}"
             );
         }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::cluster::{NodeName, Role, Vip};
+use ipnetwork::IpNetwork;
+
+use crate::cluster::{Role, Vip};
 use crate::state::parameters::Parameters;
 
 /// Seconds for which an answer may be cached.
@@ -19,10 +21,11 @@ pub fn forward(parameters: &Parameters, etcd: bool, serial: u32) -> String {
     text
 }
 
-/// The smallest zone on an octet boundary that has every IPv4 address of the cluster.
-pub fn reverse(parameters: &Parameters, serial: u32) -> String {
-    let names = reverse_names(parameters);
+/// The smallest zone on an octet boundary that has every IPv4 address of the cluster; `None` if it has no IPv4.
+pub fn reverse(parameters: &Parameters, serial: u32) -> Option<String> {
+    let names = reverse_names_ipv4(parameters);
     let octets: Vec<[u8; 4]> = names.iter().map(|(ip, _)| ip.octets()).collect();
+    octets.first()?;
     let common = (1..=3)
         .rev()
         .find(|count| octets.iter().all(|o| o[..*count] == octets[0][..*count]));
@@ -31,20 +34,24 @@ pub fn reverse(parameters: &Parameters, serial: u32) -> String {
         let labels: Vec<String> = part.iter().rev().map(u8::to_string).collect();
         labels.join(".")
     };
-    let origin = match octets.first() {
-        Some(first) if common > 0 => backwards(&first[..common]) + ".in-addr.arpa",
-        _ => "in-addr.arpa".to_owned(),
+    let origin = match common {
+        0 => "in-addr.arpa".to_owned(),
+        _ => backwards(&octets.first()?[..common]) + ".in-addr.arpa",
     };
     let mut text = head(&origin, &parameters.domain, serial);
     for ((_, name), octets) in names.iter().zip(&octets) {
         let _ = writeln!(text, "{:<24} IN PTR  {name}.", backwards(&octets[common..]));
     }
-    text
+    Some(text)
 }
 
-/// The zone of the IPv6 machine network, on a boundary of four bits; `None` if the cluster has one address family.
+/// The zone of the IPv6 machine network, on a boundary of four bits; `None` if the cluster has no IPv6.
 pub fn reverse_ipv6(parameters: &Parameters, serial: u32) -> Option<String> {
-    let network = parameters.ipv6.as_ref()?.machine_network;
+    let network = match (&parameters.ipv6, parameters.machine_network) {
+        (Some(ipv6), _) => ipv6.machine_network,
+        (None, IpNetwork::V6(network)) => network,
+        (None, IpNetwork::V4(_)) => return None,
+    };
     // One label for four bits, and a dot after each.
     let outside = (32 - usize::from(network.prefix() / 4)) * 2;
     let origin = reverse_name(network.network()).split_off(outside);
@@ -78,7 +85,7 @@ pub fn nsupdate_reverse(all: &Parameters, left: &Parameters) -> String {
             let [a, b, c, d] = ip.octets();
             (format!("{d}.{c}.{b}.{a}.in-addr.arpa."), name)
         };
-        reverse_names(table).into_iter().map(name).collect()
+        reverse_names_ipv4(table).into_iter().map(name).collect()
     };
     let ipv6 = |table: &Parameters| -> Vec<_> {
         let name = |(ip, name)| (reverse_name(ip), name);
@@ -139,29 +146,40 @@ fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, St
     for (index, node) in masters.enumerate().filter(|_| etcd) {
         let name = format!("etcd-{index}");
         let target = format!("0 10 2380 {}.", parameters.id().fqdn(&name));
-        records.push((name, "A", node.ip.to_string()));
+        let kind = if node.ip.is_ipv4() { "A" } else { "AAAA" };
+        records.push((name, kind, node.ip.to_string()));
         records.push(("_etcd-server-ssl._tcp".to_owned(), "SRV", target));
     }
     records
 }
 
 /// The name of each address that has one.
-fn reverse_names(parameters: &Parameters) -> Vec<(Ipv4Addr, String)> {
+fn reverse_names(parameters: &Parameters) -> Vec<(IpAddr, String)> {
     let id = parameters.id();
-    let nodes = parameters
-        .all_nodes()
-        .map(|node| (node.ip, id.fqdn(node.name.as_str())));
-    std::iter::once((parameters.api_ip, id.fqdn("api")))
-        .chain(nodes)
-        .collect()
+    let api = parameters.vip_addresses(Vip::Api).into_iter();
+    let nodes = parameters.all_nodes().flat_map(|node| {
+        let ips = parameters.both(node.ip).into_iter();
+        ips.map(|ip| (ip, id.fqdn(node.name.as_str())))
+    });
+    api.map(|ip| (ip, id.fqdn("api"))).chain(nodes).collect()
 }
 
-/// As `reverse_names`, in the second address family.
+fn reverse_names_ipv4(parameters: &Parameters) -> Vec<(Ipv4Addr, String)> {
+    let names = reverse_names(parameters).into_iter();
+    let ipv4 = names.filter_map(|(ip, name)| match ip {
+        IpAddr::V4(ip) => Some((ip, name)),
+        IpAddr::V6(_) => None,
+    });
+    ipv4.collect()
+}
+
 fn reverse_names_ipv6(parameters: &Parameters) -> Vec<(Ipv6Addr, String)> {
-    let id = parameters.id();
-    let without_ingress = |(name, _): &(NodeName, Ipv6Addr)| *name != NodeName::vip(Vip::Ingress);
-    let addresses = parameters.ipv6_addresses().into_iter().filter(without_ingress);
-    addresses.map(|(name, ip)| (ip, id.fqdn(name.as_str()))).collect()
+    let names = reverse_names(parameters).into_iter();
+    let ipv6 = names.filter_map(|(ip, name)| match ip {
+        IpAddr::V6(ip) => Some((ip, name)),
+        IpAddr::V4(_) => None,
+    });
+    ipv6.collect()
 }
 
 #[cfg(test)]
@@ -179,7 +197,7 @@ mod tests {
         ] {
             let mut parameters = example();
             parameters.nodes[1].ip = moved.parse().unwrap();
-            let zone = reverse(&parameters, 1);
+            let zone = reverse(&parameters, 1).unwrap();
             assert!(zone.starts_with(&format!("$ORIGIN {origin}.\n")), "{zone}");
             let ptr = zone.lines().find(|text| text.ends_with(" master-0.lab.example.com."));
             assert!(ptr.is_some_and(|text| text.starts_with(line)), "{zone}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fs_err as fs;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use ipnetwork::{Ipv4Network, Ipv6Network};
+use ipnetwork::{IpNetwork, Ipv6Network};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -25,24 +25,28 @@ const LOOK: Duration = Duration::from_millis(50);
 const VRRP: i32 = 112;
 const VRRP_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 18);
 
+/// Flags of a route; torvalds/linux: `include/uapi/linux/route.h`.
+const RTF_UP: u32 = 0x1;
+const RTF_REJECT: u32 = 0x200;
+
 /// The network device that reaches an address without a router.
-pub fn device_to(ip: Ipv4Addr) -> Option<String> {
+pub fn device_to(ip: IpAddr) -> Option<String> {
     connected_by(ip)
 }
 
-/// Addresses that are in use, with the MAC if known.
-pub async fn answering(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
+/// Addresses that are in use, with the MAC if known. That of an IPv6 address is not.
+pub async fn answering(addresses: &[IpAddr]) -> BTreeMap<IpAddr, Option<Mac>> {
     answering_within(addresses, ANSWER).await
 }
 
-async fn answering_within(addresses: &[Ipv4Addr], limit: Duration) -> BTreeMap<Ipv4Addr, Option<Mac>> {
+async fn answering_within(addresses: &[IpAddr], limit: Duration) -> BTreeMap<IpAddr, Option<Mac>> {
     let queries = addresses.iter().map(|ip| async {
         connected_by(*ip)?;
         // The table keeps stale entries for up to a minute, so an entry that existed before proves nothing.
         let remembered = arp_entry(*ip).is_some();
         let answer = async {
             tokio::select! {
-                () = tcp_answers((*ip).into()) => {}
+                () = tcp_answers(*ip) => {}
                 () = in_arp_table(*ip), if !remembered => {}
             }
         };
@@ -53,8 +57,8 @@ async fn answering_within(addresses: &[Ipv4Addr], limit: Duration) -> BTreeMap<I
 }
 
 /// The machines that answer at their address within this time. Behind a router no MAC is seen.
-pub async fn machines_at(addresses: Vec<(Ipv4Addr, Mac)>, limit: Duration) -> Vec<(Ipv4Addr, Mac)> {
-    let all: Vec<Ipv4Addr> = addresses.iter().map(|(ip, _)| *ip).collect();
+pub async fn machines_at(addresses: Vec<(IpAddr, Mac)>, limit: Duration) -> Vec<(IpAddr, Mac)> {
+    let all: Vec<IpAddr> = addresses.iter().map(|(ip, _)| *ip).collect();
     let answers = answering_within(&all, limit).await;
     let answers_as = |ip, mac| answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac));
     addresses
@@ -64,9 +68,9 @@ pub async fn machines_at(addresses: Vec<(Ipv4Addr, Mac)>, limit: Duration) -> Ve
 }
 
 /// As `answering`, but only by TCP: an entry of the ARP table alone does not count.
-pub async fn answering_tcp(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
+pub async fn answering_tcp(addresses: &[IpAddr]) -> BTreeMap<IpAddr, Option<Mac>> {
     let queries = addresses.iter().map(|ip| async {
-        timeout(ANSWER, tcp_answers((*ip).into())).await.ok()?;
+        timeout(ANSWER, tcp_answers(*ip)).await.ok()?;
         Some((*ip, arp_entry(*ip)))
     });
     join_all(queries).await.into_iter().flatten().collect()
@@ -86,8 +90,12 @@ pub async fn answering_ipv6(network: Ipv6Network, addresses: &[Ipv6Addr]) -> BTr
     join_all(queries).await.into_iter().flatten().collect()
 }
 
-/// The host addresses of a network that this computer reaches without a router. Empty for a network larger than a /20.
-pub fn direct_neighbours(network: Ipv4Network) -> Vec<Ipv4Addr> {
+/// The host addresses of a network that this computer reaches without a router. Empty for a network larger than a /20,
+/// as each IPv6 network is.
+pub fn direct_neighbours(network: IpNetwork) -> Vec<IpAddr> {
+    let IpNetwork::V4(network) = network else {
+        return Vec::new();
+    };
     if network.prefix() < 20 {
         return Vec::new();
     }
@@ -95,12 +103,13 @@ pub fn direct_neighbours(network: Ipv4Network) -> Vec<Ipv4Addr> {
     let hosts = network
         .iter()
         .filter(|ip| *ip != network.network() && *ip != network.broadcast());
-    hosts.filter(|ip| connected_in(&routes, *ip).is_some()).collect()
+    let reached = hosts.filter(|ip| connected_in(&routes, *ip).is_some());
+    reached.map(IpAddr::V4).collect()
 }
 
 /// Makes the kernel send ARP requests: one empty datagram to each address (port 9, discard; RFC 863). Requires no
 /// privileges.
-pub fn resolve(addresses: &[Ipv4Addr]) {
+pub fn resolve(addresses: &[IpAddr]) {
     let Ok(socket) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) else {
         return;
     };
@@ -112,7 +121,7 @@ pub fn resolve(addresses: &[Ipv4Addr]) {
 }
 
 /// The complete entries of this computer's ARP table.
-pub fn neighbours() -> BTreeMap<Ipv4Addr, Mac> {
+pub fn neighbours() -> BTreeMap<IpAddr, Mac> {
     neighbours_in(&fs::read_to_string("/proc/net/arp").unwrap_or_default())
 }
 
@@ -135,18 +144,18 @@ async fn tcp_answers(ip: IpAddr) {
 }
 
 /// Returns when the ARP table has the address; otherwise never.
-async fn in_arp_table(ip: Ipv4Addr) {
+async fn in_arp_table(ip: IpAddr) {
     while arp_entry(ip).is_none() {
         sleep(LOOK).await;
     }
 }
 
 /// The MAC in a complete entry of the ARP table.
-fn arp_entry(ip: Ipv4Addr) -> Option<Mac> {
+fn arp_entry(ip: IpAddr) -> Option<Mac> {
     neighbours().remove(&ip)
 }
 
-fn neighbours_in(table: &str) -> BTreeMap<Ipv4Addr, Mac> {
+fn neighbours_in(table: &str) -> BTreeMap<IpAddr, Mac> {
     // Columns: address, hardware type, flags, MAC, mask, device.
     let entry = |line: &str| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -161,8 +170,11 @@ fn neighbours_in(table: &str) -> BTreeMap<Ipv4Addr, Mac> {
 }
 
 /// The device that reaches the address without a router.
-fn connected_by(ip: Ipv4Addr) -> Option<String> {
-    connected_in(&fs::read_to_string("/proc/net/route").ok()?, ip)
+fn connected_by(ip: IpAddr) -> Option<String> {
+    match ip {
+        IpAddr::V4(ip) => connected_in(&fs::read_to_string("/proc/net/route").ok()?, ip),
+        IpAddr::V6(ip) => connected_in_ipv6(&fs::read_to_string("/proc/net/ipv6_route").ok()?, ip),
+    }
 }
 
 fn connected_in(table: &str, ip: Ipv4Addr) -> Option<String> {
@@ -181,11 +193,33 @@ fn connected_in(table: &str, ip: Ipv4Addr) -> Option<String> {
     gateway.is_unspecified().then(|| device.to_owned())
 }
 
+fn connected_in_ipv6(table: &str, ip: Ipv6Addr) -> Option<String> {
+    // Columns: destination, its prefix length, source and its length, gateway, three counters and metrics, flags, device.
+    // Source: torvalds/linux: `net/ipv6/route.c` and `net/ipv6/ip6_fib.c`, `ipv6_route_native_seq_show`.
+    let address = |hex: &str| Some(Ipv6Addr::from_bits(u128::from_str_radix(hex, 16).ok()?));
+    let routes = table.lines().filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let [destination, prefix, _, _, gateway, _, _, _, flags, device] = columns[..] else {
+            return None;
+        };
+        let (prefix, flags) = (
+            u8::from_str_radix(prefix, 16).ok()?,
+            u32::from_str_radix(flags, 16).ok()?,
+        );
+        let network = Ipv6Network::new(address(destination)?, prefix).ok()?;
+        let is_usable = flags & (RTF_UP | RTF_REJECT) == RTF_UP;
+        (is_usable && network.contains(ip)).then_some((prefix, device, address(gateway)?))
+    });
+    let (_, device, gateway) = routes.max_by_key(|(prefix, ..)| *prefix)?;
+    gateway.is_unspecified().then(|| device.to_owned())
+}
+
 /// Listens for other clusters' VRRP on the network of an address; returns each id with one of its users.
 ///
-/// Empty if this computer is not on that network or may not listen, which requires CAP_NET_RAW.
-pub async fn virtual_router_ids(near: Ipv4Addr, listen: Duration) -> BTreeMap<u8, Ipv4Addr> {
-    let Some(device) = connected_by(near) else {
+/// Empty if this computer is not on that network or may not listen, which requires CAP_NET_RAW. VRRP of IPv6 is not listened
+/// for.
+pub async fn virtual_router_ids(near: IpAddr, listen: Duration) -> BTreeMap<u8, Ipv4Addr> {
+    let (IpAddr::V4(near), Some(device)) = (near, connected_by(near)) else {
         return BTreeMap::new();
     };
     let ids = tokio::task::spawn_blocking(move || listen_for_vrrp(near, &device, listen)).await;
@@ -279,6 +313,27 @@ mod tests {
         assert_eq!(by("192.168.122.200"), None, "the longer prefix has a router");
         assert_eq!(by("198.51.100.1"), None);
         assert_eq!(connected_in("", "10.0.0.1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn an_ipv6_address_behind_a_router_or_unreachable_is_not_asked_for() {
+        const ZERO: &str = "00000000000000000000000000000000";
+        let line = |destination: &str, prefix, gateway: &str, flags, device| {
+            format!("{destination} {prefix} {ZERO} 00 {gateway} 00000100 00000001 00000000 {flags} {device:>8}\n")
+        };
+        let router = "fe800000000000000000000000000001";
+        let table = [
+            line("fd000001000000000000000000000000", "40", ZERO, "00000001", "virbr0"),
+            line("fd000001000000000000000000000080", "7b", router, "00000003", "tun0"),
+            line("fd000002000000000000000000000000", "40", ZERO, "00200200", "lo"),
+            line(ZERO, "00", router, "00450003", "eth0"),
+        ]
+        .concat();
+        let by = |ip: &str| connected_in_ipv6(&table, ip.parse().unwrap());
+        assert_eq!(by("fd00:1::7").as_deref(), Some("virbr0"));
+        assert_eq!(by("fd00:1::81"), None, "the longer prefix has a router");
+        assert_eq!(by("fd00:2::1"), None, "this network is unreachable");
+        assert_eq!(by("2001:db8::1"), None);
     }
 
     #[test]

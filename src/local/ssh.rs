@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub struct Node<'a> {
     pub dir: &'a ClusterDir,
     /// Fully qualified; its host keys are stored by it.
     pub host: String,
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// The private key; `None` for the keys that ssh finds.
     pub key: Option<&'a Path>,
 }
@@ -129,12 +129,12 @@ impl<'a> Node<'a> {
 }
 
 /// The ssh target of a node.
-fn target(ip: Ipv4Addr) -> String {
+fn target(ip: IpAddr) -> String {
     format!("{USER}@{ip}")
 }
 
 /// Whether the user's own configuration sets the connection timeout.
-fn has_own_timeout(ip: Ipv4Addr) -> bool {
+fn has_own_timeout(ip: IpAddr) -> bool {
     let asked = subprocess::command("ssh").args(["-G", &target(ip)]).output();
     asked.is_ok_and(|asked| sets_timeout(&String::from_utf8_lossy(&asked.stdout)))
 }

@@ -1,7 +1,7 @@
 //! The overlay: the parts of a node's Ignition config that belong to this node only. Common parts of a role are in a
 //! MachineConfig.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Map, Value, json};
 
@@ -33,8 +33,8 @@ pub fn own_parts(
     // Otherwise kubelet and etcd would bind a VIP that is on the node. The address in the hint counts as a VIP: another
     // address of its subnet is chosen. The first file is read from 4.8, the second from 4.12.
     // On a network of its own a node's gateway is the next lower address.
-    let near = match (&parameters.peer_domain, parameters.node(node)) {
-        (Some(_), Some(node)) => Ipv4Addr::from_bits(node.ip.to_bits().saturating_sub(1)),
+    let near = match (&parameters.peer_domain, parameters.node(node).map(|node| node.ip)) {
+        (Some(_), Some(IpAddr::V4(ip))) => Ipv4Addr::from_bits(ip.to_bits().saturating_sub(1)).into(),
         _ => parameters.api_ip,
     };
     let hint = format!("KUBELET_NODEIP_HINT={near}\nNODEIP_HINT={near}\n");
@@ -68,10 +68,12 @@ fn connections(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddre
     };
     let mac = node.mac;
     let ipv4 = match config.dhcp {
-        Dhcp::None => static_ipv4(config, parameters, node),
+        _ if node.ip.is_ipv6() => "[ipv4]\nmethod=disabled\n".to_owned(),
+        Dhcp::None => format!("[ipv4]\n{}", static_address(config, parameters, node)),
         Dhcp::Platform | Dhcp::User => "[ipv4]\nmethod=auto\ndhcp-client-id=mac\n".to_owned(),
     };
     let ipv6 = match &parameters.ipv6 {
+        _ if node.ip.is_ipv6() => format!("[ipv6]\n{}", static_address(config, parameters, node)),
         Some(ipv6) => static_ipv6(ipv6, node),
         None => "[ipv6]\nmethod=auto\n".to_owned(),
     };
@@ -105,7 +107,7 @@ fn connections(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddre
 }
 
 /// The node's address in the table, and its network's gateway, name servers and search domains.
-fn static_ipv4(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddress) -> String {
+fn static_address(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddress) -> String {
     let gateway = parameters.gateway.map(|ip| format!(",{ip}")).unwrap_or_default();
     let servers: String = parameters.resolvers.iter().map(|ip| format!("{ip};")).collect();
     let search = match config.dns_search.as_slice() {
@@ -113,13 +115,13 @@ fn static_ipv4(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddre
         domains => format!("dns-search={};\n", domains.join(";")),
     };
     format!(
-        "[ipv4]\nmethod=manual\naddress1={}/{}{gateway}\ndns={servers}\n{search}may-fail=false\n",
+        "method=manual\naddress1={}/{}{gateway}\ndns={servers}\n{search}may-fail=false\n",
         node.ip,
         parameters.machine_network.prefix()
     )
 }
 
-/// The node's IPv6 address and its network's gateway. Router advertisements are ignored, so that the node has no other
+/// The node's second address and its network's gateway. Router advertisements are ignored, so that the node has no other
 /// address; the bridge of OVN-Kubernetes takes the connection over as a whole, because it has a static address.
 fn static_ipv6(ipv6: &Ipv6Table, node: &NodeAddress) -> String {
     format!(
@@ -278,8 +280,8 @@ mod tests {
     #[test]
     fn without_dhcp_the_nic_or_the_bridge_over_it_has_the_tables_address() {
         let mut parameters = crate::state::parameters::tests::example();
-        parameters.gateway = Some(Ipv4Addr::new(192, 168, 122, 1));
-        parameters.resolvers = vec![Ipv4Addr::new(192, 0, 2, 53), Ipv4Addr::new(192, 0, 2, 54)];
+        parameters.gateway = Some(IpAddr::from([192, 168, 122, 1]));
+        parameters.resolvers = vec![IpAddr::from([192, 0, 2, 53]), IpAddr::from([192, 0, 2, 54])];
         let worker = parameters.node(&NodeName::node(Role::Worker, 1)).unwrap().clone();
         let static_ipv4 = format!(
             "[ipv4]\nmethod=manual\naddress1={}/24,192.168.122.1\ndns=192.0.2.53;192.0.2.54;\nmay-fail=false\n",
@@ -374,8 +376,8 @@ mod tests {
             api_ip: "fd00:1::10".parse().unwrap(),
             ingress_ip: "fd00:1::9".parse().unwrap(),
         });
-        parameters.gateway = Some(Ipv4Addr::new(192, 168, 122, 1));
-        parameters.resolvers = vec![Ipv4Addr::new(192, 0, 2, 53)];
+        parameters.gateway = Some(IpAddr::from([192, 168, 122, 1]));
+        parameters.resolvers = vec![IpAddr::from([192, 0, 2, 53])];
         let node = parameters.node(&NodeName::bootstrap()).unwrap();
         let ipv6 = "\n[ipv6]\nmethod=manual\naddress1=fd00:1::c0a8:7a0b/64,fe80::1\n";
         for (dhcp, ipv4) in [

@@ -1,6 +1,6 @@
 //! The pointer config: the installer's small `master.ign`, `arbiter.ign` or `worker.ign`, and its machine config server.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Map, Value, json};
 
@@ -65,12 +65,12 @@ const IN_CLEAR: u16 = 22624;
 
 /// Changes a pointer config to fetch from `http://<api_ip>:22624` instead of
 /// `https://api-int.<cluster>.<domain>:22623`.
-pub(super) fn ask_in_clear(pointer: &mut Value, api_ip: Ipv4Addr) -> Result<(), IgnitionError> {
+pub(super) fn ask_in_clear(pointer: &mut Value, api_ip: IpAddr) -> Result<(), IgnitionError> {
     let major = version(pointer)?.major;
     let mut found = false;
     for entry in entries(pointer, major)? {
         if let Some((_, path)) = entry.get("source").and_then(Value::as_str).and_then(named) {
-            let url = format!("http://{api_ip}:{IN_CLEAR}/{path}");
+            let url = format!("http://{}/{path}", SocketAddr::new(api_ip, IN_CLEAR));
             entry["source"] = json!(url);
             found = true;
         }

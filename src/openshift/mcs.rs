@@ -4,7 +4,7 @@
 //! knows the address of that name; a node at its first boot knows only what DHCP provides.
 //! Source: openshift/machine-config-operator, `pkg/server/api.go`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use reqwest::{Certificate, Client, StatusCode, Url, header};
@@ -31,16 +31,16 @@ pub enum McsError {
     #[error("the machine config server {url} at {ip} served no config within {} s: {last}", waited.as_secs())]
     Silent {
         url: String,
-        ip: Ipv4Addr,
+        ip: IpAddr,
         waited: Duration,
         last: String,
     },
     #[error("the machine config server {url} at {ip} returned {status}")]
-    Refused { url: String, ip: Ipv4Addr, status: u16 },
+    Refused { url: String, ip: IpAddr, status: u16 },
     #[error("the machine config server {url} at {ip} does not belong to this cluster: {why}")]
-    Untrusted { url: String, ip: Ipv4Addr, why: String },
+    Untrusted { url: String, ip: IpAddr, why: String },
     #[error("the machine config server {url} at {ip} serves more than {LARGEST} bytes")]
-    TooLarge { url: String, ip: Ipv4Addr },
+    TooLarge { url: String, ip: IpAddr },
     #[error("cannot query the machine config server of the pointer config: {why}")]
     Pointer { why: String },
 }
@@ -84,7 +84,7 @@ enum Failed {
 /// The server's config of a role, in the spec that the role's nodes read. It contains secrets.
 ///
 /// Waits until the server has rendered it: before, it refuses connections or answers 500.
-pub async fn fetch(server: &Server, ip: Ipv4Addr, version: Version, limit: Duration) -> Result<Vec<u8>, McsError> {
+pub async fn fetch(server: &Server, ip: IpAddr, version: Version, limit: Duration) -> Result<Vec<u8>, McsError> {
     let ask = Ask::new(server, ip, version)?;
     let begun = Instant::now();
     let (mut pause, mut reported) = (SOONEST, String::new());
@@ -111,12 +111,12 @@ pub async fn fetch(server: &Server, ip: Ipv4Addr, version: Version, limit: Durat
 struct Ask {
     client: Client,
     url: Url,
-    ip: Ipv4Addr,
+    ip: IpAddr,
     accept: String,
 }
 
 impl Ask {
-    fn new(server: &Server, ip: Ipv4Addr, version: Version) -> Result<Self, McsError> {
+    fn new(server: &Server, ip: IpAddr, version: Version) -> Result<Self, McsError> {
         let pointer = |why: String| McsError::Pointer { why };
         let Server { host, port, path, .. } = server;
         let scheme = if server.in_clear { "http" } else { "https" };
@@ -130,7 +130,7 @@ impl Ask {
         }
         let client = Client::builder()
             .tls_certs_only(roots)
-            .resolve(host, SocketAddr::new(IpAddr::V4(ip), *port))
+            .resolve(host, SocketAddr::new(ip, *port))
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(ANSWER)

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
+use ipnetwork::IpNetwork;
 use tracing::info;
 
 use super::complete::refuse_changes;
@@ -333,7 +334,11 @@ pub(super) async fn check_installer(
 
 /// The network of the cluster as its platform describes it.
 pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Result<NetworkFacts> {
-    let mut facts = backend.network_facts(&config.network).await?;
+    let facts = backend.network_facts(&config.network).await?;
+    let mut facts = match config.given.machine_network {
+        Some(IpNetwork::V6(network)) => facts.of_ipv6(network),
+        Some(IpNetwork::V4(_)) | None => facts,
+    };
     let given = &config.given;
     facts.cidr = facts.cidr.or(given.machine_network);
     facts.gateway = given.gateway.or(facts.gateway);
@@ -553,7 +558,7 @@ fn given_ipv6_findings(
 ) -> Vec<Finding> {
     let used = |vip| {
         let ip = config.ipv6.as_ref()?.given_vip(vip)?;
-        let owner = neighbours.ipv6_addresses.get(&ip)?;
+        let owner = neighbours.addresses.get(&ip.into())?;
         Some(Finding::fail(format!("{vip}_ip {ip} is already used by {owner}")))
     };
     let taken = ipv6_vips_taken(config, facts, own)
@@ -571,7 +576,7 @@ fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neigh
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::IpAddr;
 
     use super::*;
     use crate::cluster::Ipv6Settings;
@@ -579,7 +584,7 @@ mod tests {
     /// This computer's ::1 is beside 0.0.0.1 in ::/96.
     #[tokio::test]
     async fn ipv6_addresses_of_nodes_and_vips_that_answer_are_found() {
-        let [ours, free] = [1, 2].map(Ipv4Addr::from_bits);
+        let [ours, free] = [1, 2].map(|last| IpAddr::from([0, 0, 0, last]));
         let mut config = ClusterConfig::example();
         (config.given.api_ip, config.given.ingress_ip) = (Some(ours), Some(free));
         config.given.master_ips = vec![free, ours];

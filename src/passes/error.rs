@@ -2,7 +2,7 @@
 //!
 //! More than 500 lines: every error and its hint in one enum, with a test that lists them all.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::backend::{Finding, Owned};
@@ -61,7 +61,7 @@ pub enum PassError {
     Moved {
         of: Subject,
         machine: MachineName,
-        planned: Ipv4Addr,
+        planned: IpAddr,
         seen: String,
         why: &'static str,
     },
@@ -79,7 +79,7 @@ pub enum PassError {
     #[error("no free address is left in address_pool {pool} for {node}")]
     PoolExhausted { pool: String, node: NodeName },
     #[error("cluster {cluster} is on the simulated platform: none of its real machines has {ip}")]
-    Simulated { cluster: String, ip: Ipv4Addr },
+    Simulated { cluster: String, ip: IpAddr },
     #[error("network {network} does not report its address range")]
     NoRange { network: String },
     #[error(
@@ -119,7 +119,7 @@ pub enum PassError {
     #[error("{node} cannot be replaced now: {why}")]
     UnsafeMember { node: NodeName, why: String },
     #[error("{node} cannot be replaced now: {ip} still is a member of etcd")]
-    StillMember { node: NodeName, ip: Ipv4Addr },
+    StillMember { node: NodeName, ip: IpAddr },
     #[error("cluster {cluster} must not be stopped yet: {clock}")]
     TooYoung {
         cluster: String,
@@ -145,8 +145,8 @@ pub enum PassError {
     CameBackElsewhere {
         cluster: String,
         machine: MachineName,
-        planned: Ipv4Addr,
-        seen: Ipv4Addr,
+        planned: IpAddr,
+        seen: IpAddr,
     },
     #[error("cluster {cluster} cannot have snapshots: {why}")]
     NoSnapshots { cluster: String, why: &'static str },
@@ -485,7 +485,7 @@ mod tests {
     fn all() -> Vec<(&'static str, anyhow::Error)> {
         let cluster = || "prod7".to_owned();
         let machine = || MachineName::of_node("prod7", &node());
-        let (ip, after) = (Ipv4Addr::new(192, 0, 2, 7), Duration::from_secs(60));
+        let (ip, after) = (IpAddr::from([192, 0, 2, 7]), Duration::from_secs(60));
         let mut all: Vec<PassError> = vec![preflight()];
         for installed in [false, true] {
             all.push(PassError::Addresses {
@@ -600,7 +600,7 @@ mod tests {
             },
             PassError::StillMember {
                 node: node(),
-                ip: Ipv4Addr::LOCALHOST,
+                ip: IpAddr::from([127, 0, 0, 1]),
             },
             PassError::TooYoung {
                 cluster: cluster(),

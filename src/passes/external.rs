@@ -3,7 +3,7 @@
 //! The table has them, so that DNS, load balancing and the approval of certificates know them. No backend does: nothing
 //! here creates, starts, stops or deletes a machine.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use anyhow::Result;
 use tracing::info;
@@ -33,7 +33,7 @@ pub struct JoinOptions<'a> {
     pub node: &'a NodeName,
     /// Of the NIC in the machine network, then of others.
     pub macs: &'a [Mac],
-    pub ip: Option<Ipv4Addr>,
+    pub ip: Option<IpAddr>,
 }
 
 /// What an external machine boots with.
@@ -336,7 +336,7 @@ mod tests {
             name: name.clone(),
             role: Role::Worker,
             mac: Mac([2, 0, 0, 0, 0, 1]),
-            ip: Ipv4Addr::new(192, 168, 122, 99),
+            ip: IpAddr::from([192, 168, 122, 99]),
             evidence: None,
         });
         let of = |dhcp| {

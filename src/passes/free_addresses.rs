@@ -1,7 +1,7 @@
 //! Addresses that nothing uses, on the network as it is now.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use anyhow::Result;
 use ipnetwork::Ipv6Network;
@@ -18,16 +18,16 @@ use crate::state::parameters::Parameters;
 const AT_ONCE: usize = 32;
 
 /// The addresses at which a machine answers, with its MAC if known.
-pub(super) type Answering = BTreeMap<Ipv4Addr, Option<Mac>>;
+pub(super) type Answering = BTreeMap<IpAddr, Option<Mac>>;
 
 /// Free addresses without those at which a machine answers, e.g. one with a static address.
 pub(super) struct Silent<I, P> {
     free: I,
     answering: P,
-    probed: VecDeque<Ipv4Addr>,
+    probed: VecDeque<IpAddr>,
 }
 
-impl<I: Iterator<Item = Ipv4Addr>, P: AsyncFnMut(&[Ipv4Addr]) -> Answering> Silent<I, P> {
+impl<I: Iterator<Item = IpAddr>, P: AsyncFnMut(&[IpAddr]) -> Answering> Silent<I, P> {
     fn of(free: I, answering: P) -> Self {
         Self {
             free,
@@ -36,9 +36,9 @@ impl<I: Iterator<Item = Ipv4Addr>, P: AsyncFnMut(&[Ipv4Addr]) -> Answering> Sile
         }
     }
 
-    pub async fn next(&mut self) -> Option<Ipv4Addr> {
+    pub async fn next(&mut self) -> Option<IpAddr> {
         while self.probed.is_empty() {
-            let some: Vec<Ipv4Addr> = self.free.by_ref().take(AT_ONCE).collect();
+            let some: Vec<IpAddr> = self.free.by_ref().take(AT_ONCE).collect();
             if some.is_empty() {
                 return None;
             }
@@ -55,13 +55,13 @@ impl<I: Iterator<Item = Ipv4Addr>, P: AsyncFnMut(&[Ipv4Addr]) -> Answering> Sile
 
 impl Run<'_> {
     /// Those of the given addresses at which nothing answers. Without a way to the network, all of them.
-    pub(super) fn silent<I: Iterator<Item = Ipv4Addr>>(
+    pub(super) fn silent<I: Iterator<Item = IpAddr>>(
         &self,
         free: I,
-    ) -> Silent<I, impl AsyncFnMut(&[Ipv4Addr]) -> Answering + use<I>> {
+    ) -> Silent<I, impl AsyncFnMut(&[IpAddr]) -> Answering + use<I>> {
         let probes = self.backend.common_capabilities().guests_reachable;
         let second = self.config.ipv6.as_ref().map(|ipv6| ipv6.machine_network);
-        Silent::of(free, async move |ips: &[Ipv4Addr]| match probes {
+        Silent::of(free, async move |ips: &[IpAddr]| match probes {
             true => answering(ips, second).await,
             false => Answering::new(),
         })
@@ -69,7 +69,7 @@ impl Run<'_> {
 
     /// At least `wanted` addresses of the pool that are free, with more because another cluster may choose at the same
     /// time; fewer if there are not as many.
-    pub(super) async fn free_of_pool(&self, wanted: usize, table: Option<&Parameters>) -> Result<Vec<Ipv4Addr>> {
+    pub(super) async fn free_of_pool(&self, wanted: usize, table: Option<&Parameters>) -> Result<Vec<IpAddr>> {
         let mut free = Vec::new();
         if wanted == 0 || self.config.address_pool.is_empty() {
             return Ok(free);
@@ -88,7 +88,7 @@ impl Run<'_> {
 }
 
 /// Those of the addresses at which a machine answers, or at the one beside them in the second family.
-async fn answering(ips: &[Ipv4Addr], second: Option<Ipv6Network>) -> Answering {
+async fn answering(ips: &[IpAddr], second: Option<Ipv6Network>) -> Answering {
     let in_second = async {
         let Some(network) = second else { return Vec::new() };
         let all: Vec<_> = ips.iter().map(|ip| beside(network, *ip)).collect();
@@ -106,19 +106,20 @@ async fn answering(ips: &[Ipv4Addr], second: Option<Ipv6Network>) -> Answering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::addresses::wished_router_id;
 
     /// The chosen addresses, and how often the network was probed.
     async fn chosen(free: std::ops::RangeInclusive<u8>, used: &[u8], count: usize) -> (Vec<u8>, usize) {
-        let address = |last: u8| Ipv4Addr::new(10, 0, 0, last);
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
         let used: Answering = used.iter().map(|last| (address(*last), None)).collect();
         let mut probes = 0;
-        let mut silent = Silent::of(free.map(address), async |ips: &[Ipv4Addr]| {
+        let mut silent = Silent::of(free.map(address), async |ips: &[IpAddr]| {
             probes += 1;
             ips.iter().filter_map(|ip| Some((*ip, *used.get(ip)?))).collect()
         });
         let mut chosen = Vec::new();
         for _ in 0..count {
-            chosen.extend(silent.next().await.map(|ip| ip.octets()[3]));
+            chosen.extend(silent.next().await.map(wished_router_id));
         }
         drop(silent);
         (chosen, probes)
@@ -127,7 +128,7 @@ mod tests {
     /// This computer's ::1 is beside 0.0.0.1 in ::/96.
     #[tokio::test]
     async fn an_address_is_in_use_in_either_family() {
-        let ips = [1, 2].map(Ipv4Addr::from_bits);
+        let ips = [1, 2].map(|last| IpAddr::from([0, 0, 0, last]));
         assert_eq!(answering(&ips, None).await, Answering::new());
         let network = "::/96".parse().unwrap();
         assert_eq!(answering(&ips, Some(network)).await, Answering::from([(ips[0], None)]));

@@ -5,11 +5,11 @@
 //! then on the network, where this computer is on it, then on the guest's serial console.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::future::join_all;
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 use tokio::time::{Instant, sleep};
 
 use super::run::Run;
@@ -37,21 +37,21 @@ const SWEEP: usize = 256;
 
 /// Finds the addresses of guests over many looks.
 pub(super) struct GuestAddresses {
-    network: Option<Ipv4Network>,
+    network: Option<IpNetwork>,
     /// When each guest was first seen running without an address.
     silent_since: BTreeMap<MachineName, Instant>,
-    found: BTreeMap<Mac, (Ipv4Addr, Evidence)>,
+    found: BTreeMap<Mac, (IpAddr, Evidence)>,
     last_look: Option<Instant>,
     last_consoles: Option<Instant>,
     /// The addresses that this computer reaches without a router, once they are known.
-    neighbours: Option<Vec<Ipv4Addr>>,
+    neighbours: Option<Vec<IpAddr>>,
     /// Where in these the next sweep begins.
     next: usize,
 }
 
 impl GuestAddresses {
     /// `network` is where the guests are; without it only consoles and planned addresses are looked at.
-    pub fn new(network: Option<Ipv4Network>) -> Self {
+    pub fn new(network: Option<IpNetwork>) -> Self {
         Self {
             network,
             silent_since: BTreeMap::new(),
@@ -115,7 +115,7 @@ impl GuestAddresses {
         for plan in planned {
             let machine = machines.iter().find(|machine| machine.name == plan.name);
             let Some(mac) = plan.mac() else { continue };
-            if judge(machine, mac, None) == Seen::NoLease {
+            if judge(machine, mac, self.network) == Seen::NoLease {
                 let since = self.silent_since.entry(plan.name.clone()).or_insert_with(Instant::now);
                 if since.elapsed() >= patience {
                     silent.push(plan);
@@ -150,7 +150,7 @@ impl GuestAddresses {
         }
         let wanted: Vec<Mac> = silent.iter().filter_map(|plan| plan.mac()).collect();
         let entries = network_probe::neighbours().into_iter();
-        let candidates: Vec<(Ipv4Addr, Mac)> = entries
+        let candidates: Vec<(IpAddr, Mac)> = entries
             .filter(|(ip, mac)| network.contains(*ip) && wanted.contains(mac))
             .collect();
         let addresses: Vec<_> = candidates.iter().map(|(ip, _)| *ip).collect();

@@ -1,6 +1,6 @@
 //! All checks of `ocpdeploy check`: a failed check does not hide the later ones.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -173,7 +173,7 @@ fn knows(secret: &str, registry: &str) -> bool {
 }
 
 /// The api VIP if it is already known.
-fn api_vip(config: &ClusterConfig, home: &Home) -> Option<Ipv4Addr> {
+fn api_vip(config: &ClusterConfig, home: &Home) -> Option<IpAddr> {
     let known = inventory::find(home, &config.name).ok().flatten();
     let parameters = known.and_then(|cluster| cluster.parameters);
     parameters
@@ -182,7 +182,7 @@ fn api_vip(config: &ClusterConfig, home: &Home) -> Option<Ipv4Addr> {
 }
 
 /// How this computer resolves the API's name. `deploy` itself does not need it.
-async fn client_dns(config: &ClusterConfig, vip: Option<Ipv4Addr>) -> Finding {
+async fn client_dns(config: &ClusterConfig, vip: Option<IpAddr>) -> Finding {
     let name = config.id().fqdn("api");
     let asked = timeout(Duration::from_secs(5), lookup_host((name.as_str(), 6443))).await;
     let found: Vec<IpAddr> = match asked {
@@ -195,7 +195,7 @@ async fn client_dns(config: &ClusterConfig, vip: Option<Ipv4Addr>) -> Finding {
             format!("this computer cannot resolve {name} yet; `deploy` does not need it"),
             Some("after pass one, add the names with `ocpdeploy dns apply`"),
         ),
-        (found, Some(vip)) if found.contains(&IpAddr::V4(vip)) => Finding::ok(format!("{name} resolves to {vip}")),
+        (found, Some(vip)) if found.contains(&vip) => Finding::ok(format!("{name} resolves to {vip}")),
         ([first, ..], vip) => {
             let wanted = vip.map_or("and api_ip is not set".to_owned(), |vip| format!("and api_ip is {vip}"));
             finding(

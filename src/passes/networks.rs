@@ -1,47 +1,28 @@
 //! Networks that must not overlap: the machines', the cluster's, and the internal ones of OVN-Kubernetes.
 
-use std::fmt;
-use std::net::Ipv6Addr;
-
-use ipnetwork::{Ipv4Network, Ipv6Network};
+use ipnetwork::IpNetwork;
 
 use crate::backend::{Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, ipv6_overlap};
+use crate::cluster::{ClusterConfig, overlap};
 
 /// OVN-Kubernetes uses these on every node by default: `(name, range, field of the Network operator)`.
 ///
 /// Source: openshift/cluster-network-operator: pkg/network/ovn_kubernetes.go, `defaultV4InternalSubnet`,
-/// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet`; `validateOVNKubernetesSubnets` rejects a cluster or
-/// service network that overlaps with one of them.
-const OVN_KUBERNETES: [(&str, [u8; 4], u8, &str); 3] = [
-    ("join", [100, 64, 0, 0], 16, "ipv4.internalJoinSubnet"),
-    ("transit", [100, 88, 0, 0], 16, "ipv4.internalTransitSwitchSubnet"),
+/// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet` and those of IPv6; `validateOVNKubernetesSubnets` rejects a
+/// cluster or service network that overlaps with one of them.
+const OVN_KUBERNETES: [(&str, &str, &str); 6] = [
+    ("join", "100.64.0.0/16", "ipv4.internalJoinSubnet"),
+    ("transit", "100.88.0.0/16", "ipv4.internalTransitSwitchSubnet"),
     (
         "masquerade",
-        [169, 254, 169, 0],
-        29,
+        "169.254.169.0/29",
         "gatewayConfig.ipv4.internalMasqueradeSubnet",
     ),
-];
-
-/// As above, in the second address family.
-const OVN_KUBERNETES_IPV6: [(&str, Ipv6Addr, u8, &str); 3] = [
-    (
-        "join",
-        Ipv6Addr::new(0xfd98, 0, 0, 0, 0, 0, 0, 0),
-        64,
-        "ipv6.internalJoinSubnet",
-    ),
-    (
-        "transit",
-        Ipv6Addr::new(0xfd97, 0, 0, 0, 0, 0, 0, 0),
-        64,
-        "ipv6.internalTransitSwitchSubnet",
-    ),
+    ("join", "fd98::/64", "ipv6.internalJoinSubnet"),
+    ("transit", "fd97::/64", "ipv6.internalTransitSwitchSubnet"),
     (
         "masquerade",
-        Ipv6Addr::new(0xfd69, 0, 0, 0, 0, 0, 0, 0),
-        125,
+        "fd69::/125",
         "gatewayConfig.ipv6.internalMasqueradeSubnet",
     ),
 ];
@@ -69,47 +50,32 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
     if config.networks.network_type != "OVNKubernetes" {
         return found;
     }
-    for (own, address, prefix, field) in OVN_KUBERNETES {
-        let Ok(range) = Ipv4Network::new(address.into(), prefix) else {
+    let second = config.ipv6.iter().flat_map(|ipv6| {
+        [
+            ("machine_network", ipv6.machine_network),
+            ("cluster_network", ipv6.cluster_network),
+            ("service_network", ipv6.service_network),
+        ]
+    });
+    let second = second.map(|(name, network)| (name.to_owned(), IpNetwork::V6(network)));
+    let all: Vec<_> = machines
+        .map(|machines| (format!("network {}", config.network), machines))
+        .into_iter()
+        .chain(inner.map(|(name, network)| (name.to_owned(), network)))
+        .chain(second)
+        .collect();
+    for (own, range, field) in OVN_KUBERNETES {
+        let Ok(range) = range.parse::<IpNetwork>() else {
             continue;
         };
-        let machines = machines.map(|machines| (format!("network {} is", config.network), machines));
-        let inner = inner.map(|(name, inner)| (format!("{name} is"), inner));
-        for (what, other) in machines.into_iter().chain(inner) {
-            if overlap(other, range) {
-                found.push(of_ovn(config, &format!("{what} {other}"), &range, own, field));
-            }
-        }
-    }
-    found.extend(ipv6_findings(config));
-    found
-}
-
-/// The overlaps of the second address family with networks of OVN-Kubernetes.
-fn ipv6_findings(config: &ClusterConfig) -> Vec<Finding> {
-    let Some(ipv6) = &config.ipv6 else {
-        return Vec::new();
-    };
-    let networks = [
-        ("machine_network", ipv6.machine_network),
-        ("cluster_network", ipv6.cluster_network),
-        ("service_network", ipv6.service_network),
-    ];
-    let mut found = Vec::new();
-    for (own, address, prefix, field) in OVN_KUBERNETES_IPV6 {
-        let Ok(range) = Ipv6Network::new(address, prefix) else {
-            continue;
-        };
-        for (name, other) in networks {
-            if ipv6_overlap(range, other) {
-                found.push(of_ovn(config, &format!("{name} is {other}"), &range, own, field));
-            }
+        for (name, other) in all.iter().filter(|(_, other)| overlap(*other, range)) {
+            found.push(of_ovn(config, &format!("{name} is {other}"), range, own, field));
         }
     }
     found
 }
 
-fn of_ovn(config: &ClusterConfig, what: &str, range: &dyn fmt::Display, own: &str, field: &str) -> Finding {
+fn of_ovn(config: &ClusterConfig, what: &str, range: IpNetwork, own: &str, field: &str) -> Finding {
     Finding {
         // One of the user's manifests may have moved it.
         verdict: match config.manifests {
@@ -124,10 +90,6 @@ fn of_ovn(config: &ClusterConfig, what: &str, range: &dyn fmt::Display, own: &st
             "{what}, which overlaps with {range}, the {own} network of OVN-Kubernetes on every node"
         ))
     }
-}
-
-fn overlap(one: Ipv4Network, other: Ipv4Network) -> bool {
-    one.contains(other.network()) || other.contains(one.network())
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! The steps of pass one: MACs, addresses, and the parameter file. For reservations see `reserve.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::channel::mpsc::{self, UnboundedSender};
 use futures::stream::{self, StreamExt, TryStreamExt};
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -291,7 +291,7 @@ impl Run<'_> {
     pub(super) fn node_address(&self, workflow: &str, role: Role, lease: &AddressAssignment) -> NodeAddress {
         let note = format!("{workflow}/leases/{}", lease.name);
         // Journals of earlier versions contain the address alone.
-        let noted: Option<(Ipv4Addr, Evidence)> = self.journal.output(&note).ok().flatten();
+        let noted: Option<(IpAddr, Evidence)> = self.journal.output(&note).ok().flatten();
         let evidence = noted.filter(|(ip, evidence)| *ip == lease.ip && *evidence != Evidence::Platform);
         NodeAddress {
             name: lease.name.clone(),
@@ -384,7 +384,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn machine_network(&self) -> Result<Ipv4Network, PassError> {
+    pub(super) fn machine_network(&self) -> Result<IpNetwork, PassError> {
         let range = self.config.given.machine_network.or(self.facts.cidr);
         range.ok_or_else(|| PassError::NoRange {
             network: self.config.network.clone(),
@@ -397,7 +397,7 @@ impl Run<'_> {
     pub(super) fn write_parameters(
         &self,
         mut leases: Vec<AddressAssignment>,
-        (macs, pool): (&MacTable, &[Ipv4Addr]),
+        (macs, pool): (&MacTable, &[IpAddr]),
         heard: &BTreeMap<u8, Ipv4Addr>,
         endpoint: Option<ApiEndpoint>,
     ) -> Result<Parameters> {

@@ -2,7 +2,7 @@
 //! rejected before pass one, by the same code that merges them later.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
     let mut addresses = (0..).map(|offset| Ipv4Addr::from_bits(STAND_IN.to_bits() + offset));
     let mut lease = |name: NodeName| AddressAssignment {
         mac: macs.get(&name).copied().unwrap_or(Mac([0; 6])),
-        ip: addresses.next().unwrap_or(STAND_IN),
+        ip: addresses.next().unwrap_or(STAND_IN).into(),
         name,
     };
     let vips = Vip::ALL.map(|vip| lease(NodeName::vip(vip)));
@@ -83,7 +83,7 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
         }
     });
     let nodes = nodes.collect();
-    let machine_network = facts.cidr.unwrap_or_else(|| STAND_IN.into());
+    let machine_network = facts.cidr.unwrap_or_else(|| IpAddr::V4(STAND_IN).into());
     let addresses = [vips[0].ip, vips[1].ip];
     let mut table = Parameters::new(
         &config.name,

@@ -24,7 +24,7 @@ use crate::openshift::wait::{
     self,
     clock::{Certificates, Clock},
 };
-use crate::plan::harvest::{Seen, judge};
+use crate::plan::harvest::{Seen, judge_planned};
 use crate::printable::count;
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::Known;
@@ -436,7 +436,7 @@ impl<'a> Installed<'a> {
             let mut away = Vec::new();
             for node in self.nodes() {
                 let machine = machines.iter().find(|machine| machine.node == node.name);
-                let seen = judge(machine, node.mac, None);
+                let seen = judge_planned(machine, node.mac, node.ip);
                 match &seen {
                     Seen::Address(ip) if *ip == node.ip => {}
                     Seen::Several(ips) if ips.contains(&node.ip) => {}

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Result;
 use futures::channel::mpsc::UnboundedReceiver;
@@ -82,7 +82,7 @@ impl Run<'_> {
             return Ok(Vec::new());
         }
         let ranges = &self.facts.dhcp_ranges;
-        let in_range = |ip: Ipv4Addr| ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip));
+        let in_range = |ip: IpAddr| ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip));
         self.journal.step(VIPS, vips, self.reserve_free(vips, in_range)).await
     }
 
@@ -90,7 +90,7 @@ impl Run<'_> {
     async fn reserve_free(
         &self,
         macs: &MacTable,
-        is_usable: impl Fn(Ipv4Addr) -> bool,
+        is_usable: impl Fn(IpAddr) -> bool,
     ) -> Result<Vec<AddressAssignment>> {
         let network = self.machine_network()?;
         let _allocation = inventory::allocate(self.home)?;
@@ -105,7 +105,7 @@ impl Run<'_> {
         let given = Vip::ALL
             .into_iter()
             .filter_map(|vip| machines::given_vip(self.config, vip));
-        let not: BTreeSet<Ipv4Addr> = kept.chain(given).collect();
+        let not: BTreeSet<IpAddr> = kept.chain(given).collect();
         // Those of an earlier pass one may have been released since the run began.
         let now = self.backend.network_facts(&self.config.network).await?;
         let facts = NetworkFacts {
@@ -132,7 +132,7 @@ impl Run<'_> {
         &self,
         name: &NodeName,
         mac: Mac,
-        free: &mut Silent<impl Iterator<Item = Ipv4Addr>, impl AsyncFnMut(&[Ipv4Addr]) -> Answering>,
+        free: &mut Silent<impl Iterator<Item = IpAddr>, impl AsyncFnMut(&[IpAddr]) -> Answering>,
     ) -> Result<AddressAssignment> {
         while let Some(ip) = free.next().await {
             let lease = AddressAssignment {

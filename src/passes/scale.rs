@@ -2,7 +2,7 @@
 //! are drained first.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use tracing::warn;
@@ -233,7 +233,7 @@ impl Run<'_> {
         &self,
         missing: Vec<(NodeName, Role)>,
         mut leases: Vec<AddressAssignment>,
-        (macs, pool): (&machines::MacTable, &[Ipv4Addr]),
+        (macs, pool): (&machines::MacTable, &[IpAddr]),
     ) -> Result<Parameters> {
         let _allocation = inventory::allocate(self.home)?;
         let neighbours = self.neighbours()?;

@@ -1,6 +1,6 @@
 //! Addresses of the simulated platform, which no real machine has.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::error::PassError;
 use crate::backend::Capabilities;
@@ -11,7 +11,7 @@ use crate::state::parameters::Parameters;
 /// Rejects an address of the simulated platform: on a real network it may belong to another machine.
 ///
 /// Loopback addresses belong to this computer: tests use them.
-pub fn refuse_simulated(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> Result<(), PassError> {
+pub fn refuse_simulated(cluster: &str, backend: &BackendConfig, ip: IpAddr) -> Result<(), PassError> {
     match Capabilities::of(backend).simulated && !ip.is_loopback() {
         true => Err(PassError::Simulated {
             cluster: cluster.to_owned(),

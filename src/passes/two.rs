@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -33,7 +33,7 @@ use crate::openshift::mcs;
 use crate::openshift::wait::{WaitError, clock};
 use crate::passes::diagnose;
 use crate::plan::connections::connections;
-use crate::plan::harvest::{Seen, Watch, judge};
+use crate::plan::harvest::{Seen, Watch, judge_planned};
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::printable::count;
 use crate::state::durations::Phase;
@@ -196,7 +196,7 @@ impl Run<'_> {
         let input = (&server.path, sha512(server.authorities.concat()), api_ip);
         let ask = || async {
             info!(target: PROGRESS, step = "mcs", "fetching the {role} config from the machine config server at {endpoint}");
-            let served = mcs::fetch(&at_endpoint, *endpoint.ip(), version, self.config.timeouts.bootstrap).await?;
+            let served = mcs::fetch(&at_endpoint, endpoint.ip(), version, self.config.timeouts.bootstrap).await?;
             home::write_private(&path, &served)?;
             Ok(sha512(&served))
         };
@@ -558,9 +558,9 @@ fn moved(
         return (seen != planned).then(|| error(seen.to_string(), why));
     }
     let machine = machines.iter().find(|machine| machine.name == plan.name)?;
-    match judge(Some(machine), plan.mac()?, None) {
+    match judge_planned(Some(machine), plan.mac()?, planned) {
         Seen::Several(all) if !all.contains(&planned) => {
-            let all: Vec<_> = all.iter().map(Ipv4Addr::to_string).collect();
+            let all: Vec<_> = all.iter().map(IpAddr::to_string).collect();
             Some(error(
                 all.join(" and "),
                 "its DHCP client sent more than one client-id, so it got more than one lease",

@@ -4,7 +4,7 @@ mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
@@ -24,7 +24,7 @@ use crate::cluster::{AddressAssignment, ClusterConfig, MachineName, NodeName, Pa
 use crate::local::network_probe;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::releases::{ClusterRelease, Releases};
-use crate::plan::harvest::{Seen, judge};
+use crate::plan::harvest::{Seen, judge_planned};
 use crate::state::home::Home;
 use crate::state::inventory::Known;
 use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED, Journal};
@@ -272,7 +272,7 @@ impl Look<'_> {
             let node = nodes
                 .iter()
                 .find(|node| node.name == machine.node && machine.pass == Pass::Two)?;
-            (judge(Some(machine), node.mac, None) == Seen::NoLease).then_some((node.ip, node.mac))
+            (judge_planned(Some(machine), node.mac, node.ip) == Seen::NoLease).then_some((node.ip, node.mac))
         };
         let silent = self.machines.iter().filter_map(is_silent).collect();
         for (ip, mac) in network_probe::machines_at(silent, network_probe::ANSWER).await {
@@ -303,7 +303,7 @@ impl Look<'_> {
         for node in self.expected() {
             let mut machines = self.machines.iter().filter(|machine| machine.pass == Pass::Two);
             let machine = machines.find(|machine| machine.node == node.name);
-            match judge(machine, node.mac, None) {
+            match judge_planned(machine, node.mac, node.ip) {
                 Seen::Address(ip) if ip != node.ip => {
                     let why = why_moved(self.held.as_deref(), node);
                     differs(
@@ -313,7 +313,7 @@ impl Look<'_> {
                     );
                 }
                 Seen::Several(ips) if !ips.contains(&node.ip) => {
-                    let ips: Vec<_> = ips.iter().map(Ipv4Addr::to_string).collect();
+                    let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
                     let (ips, ip) = (ips.join(" and "), node.ip);
                     differs(
                         &node.name,

@@ -1,7 +1,7 @@
 //! Addresses from `address_pool`.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use crate::backend::{Finding, NetworkFacts};
 use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, NodeName, Vip};
@@ -28,14 +28,14 @@ pub fn usable(
     facts: &NetworkFacts,
     others: &Others,
     table: Option<&Parameters>,
-) -> Vec<Ipv4Addr> {
-    let own: BTreeSet<Ipv4Addr> = table
+) -> Vec<IpAddr> {
+    let own: BTreeSet<IpAddr> = table
         .iter()
         .flat_map(|table| table.all_leases())
         .map(|lease| lease.ip)
         .collect();
     let network = config.given.machine_network.or(facts.cidr);
-    let is_free = |ip: &Ipv4Addr| {
+    let is_free = |ip: &IpAddr| {
         facts.gateway != Some(*ip)
             && !facts.resolvers.contains(ip)
             && !facts.taken.contains_key(ip)
@@ -57,7 +57,7 @@ pub fn usable(
 pub fn fill(
     config: &ClusterConfig,
     macs: &MacTable,
-    free: &[Ipv4Addr],
+    free: &[IpAddr],
     others: &Others,
     leases: &mut Vec<AddressAssignment>,
 ) -> Result<(), NodeName> {
@@ -68,7 +68,7 @@ pub fn fill(
         else {
             continue;
         };
-        let is_free = |ip: &&Ipv4Addr| !others.contains_key(ip) && leases.iter().all(|lease| lease.ip != **ip);
+        let is_free = |ip: &&IpAddr| !others.contains_key(ip) && leases.iter().all(|lease| lease.ip != **ip);
         let Some(ip) = free.iter().find(is_free) else {
             return Err(name);
         };
@@ -125,9 +125,10 @@ pub fn findings(
 mod tests {
     use super::*;
     use crate::cluster::{AddressRange, Lb, Role};
+    use crate::plan::addresses::wished_router_id;
 
-    fn ip(last: u8) -> Ipv4Addr {
-        Ipv4Addr::new(192, 168, 122, last)
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([192, 168, 122, last])
     }
 
     fn pool(first: u8, last: u8) -> AddressRange {
@@ -157,7 +158,7 @@ mod tests {
         fill(config, &macs, &free, others, &mut leases)?;
         Ok(leases
             .iter()
-            .map(|lease| format!("{} {}", lease.name, lease.ip.octets()[3]))
+            .map(|lease| format!("{} {}", lease.name, wished_router_id(lease.ip)))
             .collect())
     }
 

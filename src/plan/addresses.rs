@@ -1,13 +1,13 @@
 //! Chooses and validates MACs, virtual IPs and VRIDs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 use sha2::{Digest, Sha256};
 
 use crate::backend::{Ipv6Facts, NetworkFacts};
-use crate::cluster::{ClusterConfig, ClusterId, Ipv6Settings, Ipv6Table, Mac, Vip};
+use crate::cluster::{ClusterConfig, ClusterId, Ipv6Settings, Ipv6Table, Mac, Vip, reserved_as};
 use crate::state::parameters::Parameters;
 
 /// Derives the MAC of a NIC from its tenant, cluster and name, avoiding those in use.
@@ -46,10 +46,14 @@ pub fn virtual_router_ids([api, ingress]: [u8; 2], taken: &BTreeSet<u8>) -> Opti
 
 /// The preferred id of a VIP: its last octet, which differs between the VIPs of a /24. In larger networks it may be 0,
 /// which is not an id, or 255, which is reserved for manual settings.
-pub fn wished_router_id(vip: Ipv4Addr) -> u8 {
-    match vip.octets() {
-        [.., 0 | 255] => 1,
-        [.., last] => last,
+pub fn wished_router_id(vip: IpAddr) -> u8 {
+    let last = match vip {
+        IpAddr::V4(ip) => ip.octets()[3],
+        IpAddr::V6(ip) => ip.octets()[15],
+    };
+    match last {
+        0 | 255 => 1,
+        last => last,
     }
 }
 
@@ -59,12 +63,12 @@ fn next_free_id(wish: u8, taken: &BTreeSet<u8>) -> Option<u8> {
 }
 
 /// Addresses of other clusters on the same network: address -> owner, e.g. `api of cluster prod`.
-pub type Others = BTreeMap<Ipv4Addr, String>;
+pub type Others = BTreeMap<IpAddr, String>;
 
 /// Why `ip` cannot be this VIP, or `None` if it can.
 ///
 /// A harvested or reserved VIP is `held`: it may be in a DHCP range.
-pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, others: &Others) -> Option<String> {
+pub fn vip_problem(vip: Vip, ip: IpAddr, facts: &NetworkFacts, held: bool, others: &Others) -> Option<String> {
     if let Some(who) = others.get(&ip) {
         return Some(format!("{vip}_ip {ip} is already used by {who}"));
     }
@@ -72,10 +76,8 @@ pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, oth
         if !network.contains(ip) {
             return Some(format!("{vip}_ip {ip} is outside the machine network {network}"));
         }
-        if ip == network.network() || ip == network.broadcast() {
-            return Some(format!(
-                "{vip}_ip {ip} is the network or broadcast address of {network}"
-            ));
+        if let Some(what) = reserved_as(network, ip) {
+            return Some(format!("{vip}_ip {ip} is {what} of {network}"));
         }
     }
     if facts.gateway == Some(ip) {
@@ -95,7 +97,7 @@ pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, oth
 
 /// The owner of a VIP's given address according to leases and reservations, unless it is one of the cluster's `own`
 /// MACs.
-pub fn vip_taken(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, own: &BTreeSet<Mac>) -> Option<String> {
+pub fn vip_taken(vip: Vip, ip: IpAddr, facts: &NetworkFacts, own: &BTreeSet<Mac>) -> Option<String> {
     match facts.taken.get(&ip)? {
         Some(mac) if own.contains(mac) => None,
         Some(mac) => Some(format!("{vip}_ip {ip} is already reserved on the network for {mac}")),
@@ -105,7 +107,7 @@ pub fn vip_taken(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, own: &BTreeSet<Ma
 
 /// Why an external node cannot have this address, or `None` if it can. Only its own MAC may have a reservation for it.
 pub fn external_problem(
-    ip: Ipv4Addr,
+    ip: IpAddr,
     mac: Mac,
     table: &Parameters,
     facts: &NetworkFacts,
@@ -122,8 +124,8 @@ pub fn external_problem(
     if !network.contains(ip) {
         return Some(format!("{ip} is outside the machine network {network}"));
     }
-    if ip == network.network() || ip == network.broadcast() {
-        return Some(format!("{ip} is the network or broadcast address of {network}"));
+    if let Some(what) = reserved_as(network, ip) {
+        return Some(format!("{ip} is {what} of {network}"));
     }
     if table.gateway == Some(ip) || table.resolvers.contains(&ip) {
         return Some(format!("{ip} is the gateway or a name server"));
@@ -139,7 +141,7 @@ pub fn external_problem(
 }
 
 /// The second address family of a cluster with these VIPs; its gateway is known after the checks.
-pub fn ipv6_table(config: &ClusterConfig, facts: &NetworkFacts, vips: [Ipv4Addr; 2]) -> Option<Ipv6Table> {
+pub fn ipv6_table(config: &ClusterConfig, facts: &NetworkFacts, vips: [IpAddr; 2]) -> Option<Ipv6Table> {
     let ipv6 = config.ipv6.as_ref()?;
     Some(ipv6.table(ipv6_gateway(ipv6, facts)?, vips))
 }
@@ -201,15 +203,14 @@ pub fn ipv6_vips_taken<'a>(
 }
 
 /// Free addresses of a network, lowest first: outside the DHCP ranges, then inside.
-pub fn free_addresses(network: Ipv4Network, facts: &NetworkFacts, others: &Others) -> Vec<Ipv4Addr> {
-    let usable = |ip: &Ipv4Addr| {
-        *ip != network.network()
-            && *ip != network.broadcast()
+pub fn free_addresses(network: IpNetwork, facts: &NetworkFacts, others: &Others) -> Vec<IpAddr> {
+    let usable = |ip: &IpAddr| {
+        reserved_as(network, *ip).is_none()
             && facts.gateway != Some(*ip)
             && !facts.taken.contains_key(ip)
             && !others.contains_key(ip)
     };
-    let in_range = |ip: &Ipv4Addr| {
+    let in_range = |ip: &IpAddr| {
         facts
             .dhcp_ranges
             .iter()
@@ -228,9 +229,9 @@ mod tests {
         NetworkFacts {
             identity: "n".into(),
             cidr: Some("10.0.0.0/28".parse().unwrap()),
-            gateway: Some(Ipv4Addr::new(10, 0, 0, 1)),
-            dhcp_ranges: vec![(Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(10, 0, 0, 14))],
-            taken: [(Ipv4Addr::new(10, 0, 0, 3), None)].into(),
+            gateway: Some(IpAddr::from([10, 0, 0, 1])),
+            dhcp_ranges: vec![(IpAddr::from([10, 0, 0, 8]), IpAddr::from([10, 0, 0, 14]))],
+            taken: [(IpAddr::from([10, 0, 0, 3]), None)].into(),
             resolvers: vec![],
             mtu: None,
             answers_dns: true,
@@ -255,6 +256,7 @@ mod tests {
                 cidr: cidr.parse().unwrap(),
                 gateway: Some(known),
                 taken: BTreeMap::new(),
+                resolvers: Vec::new(),
             };
             NetworkFacts {
                 ipv6: vec![second],
@@ -320,12 +322,15 @@ mod tests {
         ] {
             assert_eq!(wished_router_id(vip.into()), id, "{vip:?}");
         }
+        for (vip, id) in [("fd00::1:a", 10), ("fd00::100", 1), ("fd00::ff", 1)] {
+            assert_eq!(wished_router_id(vip.parse().unwrap()), id, "{vip}");
+        }
     }
 
     #[test]
     fn a_vip_must_be_free_and_inside() {
-        let others: Others = [(Ipv4Addr::new(10, 0, 0, 5), "api of cluster prod".to_owned())].into();
-        let problem = |last: u8, held| vip_problem(Vip::Api, Ipv4Addr::new(10, 0, 0, last), &facts(), held, &others);
+        let others: Others = [(IpAddr::from([10, 0, 0, 5]), "api of cluster prod".to_owned())].into();
+        let problem = |last: u8, held| vip_problem(Vip::Api, IpAddr::from([10, 0, 0, last]), &facts(), held, &others);
         assert_eq!(problem(4, false), None);
         assert_eq!(problem(9, true), None, "a reservation inside the range is fine");
         for (last, words) in [
@@ -344,7 +349,7 @@ mod tests {
     #[test]
     fn a_vip_that_is_given_is_another_users_or_our_own() {
         let (ours, theirs) = (Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2]));
-        let ip = |last| Ipv4Addr::new(10, 0, 0, last);
+        let ip = |last| IpAddr::from([10, 0, 0, last]);
         let facts = NetworkFacts {
             taken: [(ip(3), None), (ip(4), Some(theirs)), (ip(5), Some(ours))].into(),
             ..facts()
@@ -364,7 +369,7 @@ mod tests {
     #[test]
     fn free_addresses_prefer_those_outside_the_dhcp_range() {
         let free = free_addresses("10.0.0.0/28".parse().unwrap(), &facts(), &Others::new());
-        let last: Vec<u8> = free.iter().map(|ip| ip.octets()[3]).collect();
+        let last: Vec<u8> = free.iter().map(|ip| wished_router_id(*ip)).collect();
         assert_eq!(last, [2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::backend::Nic;
 use crate::cluster::{ClusterConfig, Dhcp, Mac, MachineName, NetworkConfig, NodeName, Pass, beside};
 use crate::node::host::HostFile;
-use crate::node::network_config::{self, Addressing, Document, Fault, Ipv6Address, StaticAddress, Target};
+use crate::node::network_config::{self, Addressing, Document, Family, Fault, Ipv6Address, StaticAddress, Target};
 use crate::plan::machines::{self, Planned};
 use crate::plan::node_settings::StaticIpv6;
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -135,6 +135,7 @@ fn addresses_of_settings<'a>(config: &'a ClusterConfig, machine: &Planned) -> Ad
             name_servers: &config.given.name_servers,
             search: &config.dns_search,
         }),
-        _ => Addressing::Later,
+        _ if config.is_ipv6_only() => Addressing::Later(Family::Ipv6),
+        _ => Addressing::Later(Family::Ipv4),
     }
 }

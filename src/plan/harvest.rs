@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 
 use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName};
@@ -14,12 +14,12 @@ use crate::plan::machines::Planned;
 /// The observed address of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    Address(Ipv4Addr),
+    Address(IpAddr),
     NoLease,
     /// As `NoLease`, on platforms where a guest agent reports addresses.
     Silent,
-    WrongNetwork(Ipv4Addr, Ipv4Network),
-    Several(Vec<Ipv4Addr>),
+    WrongNetwork(IpAddr, IpNetwork),
+    Several(Vec<IpAddr>),
     NoSuchNic(Mac),
     Paused(String),
     Broken(String),
@@ -39,7 +39,7 @@ impl fmt::Display for Seen {
             Seen::Silent => f.write_str("is running, but its guest agent reports no address"),
             Seen::WrongNetwork(ip, network) => write!(f, "has {ip}, which is outside {network}"),
             Seen::Several(ips) => {
-                let ips: Vec<_> = ips.iter().map(Ipv4Addr::to_string).collect();
+                let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
                 write!(f, "has {} addresses: {}", ips.len(), ips.join(", "))
             }
             Seen::NoSuchNic(mac) => write!(f, "has no NIC {mac}"),
@@ -65,8 +65,18 @@ impl Seen {
     }
 }
 
-/// Evaluates one machine by its MAC, never by the order of NICs or names.
-pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) -> Seen {
+/// Evaluates one machine by its MAC, never by the order of NICs or names. Without a network, only IPv4 addresses count.
+pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<IpNetwork>) -> Seen {
+    let is_ipv6 = network.is_some_and(|network| network.is_ipv6());
+    judge_family(machine, mac, is_ipv6, network)
+}
+
+/// As `judge`, for a machine with a planned address: it may be in any network.
+pub fn judge_planned(machine: Option<&Machine>, mac: Mac, planned: IpAddr) -> Seen {
+    judge_family(machine, mac, planned.is_ipv6(), None)
+}
+
+fn judge_family(machine: Option<&Machine>, mac: Mac, is_ipv6: bool, network: Option<IpNetwork>) -> Seen {
     let Some(machine) = machine else { return Seen::Absent };
     match &machine.power {
         Power::Paused(reason) => return Seen::Paused(reason.clone()),
@@ -79,11 +89,11 @@ pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) 
     let Some(nic) = machine.nics.iter().find(|nic| nic.mac == mac) else {
         return Seen::NoSuchNic(mac);
     };
-    let mut addresses: Vec<Ipv4Addr> = nic
+    let mut addresses: Vec<IpAddr> = nic
         .addresses
         .iter()
         .copied()
-        .filter(|ip| !ip.is_link_local() && *ip != Ipv4Addr::LOCALHOST)
+        .filter(|ip| may_be_own(*ip, is_ipv6))
         .collect();
     addresses.sort_unstable();
     addresses.dedup();
@@ -95,8 +105,16 @@ pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) 
     }
 }
 
+/// Whether an address may be the one in the machine network: it is of this family, and valid on more than one link.
+fn may_be_own(ip: IpAddr, is_ipv6: bool) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !is_ipv6 && !ip.is_link_local() && ip != Ipv4Addr::LOCALHOST,
+        IpAddr::V6(ip) => is_ipv6 && !ip.is_unicast_link_local() && ip != Ipv6Addr::LOCALHOST,
+    }
+}
+
 /// The address that a guest has written to its serial console last, with `cloud_init::ADDRESS_LINE`.
-pub fn console_address(text: &str, mac: Mac) -> Option<Ipv4Addr> {
+pub fn console_address(text: &str, mac: Mac) -> Option<IpAddr> {
     let mac = mac.to_string();
     text.lines().rev().find_map(|line| {
         let mut fields = line.split_once(ADDRESS_LINE)?.1.split_whitespace();
@@ -106,9 +124,9 @@ pub fn console_address(text: &str, mac: Mac) -> Option<Ipv4Addr> {
 
 /// Observes machines until each has shown one address twice in a row.
 pub struct Watch {
-    network: Option<Ipv4Network>,
+    network: Option<IpNetwork>,
     last: BTreeMap<MachineName, Seen>,
-    stable: BTreeMap<MachineName, Ipv4Addr>,
+    stable: BTreeMap<MachineName, IpAddr>,
 }
 
 /// What changed for one machine between two queries.
@@ -130,7 +148,7 @@ impl fmt::Display for Change {
 
 impl Watch {
     /// `network` is where addresses must be, if the platform reports it.
-    pub fn new(network: Option<Ipv4Network>) -> Self {
+    pub fn new(network: Option<IpNetwork>) -> Self {
         Self {
             network,
             last: BTreeMap::new(),
@@ -144,7 +162,11 @@ impl Watch {
         let mut changes = Vec::new();
         for plan in planned {
             let Some(mac) = plan.mac() else { continue };
-            let seen = judge(by_name.get(&plan.name).copied(), mac, self.network);
+            let machine = by_name.get(&plan.name).copied();
+            let seen = match (self.network, plan.ip) {
+                (None, Some(ip)) => judge_planned(machine, mac, ip),
+                (network, _) => judge(machine, mac, network),
+            };
             let before = self.last.insert(plan.name.clone(), seen.clone());
             let was_stable = self.stable.contains_key(&plan.name);
             match (&seen, before == Some(seen.clone())) {
@@ -171,7 +193,7 @@ impl Watch {
         changes
     }
 
-    pub fn address(&self, name: &MachineName) -> Option<Ipv4Addr> {
+    pub fn address(&self, name: &MachineName) -> Option<IpAddr> {
         self.stable.get(name).copied()
     }
 
@@ -225,7 +247,7 @@ mod tests {
                 .map(|(mac, ips)| SeenNic {
                     network: "default".into(),
                     mac: *mac,
-                    addresses: ips.iter().map(|ip| Ipv4Addr::from(*ip)).collect(),
+                    addresses: ips.iter().map(|ip| IpAddr::from(*ip)).collect(),
                 })
                 .collect(),
         }
@@ -282,6 +304,22 @@ mod tests {
     }
 
     #[test]
+    fn only_addresses_of_the_networks_family_count() {
+        let mut running = machine(Power::Running, &[(MAC, &[[10, 0, 0, 5]])]);
+        let more: [IpAddr; 2] = ["fe80::5054:ff:fe00:1", "fd00:1::5"].map(|ip| ip.parse().unwrap());
+        running.nics[0].addresses.extend(more);
+        for (network, address) in [
+            (None, "10.0.0.5"),
+            (Some("10.0.0.0/24"), "10.0.0.5"),
+            (Some("fd00:1::/64"), "fd00:1::5"),
+        ] {
+            let network: Option<IpNetwork> = network.map(|network| network.parse().unwrap());
+            let seen = judge(Some(&running), MAC, network);
+            assert_eq!(seen, Seen::Address(address.parse().unwrap()), "{network:?}");
+        }
+    }
+
+    #[test]
     fn an_address_counts_when_two_looks_in_a_row_agree() {
         let planned = planned();
         let mut watch = Watch::new(None);
@@ -291,10 +329,10 @@ mod tests {
         };
         assert_eq!(look([10, 0, 0, 5]), None);
         assert_eq!(look([10, 0, 0, 6]), None, "it moved");
-        assert_eq!(look([10, 0, 0, 6]), Some(Ipv4Addr::new(10, 0, 0, 6)));
+        assert_eq!(look([10, 0, 0, 6]), Some(IpAddr::from([10, 0, 0, 6])));
         assert_eq!(look([10, 0, 0, 7]), None, "stable no more");
         assert!(!watch.is_complete(&planned));
-        assert_eq!(watch.missing(&planned)[0].1, Seen::Address(Ipv4Addr::new(10, 0, 0, 7)));
+        assert_eq!(watch.missing(&planned)[0].1, Seen::Address(IpAddr::from([10, 0, 0, 7])));
     }
 
     #[test]
@@ -316,7 +354,7 @@ mod tests {
         let text = "[1.2] rehearsal: ocpdeploy-address 52:54:00:00:00:01 10.0.0.4\n\
                     ocpdeploy-address 52:54:00:00:00:02 10.0.0.9\n\
                     ocpdeploy-address 52:54:00:00:00:01 10.0.0.5\nlogin: ";
-        assert_eq!(console_address(text, MAC), Some(Ipv4Addr::new(10, 0, 0, 5)));
+        assert_eq!(console_address(text, MAC), Some(IpAddr::from([10, 0, 0, 5])));
         for cut in [
             "",
             "ocpdeploy-address",
@@ -343,7 +381,7 @@ mod tests {
 
     #[test]
     fn only_what_waiting_cannot_change_is_final() {
-        let ip = Ipv4Addr::new(10, 0, 0, 5);
+        let ip = IpAddr::from([10, 0, 0, 5]);
         for seen in [
             Seen::Paused("I/O error".to_owned()),
             Seen::Broken("no host".to_owned()),

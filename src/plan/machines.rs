@@ -3,7 +3,7 @@
 //! More than 500 lines with its tests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ pub struct Planned {
     pub size: Size,
     pub nics: Vec<Nic>,
     /// `None` before pass one.
-    pub ip: Option<Ipv4Addr>,
+    pub ip: Option<IpAddr>,
     /// Known together with `ip`, if the cluster has two address families.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6Addr>,
@@ -96,7 +96,7 @@ fn given_mac(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Mac>
     }
 }
 
-fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Ipv4Addr> {
+fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<IpAddr> {
     match role {
         Role::Bootstrap => config.given.bootstrap_ip,
         Role::Master => by_number(&config.given.master_ips, node),
@@ -110,7 +110,7 @@ fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Ipv4A
 }
 
 /// The node's address, if the env file sets it.
-pub fn given_ip_of(config: &ClusterConfig, node: &NodeName) -> Option<Ipv4Addr> {
+pub fn given_ip_of(config: &ClusterConfig, node: &NodeName) -> Option<IpAddr> {
     given_ip(config, node, node.role())
 }
 
@@ -130,7 +130,7 @@ fn by_number<T: Copy>(list: &[T], node: &NodeName) -> Option<T> {
 }
 
 /// The VIP's address, if the env file sets it.
-pub fn given_vip(config: &ClusterConfig, vip: Vip) -> Option<Ipv4Addr> {
+pub fn given_vip(config: &ClusterConfig, vip: Vip) -> Option<IpAddr> {
     match vip {
         Vip::Api => config.given.api_ip,
         Vip::Ingress => config.given.ingress_ip,
@@ -492,7 +492,7 @@ pub struct Plan {
     pub expected: Option<ExpectedTime>,
     /// The address of the registry cache that the nodes pull through.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub registry_cache: Option<Ipv4Addr>,
+    pub registry_cache: Option<IpAddr>,
     /// What this network does not support.
     pub limits: Vec<&'static str>,
     /// Peak usage, without the workers' own platform.
@@ -536,7 +536,7 @@ pub struct PlannedPlace {
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedVip {
     pub name: NodeName,
-    pub ip: Option<Ipv4Addr>,
+    pub ip: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6Addr>,
     pub mac: Mac,
@@ -635,6 +635,8 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::cluster::{Effect, GivenAddresses, KubevirtConfig, PodNetwork, Pool, Taint, WorkersOn};
     use crate::state::parameters::tests::example;
@@ -709,7 +711,7 @@ mod tests {
     #[test]
     fn a_given_vip_needs_no_helper() {
         let mut config = ClusterConfig::example();
-        config.given.api_ip = Some(Ipv4Addr::new(192, 168, 122, 10));
+        config.given.api_ip = Some(IpAddr::from([192, 168, 122, 10]));
         let macs = macs(&config, &BTreeSet::new());
         let one = pass_one(&config, &macs, VipSource::Leased);
         let helpers: Vec<_> = one.iter().filter(|machine| machine.role == Role::Helper).collect();
@@ -724,7 +726,7 @@ mod tests {
 
     #[test]
     fn vips_are_reserved_where_the_platform_is_the_dhcp_server() {
-        let range = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 9));
+        let range = (IpAddr::from([10, 0, 0, 2]), IpAddr::from([10, 0, 0, 9]));
         let serving = NetworkFacts {
             dhcp_ranges: vec![range],
             ..NetworkFacts::default()
@@ -772,10 +774,10 @@ mod tests {
         assert!(plan(&config, None, &BTreeSet::new()).pass_one.is_empty());
     }
 
-    const API: Ipv4Addr = Ipv4Addr::new(192, 168, 122, 10);
+    const API: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 122, 10));
 
-    fn ips<const N: usize>(last: [u8; N]) -> Vec<Ipv4Addr> {
-        last.map(|last| Ipv4Addr::new(192, 168, 122, last)).to_vec()
+    fn ips<const N: usize>(last: [u8; N]) -> Vec<IpAddr> {
+        last.map(|last| IpAddr::from([192, 168, 122, last])).to_vec()
     }
 
     #[test]
@@ -815,9 +817,9 @@ mod tests {
         let mac = |last| Mac([0x52, 0x54, 0, 0, 0, last]);
         config.given = GivenAddresses {
             api_ip: Some(API),
-            ingress_ip: Some(Ipv4Addr::new(192, 168, 122, 9)),
+            ingress_ip: Some(IpAddr::from([192, 168, 122, 9])),
             bootstrap_mac: Some(mac(1)),
-            bootstrap_ip: Some(Ipv4Addr::new(192, 168, 122, 11)),
+            bootstrap_ip: Some(IpAddr::from([192, 168, 122, 11])),
             master_macs: vec![mac(2), mac(3), mac(4)],
             master_ips: ips([12, 13, 14]),
             worker_macs: vec![mac(5), mac(6)],
@@ -826,7 +828,7 @@ mod tests {
         };
         let macs = macs(&config, &BTreeSet::new());
         let text =
-            |name: &str, mac: Option<Mac>, ip: Option<Ipv4Addr>| format!("{name} {} {}", mac.unwrap(), ip.unwrap());
+            |name: &str, mac: Option<Mac>, ip: Option<IpAddr>| format!("{name} {} {}", mac.unwrap(), ip.unwrap());
         let two = pass_two(&config, &macs, None);
         let two: Vec<_> = two
             .iter()
@@ -923,7 +925,7 @@ mod tests {
             cpus: 16,
             ..config.worker_size.clone()
         };
-        let ip = Ipv4Addr::new(192, 168, 122, 77);
+        let ip = IpAddr::from([192, 168, 122, 77]);
         config.pools = vec![
             Pool::example("infra", 1),
             Pool {

@@ -20,6 +20,7 @@ use crate::state::parameters::{NodeAddress, Parameters};
 pub const SCRIPT: &str = r#"part() { printf '\n=== %s\n' "$1"; }
 part addresses; ip -json address show
 part routes; ip -json -4 route show default
+part ipv6-routes; ip -json -6 route show default
 part resolv.conf; cat /etc/resolv.conf
 part upstreams; cat /run/ocpdeploy/dns/upstreams
 part chrony.conf; cat /etc/chrony.conf
@@ -66,6 +67,7 @@ pub fn differences(
             .routes
             .iter()
             .filter_map(|route| route.gateway.as_ref())
+            .filter(|text| text.contains(':') == gateway.is_ipv6())
             .collect();
         if !gateways.contains(&&gateway.to_string()) {
             let text = format!("default gateway is {}, expected {gateway}", listed(&gateways));
@@ -220,7 +222,7 @@ struct Address {
     prefixlen: u8,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 struct Route {
     gateway: Option<String>,
@@ -233,13 +235,14 @@ impl<'a> Report<'a> {
         let parts: BTreeMap<_, _> = parts.filter_map(|part| part.split_once('\n')).collect();
         let json = |name: &str| parts.get(name).copied().unwrap_or_default();
         let unread = |error| format!("cannot parse the output of `ip`: {error}");
+        // Without a route some versions print nothing.
+        let routes = |part: &str| match json(part).trim() {
+            "" => Ok(Vec::new()),
+            routes => serde_json::from_str::<Vec<Route>>(routes).map_err(unread),
+        };
         Ok(Self {
             links: serde_json::from_str(json("addresses")).map_err(unread)?,
-            // Without a route some versions print nothing.
-            routes: match json("routes").trim() {
-                "" => Vec::new(),
-                routes => serde_json::from_str(routes).map_err(unread)?,
-            },
+            routes: [routes("routes")?, routes("ipv6-routes")?].concat(),
             parts,
         })
     }

@@ -1,10 +1,10 @@
 //! What nodes have besides their addresses, as far as the settings say it.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 
-use ipnetwork::{Ipv4Network, Ipv6Network};
+use ipnetwork::{IpNetwork, Ipv6Network};
 use serde::Serialize;
 
 use crate::cluster::{ClusterConfig, Dhcp, NodeName};
@@ -38,9 +38,9 @@ pub struct NodeSettings {
 /// What static addresses require; where the settings do not say it, the platform is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StaticNetwork {
-    pub machine_network: Option<Ipv4Network>,
-    pub gateway: Option<Ipv4Addr>,
-    pub name_servers: Vec<Ipv4Addr>,
+    pub machine_network: Option<IpNetwork>,
+    pub gateway: Option<IpAddr>,
+    pub name_servers: Vec<IpAddr>,
 }
 
 /// The MTU of the machine network, and what is left of it for pods.
@@ -136,7 +136,7 @@ impl NodeSettings {
                 line += &format!(", gateway {gateway}");
             }
             if !network.name_servers.is_empty() {
-                let servers: Vec<_> = network.name_servers.iter().map(Ipv4Addr::to_string).collect();
+                let servers: Vec<_> = network.name_servers.iter().map(IpAddr::to_string).collect();
                 line += &format!(", name servers {}", servers.join(" and "));
             }
             lines.push(line);
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(NodeSettings::new(&config, None).lines(), [""; 0]);
         config.dhcp = Dhcp::None;
         config.given.machine_network = Some("10.0.0.0/24".parse().unwrap());
-        config.given.name_servers = vec![Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
+        config.given.name_servers = vec![IpAddr::from([10, 0, 0, 2]), IpAddr::from([10, 0, 0, 3])];
         config.mtu = Some(9000);
         config.dns_search = vec!["example.net".to_owned(), "example.org".to_owned()];
         config.ntp_servers = vec!["ntp.example.com".to_owned()];

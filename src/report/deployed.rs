@@ -1,6 +1,6 @@
 //! The result of a deployment: each node's addresses in both passes, and how to access the cluster.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -19,8 +19,8 @@ pub struct Installed {
     rehearsal: bool,
     /// The addresses were already known.
     pass_one_skipped: bool,
-    api_ip: Ipv4Addr,
-    ingress_ip: Ipv4Addr,
+    api_ip: IpAddr,
+    ingress_ip: IpAddr,
     /// Bootstrap first.
     nodes: Vec<Node>,
     /// Not of a rehearsal.
@@ -32,7 +32,7 @@ struct Node {
     name: NodeName,
     role: Role,
     mac: Mac,
-    ip: Ipv4Addr,
+    ip: IpAddr,
     reserved_by: Option<&'static str>,
     pass_two: PassTwo,
     /// Address and config are as planned.
@@ -42,7 +42,7 @@ struct Node {
 #[derive(Debug, Serialize)]
 struct PassTwo {
     mac: Mac,
-    ip: Ipv4Addr,
+    ip: IpAddr,
     ignition_sha512: String,
     /// Reported by the guest itself, not only by the platform.
     queried: bool,

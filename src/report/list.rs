@@ -1,7 +1,7 @@
 //! The clusters in the state folder, grouped by network, because their ids must be unique there.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -43,8 +43,8 @@ pub struct Entry {
 pub struct Addresses {
     pub network: String,
     pub network_identity: String,
-    pub api_ip: Ipv4Addr,
-    pub ingress_ip: Ipv4Addr,
+    pub api_ip: IpAddr,
+    pub ingress_ip: IpAddr,
     pub virtual_router_id: u8,
     pub ingress_virtual_router_id: u8,
     pub masters: usize,

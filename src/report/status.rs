@@ -2,7 +2,7 @@
 //!
 //! More than 500 lines with its tests.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -68,7 +68,7 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VipStatus {
     pub name: NodeName,
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6Addr>,
     pub mac: Mac,
@@ -82,10 +82,10 @@ pub struct NodeStatus {
     pub role: Role,
     pub mac: Mac,
     /// `None` for a machine that is not in the parameter file.
-    pub planned_ip: Option<Ipv4Addr>,
+    pub planned_ip: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned_ipv6: Option<Ipv6Addr>,
-    pub seen_ips: Vec<Ipv4Addr>,
+    pub seen_ips: Vec<IpAddr>,
     /// `None` without a machine.
     pub power: Option<&'static str>,
     pub verdict: Verdict,
@@ -284,7 +284,7 @@ pub fn changes(before: &[Status], now: &[Status]) -> Vec<String> {
 impl NodeStatus {
     /// The observed addresses; the planned one is shown as `same`.
     fn seen(&self) -> String {
-        let word = |ip: &Ipv4Addr| match Some(*ip) == self.planned_ip {
+        let word = |ip: &IpAddr| match Some(*ip) == self.planned_ip {
             true => "same".to_owned(),
             false => ip.to_string(),
         };
@@ -308,11 +308,11 @@ fn node_status(
     node: NodeName,
     role: Role,
     mac: Mac,
-    planned_ip: Option<Ipv4Addr>,
+    planned_ip: Option<IpAddr>,
     machine: Option<&Machine>,
     seen: Seen,
 ) -> NodeStatus {
-    let seen_ips: Vec<Ipv4Addr> = match &seen {
+    let seen_ips: Vec<IpAddr> = match &seen {
         Seen::Address(ip) | Seen::WrongNetwork(ip, _) => vec![*ip],
         Seen::Several(ips) => ips.clone(),
         _ => Vec::new(),

@@ -1,10 +1,10 @@
 //! `address_pool`, compared with the other addresses of the settings.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::checks::given_ips;
 use super::values::Values;
-use crate::cluster::{AddressRange, ClusterConfig, ClusterNetworks, GivenAddresses};
+use crate::cluster::{AddressRange, ClusterConfig, ClusterNetworks, GivenAddresses, reserved_as};
 use crate::plan::address_pool;
 use crate::printable::count;
 
@@ -22,7 +22,7 @@ pub(super) fn check(
         ("service_network", networks.service_network),
     ];
     let servers = given.name_servers.iter().map(|ip| ("name_servers", *ip));
-    let taken: Vec<(&'static str, Ipv4Addr)> = given_ips(given).into_iter().chain(servers).collect();
+    let taken: Vec<(&'static str, IpAddr)> = given_ips(given).into_iter().chain(servers).collect();
     for (index, range) in ranges.iter().enumerate() {
         let mut problem = |names: &[&'static str], what: String| {
             values.problem(names, format!("`{NAME}`: {range} {what}"), "");
@@ -44,8 +44,8 @@ pub(super) fn check(
                 problem(&[NAME, "machine_network"], format!("is outside {network}"));
             }
             for ip in [network.network(), network.broadcast()] {
-                if network.prefix() < 31 && range.contains(ip) {
-                    let what = format!("contains {ip}, the network or broadcast address of {network}");
+                if let Some(what) = reserved_as(network, ip).filter(|_| range.contains(ip)) {
+                    let what = format!("contains {ip}, {what} of {network}");
                     problem(&[NAME, "machine_network"], what);
                 }
             }

@@ -1,15 +1,15 @@
 //! What must be true of the values together, and of numbers, before anything is created.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 
 use super::parse::{LONGEST_NAME, dns_label};
 use super::values::Values;
 use crate::cluster::{
     AddressRange, BackendConfig, ClusterId, ClusterNetworks, Dhcp, Dns, Downloads, GivenAddresses, Harvest, Lb,
-    MachineName, NodeName, Pool, Role, unsupported_release,
+    MachineName, NodeName, Pool, Role, overlap, reserved_as, unsupported_release,
 };
 use crate::printable::count;
 
@@ -178,8 +178,12 @@ pub(super) fn sizes(values: &mut Values<'_>, has_arbiter: bool, workers: Option<
 }
 
 /// Prefix length of a node's subnet of the pod network.
-pub(super) fn host_prefix(values: &mut Values<'_>, cluster_network: Option<Ipv4Network>) -> Option<u8> {
-    let prefix = bounded(values, "cluster_host_prefix", 1, 30)?;
+pub(super) fn host_prefix(values: &mut Values<'_>, cluster_network: Option<IpNetwork>) -> Option<u8> {
+    let longest = match cluster_network {
+        Some(IpNetwork::V6(_)) => 64,
+        _ => 30,
+    };
+    let prefix = bounded(values, "cluster_host_prefix", 1, longest)?;
     if let Some(network) = cluster_network.filter(|network| prefix <= u64::from(network.prefix())) {
         values.problem(
             &["cluster_host_prefix", "cluster_network"],
@@ -208,7 +212,8 @@ pub(super) fn room_for_nodes(
         return;
     };
     let nodes = count_nodes(masters, workers, pools);
-    let subnets = 1usize << (networks.host_prefix - networks.cluster_network.prefix());
+    let bits = u32::from(networks.host_prefix - networks.cluster_network.prefix());
+    let subnets = 1usize.checked_shl(bits).unwrap_or(usize::MAX);
     if nodes > subnets {
         values.problem(
             &["cluster_network", "cluster_host_prefix", "workers", "pools", "masters"],
@@ -241,7 +246,7 @@ pub(super) fn addresses(
     }
     for (index, (name, network)) in known.iter().enumerate() {
         for (other_name, other) in &known[..index] {
-            if network.contains(other.network()) || other.contains(network.network()) {
+            if overlap(*network, *other) {
                 values.problem(
                     &[*name, *other_name],
                     format!("`{name}` {network} and `{other_name}` {other} overlap"),
@@ -265,14 +270,14 @@ pub(super) fn addresses(
                     format!("`{name}`: {ip} is in `{network_name}` {network}"),
                     "",
                 );
-            } else if *network_name == "machine_network" && !inside {
+            } else if *network_name == "machine_network" && !inside && !is_local(*ip) {
                 values.problem(
                     &[*name, *network_name],
                     format!("`{name}`: {ip} is outside {network}"),
                     "",
                 );
-            } else if inside && network.prefix() < 31 && (*ip == network.network() || *ip == network.broadcast()) {
-                let message = format!("`{name}`: {ip} is the network or broadcast address of {network}");
+            } else if let Some(what) = reserved_as(*network, *ip) {
+                let message = format!("`{name}`: {ip} is {what} of {network}");
                 values.problem(&[*name, *network_name], message, "");
             }
         }
@@ -295,8 +300,8 @@ pub(super) fn addresses(
 fn name_servers(
     values: &mut Values<'_>,
     given: &GivenAddresses,
-    addresses: &[(&'static str, Ipv4Addr)],
-    networks: &[(&'static str, Ipv4Network)],
+    addresses: &[(&'static str, IpAddr)],
+    networks: &[(&'static str, IpNetwork)],
 ) {
     const NAME: &str = "name_servers";
     for ip in &given.name_servers {
@@ -326,11 +331,12 @@ pub(super) fn room_for_machines(
         return;
     };
     let machines = 1 + count_nodes(masters, workers, pools);
-    let usable = match network.prefix() {
-        31.. => network.size(),
-        _ => network.size() - 2,
-    };
-    if u32::try_from(machines).is_ok_and(|machines| machines > usable) {
+    let usable = network
+        .iter()
+        .filter(|ip| reserved_as(network, *ip).is_none())
+        .take(machines)
+        .count();
+    if machines > usable {
         let message = format!("`machine_network`: {network} has {usable} addresses, too few for {machines} machines");
         let help = "set the whole subnet of the nodes, including the bootstrap machine";
         values.problem(&["machine_network"], message, help);
@@ -382,7 +388,12 @@ pub(super) fn search_domains(
     }
 }
 
-pub(super) fn given_ips(given: &GivenAddresses) -> Vec<(&'static str, Ipv4Addr)> {
+/// A router may have no other address.
+fn is_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+pub(super) fn given_ips(given: &GivenAddresses) -> Vec<(&'static str, IpAddr)> {
     let gateway = given.gateway.iter().map(|ip| ("gateway", *ip));
     let api = given.api_ip.iter().map(|ip| ("api_ip", *ip));
     let ingress = given.ingress_ip.iter().map(|ip| ("ingress_ip", *ip));

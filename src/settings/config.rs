@@ -1,16 +1,17 @@
 //! The whole configuration from all values.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::values::Values;
 use super::{
-    access, address_pool, checks, dual_stack, images, network_config, parse, platforms, pools, registry_cache,
+    access, address_families, address_pool, checks, images, network_config, parse, platforms, pools, registry_cache,
     registry_mirrors, version_lock,
 };
 use crate::cluster::{
     BackendConfig, Capabilities, ClusterConfig, ClusterId, ClusterNetworks, Dhcp, FragmentSource, GivenAddresses,
-    Launch, Lb, Mcs, Size, Timeouts,
+    Launch, Lb, Mcs, NodeCache, Size, Timeouts,
 };
 
 /// The whole configuration; `None` only when a problem was added.
@@ -78,15 +79,18 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         _ => platforms::with_dhcp(values),
     }
     let harvest = values.choice("harvest");
-    dual_stack::set_defaults(values);
+    address_families::set_defaults(values);
     let given = given_addresses(values);
     let address_pool = values.list("address_pool", parse::range);
     let networks = cluster_networks(values);
-    let ipv6 = dual_stack::read(values);
+    let ipv6 = address_families::read(values);
     if matches!(backend, Some(BackendConfig::Ovirt(_))) && values.value("machine_network").is_none() {
         let help =
             "set the subnet of the network, e.g. `machine_network=10.0.0.0/24`: not available from the oVirt API";
         values.missing("machine_network", help);
+    }
+    if let (Some(given), Some(networks)) = (&given, &networks) {
+        address_families::first_family(values, given, networks);
     }
     checks::addresses(values, given.as_ref(), of_pools, networks.as_ref());
     checks::counts(
@@ -132,7 +136,14 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let ca = access::ca(values);
     let proxy = access::proxy(values);
     let registry_mirrors = registry_mirrors::registry_mirrors(values);
-    let registry_cache = registry_cache::registry_cache(values);
+    let is_ipv6_only = networks
+        .as_ref()
+        .is_some_and(|networks| networks.service_network.is_ipv6());
+    let is_reached = |cache: &NodeCache| match cache.address {
+        IpAddr::V4(_) => !is_ipv6_only,
+        IpAddr::V6(_) => is_ipv6_only || has_ipv6,
+    };
+    let registry_cache = registry_cache::registry_cache(values).map(|cache| cache.filter(is_reached));
     let egress_check = values.switch("egress_check");
     let fips = values.switch("fips");
     if let (Some(true), Some(keys)) = (fips, &ssh_keys) {
@@ -240,7 +251,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     };
     address_pool::check_size(values, &config);
     network_config::check(values, &config);
-    dual_stack::check(values, &config);
+    address_families::check(values, &config);
     Some(config)
 }
 
@@ -286,7 +297,7 @@ fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
     let name_servers = values.ips("name_servers");
     Some(GivenAddresses {
         machine_network: values.first_network("machine_network"),
-        gateway: values.read("gateway", parse::gateways).and_then(|(first, _)| first),
+        gateway: address_families::first_gateway(values),
         name_servers: name_servers?,
         api_ip: values.first_ip("api_ip"),
         ingress_ip: values.first_ip("ingress_ip"),

@@ -37,14 +37,14 @@ pub enum Kind {
     Gib,
     Path,
     Ip,
-    /// An IPv4 address, and perhaps an IPv6 address after it.
+    /// An address, and if it is an IPv4 one perhaps an IPv6 address after it.
     Ips,
     /// Addresses such as `10.0.0.20-10.0.0.60`, or one.
     Range,
     Mac,
     /// An IPv4 network such as `10.0.0.0/24`.
     Network,
-    /// An IPv4 network, and perhaps an IPv6 network after it, such as `10.0.0.0/24,fd00:1::/64`.
+    /// A network, and if it is an IPv4 one perhaps an IPv6 network after it, such as `10.0.0.0/24,fd00:1::/64`.
     Networks,
     /// Such as `600` (seconds), `10m` or `1h30m`.
     Duration,

@@ -4,11 +4,11 @@
 //! each with its place. Files are read only through the functions in `Sources`.
 
 mod access;
+mod address_families;
 mod address_pool;
 mod checks;
 mod choices;
 mod config;
-mod dual_stack;
 mod entry;
 pub mod envfile;
 mod images;

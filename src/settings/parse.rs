@@ -57,7 +57,15 @@ pub(super) fn number(text: &str, kind: Kind) -> Result<u64, String> {
     text.parse().map_err(|_| bad())
 }
 
-pub(super) fn ip(text: &str) -> Result<Ipv4Addr, String> {
+/// An address of a machine, of either family.
+pub(super) fn ip(text: &str) -> Result<IpAddr, String> {
+    match text.contains(':') {
+        true => global_ip6(text).map(IpAddr::V6),
+        false => ip4(text).map(IpAddr::V4),
+    }
+}
+
+pub(super) fn ip4(text: &str) -> Result<Ipv4Addr, String> {
     let ip: Ipv4Addr = text.parse().map_err(|_| match text.split_once('/') {
         Some((ip, _)) if ip.parse::<Ipv4Addr>().is_ok() => {
             format!("`{text}` is an address with its prefix; write `{ip}`")
@@ -80,9 +88,12 @@ pub(super) fn range(text: &str) -> Result<AddressRange, String> {
         ));
     }
     let (first, last) = (ip(first)?, ip(last)?);
-    match first <= last {
-        true => Ok(AddressRange { first, last }),
-        false => Err(format!("`{text}`: {last} is before {first}")),
+    match (first.is_ipv4() == last.is_ipv4(), first <= last) {
+        (true, true) => Ok(AddressRange { first, last }),
+        (true, false) => Err(format!("`{text}`: {last} is before {first}")),
+        (false, _) => Err(format!(
+            "`{text}`: {first} and {last} are of different address families"
+        )),
     }
 }
 
@@ -118,28 +129,28 @@ pub(super) fn any_network(text: &str) -> Result<IpNetwork, String> {
     }
 }
 
-/// An IPv4 network, and perhaps an IPv6 network after it.
-pub(super) fn networks(text: &str) -> Result<(Ipv4Network, Option<Ipv6Network>), String> {
-    let (first, second) = families(text)?;
-    let first = first.ok_or_else(|| without_ipv4(text))?;
-    Ok((network(first)?, second.map(network6).transpose()?))
+/// A network, and if it is an IPv4 one perhaps an IPv6 network after it.
+pub(super) fn networks(text: &str) -> Result<(IpNetwork, Option<Ipv6Network>), String> {
+    let (first, second) = match families(text)? {
+        (Some(first), second) => (first, second),
+        (None, only) => (only.unwrap_or_default(), None),
+    };
+    Ok((any_network(first)?, second.map(network6).transpose()?))
 }
 
-/// An IPv4 address, and perhaps an IPv6 address after it.
-pub(super) fn addresses(text: &str) -> Result<(Ipv4Addr, Option<Ipv6Addr>), String> {
-    let (first, second) = families(text)?;
-    let first = first.ok_or_else(|| without_ipv4(text))?;
-    let second = second.map(ip6).transpose()?;
-    match second.filter(Ipv6Addr::is_unicast_link_local) {
-        Some(local) => Err(format!("`{local}` is valid on one link only")),
-        None => Ok((ip(first)?, second)),
-    }
+/// An address, and if it is an IPv4 one perhaps an IPv6 address after it.
+pub(super) fn addresses(text: &str) -> Result<(IpAddr, Option<Ipv6Addr>), String> {
+    let (first, second) = match families(text)? {
+        (Some(first), second) => (first, second),
+        (None, only) => (only.unwrap_or_default(), None),
+    };
+    Ok((ip(first)?, second.map(global_ip6).transpose()?))
 }
 
 /// A gateway of one address family or of both. Routers often have only a link-local IPv6 address.
 pub(super) fn gateways(text: &str) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), String> {
     let (first, second) = families(text)?;
-    Ok((first.map(ip).transpose()?, second.map(ip6).transpose()?))
+    Ok((first.map(ip4).transpose()?, second.map(ip6).transpose()?))
 }
 
 /// The IPv4 and the IPv6 item of a list, in this order.
@@ -158,8 +169,12 @@ fn families(text: &str) -> Result<(Option<&str>, Option<&str>), String> {
     }
 }
 
-fn without_ipv4(text: &str) -> String {
-    format!("`{text}`: IPv6 without IPv4 is not supported; list IPv4 first, then IPv6")
+/// An address that is valid on more than one link.
+fn global_ip6(text: &str) -> Result<Ipv6Addr, String> {
+    match ip6(text)? {
+        local if local.is_unicast_link_local() => Err(format!("`{local}` is valid on one link only")),
+        ip => Ok(ip),
+    }
 }
 
 fn ip6(text: &str) -> Result<Ipv6Addr, String> {
@@ -414,7 +429,7 @@ mod tests {
 
     #[test]
     fn two_families_are_listed_in_their_order() {
-        let both = |text| networks(text).map(|(four, six)| (four.to_string(), six.map(|six| six.to_string())));
+        let both = |text| networks(text).map(|(first, second)| (first.to_string(), second.map(|six| six.to_string())));
         for text in [
             "10.0.0.0/24,fd00:1::/64",
             "10.0.0.0/24 fd00:1::/64",
@@ -425,10 +440,11 @@ mod tests {
                 Ok(("10.0.0.0/24".to_owned(), Some("fd00:1::/64".to_owned())))
             );
         }
-        assert_eq!(both("10.0.0.0/24"), Ok(("10.0.0.0/24".to_owned(), None)));
+        for one in ["10.0.0.0/24", "fd00:1::/64"] {
+            assert_eq!(both(one), Ok((one.to_owned(), None)));
+        }
         for (bad, words) in [
             ("", "one item of each"),
-            ("fd00:1::/64", "IPv6 without IPv4"),
             ("fd00:1::/64,10.0.0.0/24", "use `10.0.0.0/24,fd00:1::/64`"),
             ("10.0.0.0/24,10.1.0.0/24", "one item of each"),
             ("fd00:1::/64,fd00:2::/64", "one item of each"),
@@ -440,13 +456,15 @@ mod tests {
         ] {
             assert!(both(bad).unwrap_err().contains(words), "{bad}: {:?}", both(bad));
         }
-        assert!(addresses("10.0.0.1,fd00:1::1").is_ok());
+        for good in ["10.0.0.1,fd00:1::1", "10.0.0.1", "fd00:1::1"] {
+            assert!(addresses(good).is_ok(), "{good}");
+        }
         for bad in [
             "10.0.0.1,fe80::1",
             "10.0.0.1,ff02::1",
             "10.0.0.1,::1",
             "10.0.0.1,::ffff:10.0.0.1",
-            "fd00::1",
+            "fe80::1",
         ] {
             assert!(addresses(bad).is_err(), "{bad}");
         }

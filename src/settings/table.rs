@@ -359,7 +359,7 @@ settings! {
         ingress_ip: Ips;
         /// Network of the nodes. Default: read from the platform. An IPv6 network after it, such as
         /// 192.168.122.0/24,fd00:1::/64, gives the cluster two address families. Requires libvirt or
-        /// OpenStack.
+        /// OpenStack. An IPv6 network alone requires libvirt and dhcp=none.
         machine_network: Networks;
         /// VRRP router ID of api_ip, 1 to 255. Default: an unused one.
         virtual_router_id: Count;
@@ -406,11 +406,13 @@ settings! {
     "networks inside the cluster" on all {
         /// Network plugin.
         network_type: Text = "OVNKubernetes";
-        /// Network of the pods. With two address families, the default is 10.128.0.0/14,fd01::/48.
+        /// Network of the pods. With two address families, the default is 10.128.0.0/14,fd01::/48;
+        /// without IPv4 fd01::/48.
         cluster_network: Networks = "10.128.0.0/14";
         /// Prefix length of the subnet of cluster_network that each node gets. That of IPv6 is 64.
         cluster_host_prefix: Count = 23;
-        /// Network of the services. With two address families, the default is 172.30.0.0/16,fd02::/112.
+        /// Network of the services. With two address families, the default is
+        /// 172.30.0.0/16,fd02::/112; without IPv4 fd02::/112.
         service_network: Networks = "172.30.0.0/16";
     }
     "images and installer" on all {

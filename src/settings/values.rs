@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -207,21 +207,25 @@ impl<'a> Values<'a> {
         kind_of(name).unit()
     }
 
-    pub fn ip(&mut self, name: &'static str) -> Option<Ipv4Addr> {
+    pub fn ip(&mut self, name: &'static str) -> Option<IpAddr> {
         self.read(name, parse::ip)
     }
 
-    pub fn ips(&mut self, name: &'static str) -> Option<Vec<Ipv4Addr>> {
+    pub fn ips(&mut self, name: &'static str) -> Option<Vec<IpAddr>> {
         self.list(name, parse::ip)
     }
 
-    /// The IPv4 item of a setting that may have one of each address family.
-    pub fn first_ip(&mut self, name: &'static str) -> Option<Ipv4Addr> {
+    pub fn ip4(&mut self, name: &'static str) -> Option<Ipv4Addr> {
+        self.read(name, parse::ip4)
+    }
+
+    /// The first item of a setting that may have one of each address family.
+    pub fn first_ip(&mut self, name: &'static str) -> Option<IpAddr> {
         self.read(name, |text| parse::addresses(text).map(|(first, _)| first))
     }
 
     /// As `first_ip`, for a network.
-    pub fn first_network(&mut self, name: &'static str) -> Option<Ipv4Network> {
+    pub fn first_network(&mut self, name: &'static str) -> Option<IpNetwork> {
         self.read(name, |text| parse::networks(text).map(|(first, _)| first))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use fs_err::os::unix::fs::OpenOptionsExt;
@@ -168,10 +168,8 @@ pub fn find(home: &Home, name: &str) -> Result<Option<Cluster>, InventoryError> 
 /// The addresses, ids and MACs of all clusters but one on one network.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
-    /// Address -> owner, e.g. `api of cluster prod`.
-    pub addresses: BTreeMap<Ipv4Addr, String>,
-    /// As `addresses`, in the second address family.
-    pub ipv6_addresses: BTreeMap<Ipv6Addr, String>,
+    /// Address of either family -> owner, e.g. `api of cluster prod`.
+    pub addresses: BTreeMap<IpAddr, String>,
     pub macs: BTreeSet<Mac>,
     pub virtual_router_ids: BTreeMap<u8, String>,
 }
@@ -198,7 +196,7 @@ impl Neighbours {
     /// The IPv6 addresses of VIPs that another cluster has. Those of nodes differ if their IPv4 addresses do.
     pub fn ipv6_clashes(&self, ipv6: &Ipv6Table) -> Vec<String> {
         let clash = |vip: Vip| {
-            let owner = self.ipv6_addresses.get(&ipv6.vip(vip))?;
+            let owner = self.addresses.get(&ipv6.vip(vip).into())?;
             Some(format!("{vip}_ip {} is already used by {owner}", ipv6.vip(vip)))
         };
         Vip::ALL.into_iter().filter_map(clash).collect()
@@ -226,7 +224,7 @@ pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterId) 
         }
         for (name, ip) in parameters.ipv6_addresses() {
             let owner = format!("{name} of cluster {}", parameters.cluster);
-            found.ipv6_addresses.insert(ip, owner);
+            found.addresses.insert(ip.into(), owner);
         }
         for (vip, id) in Vip::ALL
             .into_iter()

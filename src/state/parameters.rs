@@ -3,11 +3,11 @@
 //! Editable YAML; keys are the same as kcli's if kcli has them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{
@@ -35,10 +35,10 @@ pub struct Parameters {
     /// The part of the MACs that differs between tenants of a platform; files of earlier programs have none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
-    pub machine_network: Ipv4Network,
-    pub gateway: Option<Ipv4Addr>,
+    pub machine_network: IpNetwork,
+    pub gateway: Option<IpAddr>,
     /// Name servers that DHCP provides on the network.
-    pub resolvers: Vec<Ipv4Addr>,
+    pub resolvers: Vec<IpAddr>,
     /// Set if nodes cannot reach each other at the addresses below: `<machine>.<peer_domain>` resolves to reachable
     /// ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,9 +48,9 @@ pub struct Parameters {
     /// Where this computer reaches `api_ip`, if not at that address.
     #[serde(default, alias = "api_door", skip_serializing_if = "Option::is_none")]
     pub api_endpoint: Option<ApiEndpoint>,
-    pub api_ip: Ipv4Addr,
+    pub api_ip: IpAddr,
     pub api_mac: Mac,
-    pub ingress_ip: Ipv4Addr,
+    pub ingress_ip: IpAddr,
     pub ingress_mac: Mac,
     /// VRRP id of `api_ip`, 1–255.
     pub virtual_router_id: u8,
@@ -108,7 +108,7 @@ pub struct NodeAddress {
     pub name: NodeName,
     pub role: Role,
     pub mac: Mac,
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// How pass one learnt the address, if the platform did not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
@@ -160,7 +160,7 @@ impl Parameters {
         backend: &str,
         network: &str,
         facts: &crate::backend::NetworkFacts,
-        machine_network: Ipv4Network,
+        machine_network: IpNetwork,
         harvest: Harvest,
         vips: [AddressAssignment; 2],
         virtual_router_ids: [u8; 2],
@@ -324,19 +324,19 @@ impl Parameters {
         leases
     }
 
-    /// The addresses of the machine with an IPv4 address: that one, and with two address families its IPv6 address.
-    pub fn both(&self, ip: Ipv4Addr) -> Vec<IpAddr> {
+    /// The addresses of the machine with this one: itself, and with two address families its IPv6 address.
+    pub fn both(&self, ip: IpAddr) -> Vec<IpAddr> {
         let ipv6 = self.ipv6.as_ref().map(|ipv6| IpAddr::V6(ipv6.beside(ip)));
-        std::iter::once(IpAddr::V4(ip)).chain(ipv6).collect()
+        std::iter::once(ip).chain(ipv6).collect()
     }
 
     /// As `both`, for a VIP.
     pub fn vip_addresses(&self, vip: Vip) -> Vec<IpAddr> {
         let ipv6 = self.ipv6.as_ref().map(|ipv6| IpAddr::V6(ipv6.vip(vip)));
-        std::iter::once(IpAddr::V4(self.vip(vip).ip)).chain(ipv6).collect()
+        std::iter::once(self.vip(vip).ip).chain(ipv6).collect()
     }
 
-    /// Every IPv6 address of the cluster: VIPs first, then nodes.
+    /// Every address of the second family: VIPs first, then nodes.
     pub fn ipv6_addresses(&self) -> Vec<(NodeName, Ipv6Addr)> {
         let Some(ipv6) = &self.ipv6 else { return Vec::new() };
         let vips = Vip::ALL.into_iter().map(|vip| (NodeName::vip(vip), ipv6.vip(vip)));
@@ -433,7 +433,7 @@ pub(crate) mod tests {
     pub(crate) fn example() -> Parameters {
         let config = ClusterConfig::example();
         let macs = machines::macs(&config, &Default::default());
-        let ip = |last| Ipv4Addr::new(192, 168, 122, last);
+        let ip = |last| IpAddr::from([192, 168, 122, last]);
         let vip = |vip, last| AddressAssignment {
             name: NodeName::vip(vip),
             mac: macs[&NodeName::vip(vip)],
@@ -453,7 +453,7 @@ pub(crate) mod tests {
             resolvers: vec![ip(1)],
             ..NetworkFacts::default()
         };
-        let network = Ipv4Network::new(ip(0), 24).unwrap();
+        let network = IpNetwork::new(ip(0), 24).unwrap();
         let vips = [vip(Vip::Api, 10), vip(Vip::Ingress, 9)];
         let nodes = nodes.collect();
         Parameters::new(
@@ -486,7 +486,7 @@ pub(crate) mod tests {
             name: NodeName::of_pool("metal", 0),
             role: Role::Worker,
             mac: Mac([2, 0, 0, 0, 0, 1]),
-            ip: Ipv4Addr::new(192, 168, 122, 99),
+            ip: IpAddr::from([192, 168, 122, 99]),
             evidence: None,
         };
         let read = |row: NodeAddress| {
@@ -512,7 +512,7 @@ pub(crate) mod tests {
             ),
             (change(|row| row.ip = example().nodes[0].ip), "have the same address"),
             (change(|row| row.mac = example().nodes[0].mac), "have the same MAC"),
-            (change(|row| row.ip = Ipv4Addr::LOCALHOST), "is outside"),
+            (change(|row| row.ip = [127, 0, 0, 1].into()), "is outside"),
             (
                 change(|row| row.name = NodeName::node(Role::Worker, 0)),
                 "appears twice",
@@ -650,7 +650,7 @@ pub(crate) mod tests {
 
     #[test]
     fn only_vips_of_a_platform_s_load_balancer_may_be_outside_the_machine_network() {
-        let outside = Ipv4Addr::new(10, 96, 0, 1);
+        let outside = IpAddr::from([10, 96, 0, 1]);
         let mut table = example();
         table.api_ip = outside;
         assert!(table.problem().is_some());
@@ -687,7 +687,7 @@ pub(crate) mod tests {
     fn nodes_are_found_by_name_and_by_role() {
         let table = example();
         let found = |index| table.node(&NodeName::node(Role::Master, index)).map(|node| node.ip);
-        assert_eq!(found(1), Some(Ipv4Addr::new(192, 168, 122, 13)));
+        assert_eq!(found(1), Some(IpAddr::from([192, 168, 122, 13])));
         assert_eq!(found(3), None);
         let workers: Vec<_> = table.of_role(Role::Worker).map(|node| node.name.as_str()).collect();
         assert_eq!(workers, ["worker-0", "worker-1"]);

@@ -1,7 +1,7 @@
 //! The cluster's API through its VIP: against a real TLS server whose certificate has a DNS name and no address.
 
 use crate::support::{cluster, fake_kube};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -52,11 +52,8 @@ impl Bench {
         path
     }
 
-    fn vip(&self) -> Ipv4Addr {
-        match self.kube.address() {
-            SocketAddr::V4(address) => *address.ip(),
-            SocketAddr::V6(address) => panic!("{address}"),
-        }
+    fn vip(&self) -> IpAddr {
+        self.kube.address().ip()
     }
 
     fn open(&self) -> ClusterApi {

@@ -57,7 +57,7 @@ impl Made {
         }
         if prefix == 23 {
             // Some of them in the network's second half.
-            parameters.nodes.last_mut().unwrap().ip = Ipv4Addr::new(10, 0, 5, 200);
+            parameters.nodes.last_mut().unwrap().ip = [10, 0, 5, 200].into();
         }
         Self { config, parameters }
     }
@@ -147,8 +147,11 @@ fn python_reads(text: &str) -> Value {
 fn every_shape_s_files_are_taken_by_their_programs() {
     for (turn, shape) in SHAPES.into_iter().enumerate() {
         let mut made = Made::new(shape);
-        if turn % 2 == 1 {
-            shape::add_ipv6(&mut made.parameters);
+        let (has_ipv4, has_ipv6) = [(true, false), (true, true), (false, true)][turn % 3];
+        match (has_ipv4, has_ipv6) {
+            (true, true) => shape::add_ipv6(&mut made.parameters),
+            (false, _) => shape::remove_ipv4(&mut made.parameters),
+            (true, false) => {}
         }
         let parameters = &made.parameters;
         for version in [(4, 3), (4, 19)] {
@@ -162,7 +165,9 @@ fn every_shape_s_files_are_taken_by_their_programs() {
             judge(&["named-checkzone", "-q", "lab.example.com", ""], text);
         }
         judge(&["dnsmasq", "--test", "--conf-file="], &resolver::dnsmasq(parameters));
-        judge(&["dnsmasq", "--test", "--conf-file="], &dhcp::dnsmasq(parameters));
+        if has_ipv4 {
+            judge(&["dnsmasq", "--test", "--conf-file="], &dhcp::dnsmasq(parameters));
+        }
         judge(&["haproxy", "-c", "-f", ""], &haproxy::balancer(parameters));
         for etcd in [false, true] {
             let text = zone::forward(parameters, etcd, 7);
@@ -170,15 +175,14 @@ fn every_shape_s_files_are_taken_by_their_programs() {
             assert!(said.contains("loaded serial 7"), "{said}");
         }
         let text = zone::reverse(parameters, 1);
-        let origin = text
-            .lines()
-            .next()
-            .unwrap()
-            .trim_start_matches("$ORIGIN ")
-            .trim_end_matches('.');
-        judge(&["named-checkzone", "-q", origin, ""], &text);
+        assert_eq!(text.is_some(), has_ipv4);
+        if let Some(text) = text {
+            let head = text.lines().next().unwrap();
+            let origin = head.trim_start_matches("$ORIGIN ").trim_end_matches('.');
+            judge(&["named-checkzone", "-q", origin, ""], &text);
+        }
         let text = zone::reverse_ipv6(parameters, 1);
-        assert_eq!(text.is_some(), turn % 2 == 1);
+        assert_eq!(text.is_some(), has_ipv6);
         if let Some(text) = text {
             let origin = "0.0.0.0.0.0.0.0.1.0.0.0.0.0.d.f.ip6.arpa";
             assert!(text.starts_with(&format!("$ORIGIN {origin}.\n")), "{text}");
@@ -285,7 +289,7 @@ fn the_texts_of_a_standard_cluster() {
     let parameters = &Made::standard().parameters;
     insta::assert_snapshot!("hosts", hosts::block(parameters));
     insta::assert_snapshot!("zone", zone::forward(parameters, true, 1));
-    insta::assert_snapshot!("zone_reverse", zone::reverse(parameters, 1));
+    insta::assert_snapshot!("zone_reverse", zone::reverse(parameters, 1).unwrap());
     // The names of what was removed are deleted.
     let mut left = parameters.clone();
     left.nodes.retain(|node| node.role != Role::Bootstrap);

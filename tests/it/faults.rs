@@ -4,7 +4,6 @@
 //! samples; `OCPDEPLOY_FAULTS=all` takes every call and every fault (`make reliability`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -494,7 +493,7 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         assignment: AddressAssignment {
             name: node,
             mac,
-            ip: Ipv4Addr::new(192, 168, 122, 77),
+            ip: [192, 168, 122, 77].into(),
         },
         ipv6: None,
         dns_names: vec!["worker-0.lab.example.com".to_owned()],
@@ -570,7 +569,7 @@ async fn load_balancers_follow_the_table() {
         let backend = &Retrying::new(&faulty);
         let mut config = config(sandbox.path(), "lab", workers.unwrap_or(1));
         config.lb = Lb::Platform;
-        let vip = |last| Some(Ipv4Addr::new(192, 168, 122, last));
+        let vip = |last| Some([192, 168, 122, last].into());
         (config.given.api_ip, config.given.ingress_ip) = (vip(240), vip(241));
         let options = ScaleOptions {
             drain,

@@ -4,7 +4,7 @@ use crate::support::cluster;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -494,11 +494,11 @@ fn served(bench: &Bench, role: Role) -> Option<Layer> {
 }
 
 /// Answers `GET /report.json` on a node's address; the first `busy` connections are closed without a word.
-fn serve(ip: Ipv4Addr, report: &Value, busy: usize) {
+fn serve(ip: IpAddr, report: &Value, busy: usize) {
     answer(ip, 8080, "/report.json", report, busy);
 }
 
-fn answer(ip: Ipv4Addr, port: u16, path: &str, body: &Value, busy: usize) {
+fn answer(ip: IpAddr, port: u16, path: &str, body: &Value, busy: usize) {
     let listener = TcpListener::bind((ip, port)).unwrap();
     let (body, line) = (body.to_string(), format!("GET {path} HTTP/1.1\r\n"));
     std::thread::spawn(move || {

@@ -69,7 +69,10 @@ fn is_deployed(sandbox: &Sandbox, cluster: &str) {
             .unwrap()
             .parse()
             .unwrap();
-        assert_eq!((range.prefix(), range.nth(2)), (30, Some(node.ip)));
+        assert_eq!(
+            (range.prefix(), range.nth(2)),
+            (30, Some(crate::support::addresses::ipv4(node.ip)))
+        );
         assert!(guest["domain"]["devices"]["interfaces"][0]["masquerade"].is_object());
     }
     let service = sandbox.object("services", "blue", &format!("{cluster}-api-vip"));
@@ -137,7 +140,7 @@ fn nodes_know_their_own_address_and_where_to_find_the_others() {
     let text = base64::engine::general_purpose::STANDARD
         .decode(source.split_once(',').unwrap().1)
         .unwrap();
-    let gateway = Ipv4Addr::from_bits(bootstrap.ip.to_bits() - 1);
+    let gateway = Ipv4Addr::from_bits(crate::support::addresses::ipv4(bootstrap.ip).to_bits() - 1);
     assert!(
         String::from_utf8(text)
             .unwrap()
@@ -483,7 +486,7 @@ fn a_cluster_is_seen_as_the_platform_offers() {
         let endpoint = table.api_endpoint().to(6443);
         match expected {
             "NodePort" => assert!(endpoint.to_string().starts_with("192.0.2.10:30"), "{endpoint}"),
-            _ => assert_eq!(endpoint, std::net::SocketAddrV4::new(table.api_ip, 6443)),
+            _ => assert_eq!(endpoint, std::net::SocketAddr::new(table.api_ip, 6443)),
         }
     }
 }

@@ -70,7 +70,7 @@ fn ask(server: &Server, limit: Duration) -> Result<Vec<u8>, McsError> {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(fetch(server, Ipv4Addr::LOCALHOST, version, limit))
+    runtime.block_on(fetch(server, Ipv4Addr::LOCALHOST.into(), version, limit))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `verify` reads from each node, over a real sshd, what it has of the settings.
 
 use std::fs::Permissions;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ fn what_a_node_has_is_compared_with_the_settings() {
     let kube = site.kube(&mut child, Stage::Installed);
     outcome(child).succeeded();
     let table = site.sandbox.parameters("lab").unwrap();
-    let nodes: Vec<Ipv4Addr> = table.nodes.iter().map(|node| node.ip).collect();
+    let nodes: Vec<IpAddr> = table.nodes.iter().map(|node| node.ip).collect();
 
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -312,7 +312,7 @@ fn a_free_address_is_free_in_both_families() {
     let ips: Vec<_> = table(&sandbox)
         .leases()
         .iter()
-        .map(|lease| lease.ip.octets()[3])
+        .map(|lease| crate::support::addresses::ipv4(lease.ip).octets()[3])
         .collect();
     assert!(ips.iter().all(|number| *number > 3), "{ips:?}");
     assert_eq!(cloud.finish().ports.len(), 6);

@@ -679,7 +679,7 @@ fn clusters_with_one_pool_choose_different_addresses_and_new_workers_the_next() 
         table
             .leases()
             .iter()
-            .map(|lease| lease.ip.octets()[3].to_string())
+            .map(|lease| crate::support::addresses::ipv4(lease.ip).octets()[3].to_string())
             .collect()
     };
     sandbox.env("lab", pool);

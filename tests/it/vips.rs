@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -106,9 +106,11 @@ fn keepalived_and_haproxy_accept_what_every_shape_of_cluster_gets() {
     let (mut folders, mut configs, mut nodes) = (Vec::new(), Vec::new(), 0);
     for (turn, shape) in shapes().into_iter().enumerate() {
         let mut made = Made::new("lab", shape, FIRST);
-        if turn % 3 == 1 {
-            made = made.with_ipv6();
-        }
+        made = match turn % 3 {
+            1 => made.with_ipv6(),
+            2 => made.of_ipv6(),
+            _ => made,
+        };
         for role in ROLES {
             let parts = made.parts(role);
             let is_nothing = parts == HostParts::default();
@@ -130,7 +132,8 @@ fn keepalived_and_haproxy_accept_what_every_shape_of_cluster_gets() {
             let all: Vec<_> = made.parameters.nodes.iter().filter(|node| node.role == role).collect();
             let some: BTreeSet<_> = all.first().into_iter().chain(all.last()).map(|node| node.ip).collect();
             let interface = if shape.use_br { "br1" } else { "nic" };
-            let lines = some.iter().map(|ip| format!("{ip}/{} {interface}\n", shape.prefix));
+            let prefix = made.parameters.machine_network.prefix();
+            let lines = some.iter().map(|ip| format!("{ip}/{prefix} {interface}\n"));
             fs::write(folder.join("nodes"), lines.collect::<String>()).unwrap();
             nodes += some.len();
             folders.push(folder.to_str().unwrap().to_owned());
@@ -163,7 +166,7 @@ fn keepalived_and_haproxy_accept_what_every_shape_of_cluster_gets() {
             assert_eq!(count(&config, &format!("interface {interface}")), instances);
             assert!(!config.contains(['#', '@']), "{config}");
             // keepalived itself says nothing of a node that is its own peer.
-            let peers = config.lines().filter_map(|line| line.trim().parse::<Ipv4Addr>().ok());
+            let peers = config.lines().filter_map(|line| line.trim().parse::<IpAddr>().ok());
             let peers: Vec<String> = peers.map(|peer| peer.to_string()).collect();
             let own = table.matches(&format!("#not {ip}\n")).count();
             assert!(!peers.contains(&ip.to_owned()), "{config}");
@@ -341,6 +344,17 @@ fn the_files_of_two_address_families() {
         shown(&Made::new("lab", SHAPE, FIRST).with_ipv6()),
     );
     let changes = similar::TextDiff::from_lines(&one, &two);
+    insta::assert_snapshot!(changes.unified_diff().context_radius(1).to_string());
+}
+
+/// What is different without IPv4.
+#[test]
+fn the_files_without_ipv4() {
+    let (one, other) = (
+        shown(&Made::new("lab", SHAPE, FIRST)),
+        shown(&Made::new("lab", SHAPE, FIRST).of_ipv6()),
+    );
+    let changes = similar::TextDiff::from_lines(&one, &other);
     insta::assert_snapshot!(changes.unified_diff().context_radius(1).to_string());
 }
 

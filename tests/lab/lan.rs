@@ -3,7 +3,7 @@
 //! Needs root; `tests/lab/test.sh` runs it. The second half of each test runs in the namespace, as a child.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -114,10 +114,10 @@ fn child_asks_who_has() {
     if !is_child() {
         return;
     }
-    let asked = [2, 3, 4, 200].map(|last| Ipv4Addr::new(10, 99, 0, last));
+    let asked = [2, 3, 4, 200].map(|last| IpAddr::from([10, 99, 0, last]));
     let begun = Instant::now();
     let seen = run(network_probe::answering(
-        &[asked.as_slice(), &[Ipv4Addr::new(203, 0, 113, 1)]].concat(),
+        &[asked.as_slice(), &[IpAddr::from([203, 0, 113, 1])]].concat(),
     ));
     assert!(begun.elapsed() < Duration::from_secs(15));
     let seen: Vec<String> = seen
@@ -167,7 +167,7 @@ fn child_listens_for_vrrp() {
     if !is_child() {
         return;
     }
-    let near = Ipv4Addr::new(10, 99, 0, 7);
+    let near = IpAddr::from([10, 99, 0, 7]);
     let heard: BTreeMap<u8, Ipv4Addr> = run(network_probe::virtual_router_ids(near, Duration::from_secs(4)));
     println!("saw {heard:?}");
 }

@@ -3,7 +3,7 @@
 //! Needs root; `tests/lab/test.sh` runs it.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Lan {
     }
 
     /// When the lease of a MAC ends, in seconds of Unix time, and its address.
-    fn lease(&self, mac: Mac) -> Option<(u64, Ipv4Addr)> {
+    fn lease(&self, mac: Mac) -> Option<(u64, IpAddr)> {
         let text = fs::read_to_string(self.folder.path().join("leases")).ok()?;
         let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let found = words.into_iter().find(|words| words[1] == mac.to_string())?;
@@ -67,7 +67,7 @@ impl Lan {
     }
 
     fn node(&self, name: &str, last: u8) -> Node {
-        Node::new(&self.wire, name, Ipv4Addr::new(10, 77, 0, last), 24, self.folder.path())
+        Node::new(&self.wire, name, [10, 77, 0, last].into(), 24, self.folder.path())
     }
 }
 
@@ -145,7 +145,7 @@ fn the_node_that_holds_a_virtual_ip_renews_its_lease() {
 fn a_holder_that_knows_no_server_says_so() {
     let lan = Lan::new();
     let made = Made::new("lab", SHAPE, Ipv4Addr::new(10, 77, 0, 10));
-    let ip = Ipv4Addr::new(10, 77, 0, 100);
+    let ip = IpAddr::from([10, 77, 0, 100]);
     let leased = [AddressAssignment {
         name: NodeName::vip(Vip::Api),
         mac: Mac([0x52, 0x54, 0, 1, 2, 3]),

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -205,15 +205,15 @@ impl Drop for Beside {
 }
 
 /// The api VIP on the host's side of the guests' network.
-struct OnBridge(Ipv4Addr);
+struct OnBridge(IpAddr);
 
 impl OnBridge {
-    fn new(ip: Ipv4Addr) -> Self {
+    fn new(ip: IpAddr) -> Self {
         assert!(Self::ip("add", ip), "{ip} can be added to virbr0");
         Self(ip)
     }
 
-    fn ip(operation: &str, ip: Ipv4Addr) -> bool {
+    fn ip(operation: &str, ip: IpAddr) -> bool {
         let arguments = ["address", operation, &format!("{ip}/32"), "dev", "virbr0"];
         Command::new("ip").args(arguments).status().unwrap().success()
     }
@@ -226,7 +226,7 @@ impl Drop for OnBridge {
 }
 
 /// What the machine config server has for any role: a file that says so.
-fn machine_config_server(vip: Ipv4Addr) -> Beside {
+fn machine_config_server(vip: IpAddr) -> Beside {
     let listener = TcpListener::bind((vip, 22624)).unwrap();
     listener.set_nonblocking(true).unwrap();
     let config = json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [

@@ -43,7 +43,7 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.check_the_checks(&nodes.node("worker-0"));
 
     nodes.request_certificates(&nodes.node("worker-0"));
-    let scaled = nodes.run(&["scale", &nodes.name, "--workers", "2"]);
+    let scaled = nodes.run(&["scale", &nodes.name, "--workers", "3"]);
     assert!(scaled.contains("one by one, without reboots"), "{scaled}");
     nodes.roll_out();
     nodes.check_requested_certificates();
@@ -57,7 +57,7 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.lab.virsh(&["suspend", &nodes.domain(&nodes.node("worker-1"))]);
     nodes.run(&["scale", &nodes.name, "--workers", "1"]);
     nodes.roll_out();
-    until("both pods are on the other worker", LONG, || nodes.available() == 2);
+    until("both pods are on the last worker", LONG, || nodes.available() == 2);
     assert_eq!(nodes.lab.domains(&nodes.name).len(), 2);
 
     let worker = nodes.node("worker-0");
@@ -139,6 +139,27 @@ fn nodes_on_a_network_without_dhcp_join_and_reboot() {
     nodes.check_certificates();
     nodes.reboot_and_check(&nodes.node("worker-0"));
     nodes.check_all();
+    network.assert_silent();
+    nodes.destroy();
+}
+
+/// No node has an IPv4 address outside of its pods.
+#[test]
+#[ignore = "needs the lab"]
+fn nodes_without_ipv4_join_and_reboot() {
+    let settings = "network=ocpd-nodes6\ndhcp=none\nmachine_network=fd00:146::/64\n\
+                    address_pool=fd00:146::10-fd00:146::29\n";
+    let nodes = Nodes::new(1, 1, settings).with_native_control_plane_at("[fd00:146::1]:7443");
+    let ip = "<ip family='ipv6' address='fd00:146::1' prefix='64'/>";
+    let mut network = WithoutDhcp::of(&nodes.lab, "ocpd-nodes6", ip);
+    nodes.deploy();
+    nodes.check_all();
+    nodes.check_certificates();
+    for node in nodes.nodes() {
+        let ipv4 = nodes.on(&node, "ip -4 -o addr show scope global | awk '$2 != \"cni0\"'");
+        assert_eq!(ipv4, "", "{}", node.name);
+    }
+    nodes.reboot_and_check(&nodes.node("worker-0"));
     network.assert_silent();
     nodes.destroy();
 }

@@ -4,7 +4,6 @@
 /// Apart by name from the tests on libvirt, whose lab skips these.
 mod on_openstack {
     use std::collections::{BTreeMap, BTreeSet};
-    use std::net::Ipv4Addr;
     use std::process::Child;
     use std::time::Duration;
 
@@ -219,7 +218,7 @@ mod on_openstack {
             .map(|(name, last)| AddressAssignment {
                 name: serde_json::from_value::<NodeName>(json!(name)).unwrap(),
                 mac: Mac([0x52, 0x54, 0, 0, 0, last]),
-                ip: Ipv4Addr::new(10, 20, 200, last),
+                ip: [10, 20, 200, last].into(),
             })
             .collect();
         let balancer = |vip, names: Option<&[&str]>| LoadBalancer {

@@ -23,11 +23,17 @@ pub(super) struct WithoutDhcp<'l> {
 impl<'l> WithoutDhcp<'l> {
     /// `third` is the third number of its addresses.
     pub(super) fn new(lab: &'l Lab, name: &'static str, third: u8) -> Self {
+        Self::of(
+            lab,
+            name,
+            &format!("<ip address='192.168.{third}.1' netmask='255.255.255.0'/>"),
+        )
+    }
+
+    /// A network with this element `ip`.
+    pub(super) fn of(lab: &'l Lab, name: &'static str, ip: &str) -> Self {
         let path = lab.folder.path().join(format!("{name}.xml"));
-        let xml = format!(
-            "<network><name>{name}</name><bridge name='{name}'/><forward/>\
-             <ip address='192.168.{third}.1' netmask='255.255.255.0'/></network>"
-        );
+        let xml = format!("<network><name>{name}</name><bridge name='{name}'/><forward/>{ip}</network>");
         std::fs::write(&path, xml).unwrap();
         lab.virsh(&["net-create", path.to_str().unwrap()]);
         let requests = DhcpRequests::on(name, lab.folder.path());
@@ -86,6 +92,38 @@ while True:
         let _ = self.listener.kill();
         let _ = self.listener.wait();
     }
+}
+
+/// Guests without IPv4 report their addresses and answer at them, and the network's gateway and DNS server are libvirt's.
+#[test]
+#[ignore = "needs the lab"]
+fn a_rehearsal_without_ipv4() {
+    let lab = Lab::new();
+    let ip = "<ip family='ipv6' address='fd00:145::1' prefix='64'/>";
+    let mut network = WithoutDhcp::of(&lab, "ocpd-ipv6", ip);
+    let cluster = lab.cluster("six", 3, 2);
+    change_env(&lab, &cluster, |text| {
+        text + "network=ocpd-ipv6\ndhcp=none\nmachine_network=fd00:145::/64\n\
+                address_pool=fd00:145::10-fd00:145::29\n"
+    });
+    let told = succeeded(lab.start_deploy(&cluster));
+    let table = lab.parameters(&cluster).unwrap();
+    assert_eq!(table.gateway.map(|ip| ip.to_string()).as_deref(), Some("fd00:145::1"));
+    let ips: Vec<_> = table.leases().iter().map(|lease| lease.ip.to_string()).collect();
+    let expected: Vec<_> = (0x10..0x18).map(|last| format!("fd00:145::{last:x}")).collect();
+    assert_eq!(ips, expected);
+    assert!(
+        ips[2..].iter().all(|ip| told.contains(ip)),
+        "each guest has reported its address: {told}"
+    );
+    succeeded(lab.start(&["verify", &cluster]));
+    succeeded(lab.start(&["scale", &cluster, "--workers", "3"]));
+    let table = lab.parameters(&cluster).unwrap();
+    let added = table.nodes.iter().find(|node| node.name.as_str() == "worker-2");
+    assert_eq!(added.map(|node| node.ip.to_string()).as_deref(), Some("fd00:145::18"));
+    network.assert_silent();
+    lab.destroy(&cluster);
+    assert_eq!(lab.domains(&cluster), [""; 0]);
 }
 
 /// As `nodes_on_a_network_without_dhcp_ask_for_no_address`, on a VLAN of a bond, with addresses of a pool.

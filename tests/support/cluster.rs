@@ -50,7 +50,7 @@ pub fn parameters(config: &ClusterConfig, api_ip: Ipv4Addr) -> Parameters {
     let lease = |vip, ip: Ipv4Addr| AddressAssignment {
         name: NodeName::vip(vip),
         mac: mac(ip),
-        ip,
+        ip: ip.into(),
     };
     let nodes = config.nodes();
     let prefix = if nodes.len() > 240 { 16 } else { 24 };
@@ -58,7 +58,7 @@ pub fn parameters(config: &ClusterConfig, api_ip: Ipv4Addr) -> Parameters {
         name,
         role,
         mac: mac(ip(number)),
-        ip: ip(number),
+        ip: ip(number).into(),
         evidence: None,
     });
     Parameters::new(

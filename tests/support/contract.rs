@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -198,13 +198,16 @@ impl<G: Ground> Stage<G> {
     }
 
     /// An address that nothing on the network has; from the top, where DHCP servers seldom begin.
-    async fn free_ip(&self) -> Ipv4Addr {
+    async fn free_ip(&self) -> IpAddr {
         static TAKEN: AtomicU32 = AtomicU32::new(0);
         let facts = self.backend().network_facts(&self.ground.network()).await.unwrap();
         let cidr = facts.cidr.expect("the network tells its addresses");
+        let IpAddr::V4(broadcast) = cidr.broadcast() else {
+            panic!("{cidr}");
+        };
         loop {
-            let last = u32::from(cidr.broadcast()) - 1;
-            let ip = Ipv4Addr::from(last - TAKEN.fetch_add(1, Ordering::Relaxed));
+            let last = u32::from(broadcast) - 1;
+            let ip = IpAddr::V4(Ipv4Addr::from(last - TAKEN.fetch_add(1, Ordering::Relaxed)));
             assert!(cidr.contains(ip), "no free address is left on {cidr}");
             if !facts.taken.contains_key(&ip) && facts.gateway != Some(ip) {
                 return ip;

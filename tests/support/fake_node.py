@@ -9,6 +9,7 @@ import http.server
 import os
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -44,8 +45,26 @@ class Server(http.server.ThreadingHTTPServer):
     address_family = socket.AF_INET6
 
 
+class OfIpv4(http.server.ThreadingHTTPServer):
+    """As an API server listens in a cluster whose first family is IPv4 (openshift/cluster-kube-apiserver-operator:
+    pkg/operator/configobservation/network/observe_network.go: tcp4)."""
+
+
+class OfIpv6(Server):
+    """As one listens without IPv4: tcp6."""
+
+    def server_bind(self):
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        super().server_bind()
+
+
 def serve(port, tls):
-    server = Server(("::", port), Handler)
+    if port != 6443:
+        server = Server(("::", port), Handler)
+    elif b"inet " in subprocess.check_output(["ip", "-4", "addr", "show", "scope", "global"]):
+        server = OfIpv4(("0.0.0.0", port), Handler)
+    else:
+        server = OfIpv6(("::", port), Handler)
     server.daemon_threads = True
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -112,7 +112,8 @@ impl Ground for KubevirtGround {
                 assignment: AddressAssignment {
                     name: spec.node.clone(),
                     mac: spec.nics[0].mac,
-                    ip: Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 2, 2).to_bits() + 4 * NEXT.fetch_add(1, Relaxed)),
+                    ip: Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 2, 2).to_bits() + 4 * NEXT.fetch_add(1, Relaxed))
+                        .into(),
                 },
                 ipv6: None,
                 dns_names: vec![],

@@ -1,6 +1,7 @@
 //! The parts that tests share: sandboxes, fake servers, real judges.
 #![allow(dead_code, unused_imports, reason = "each of the two test programs uses its part")]
 
+pub mod addresses;
 pub mod backup;
 pub mod clean;
 pub mod cluster;

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -146,7 +146,7 @@ impl Wire {
 /// A machine on a wire.
 pub struct Node {
     pub name: String,
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     logs: PathBuf,
     namespaces: Option<Namespaces>,
     /// Once it is cut off, its process number may be another's.
@@ -155,7 +155,7 @@ pub struct Node {
 
 impl Node {
     /// A machine whose NIC `nic` has the address, and what is written to `logs` of what it runs.
-    pub fn new(wire: &Wire, name: &str, ip: Ipv4Addr, prefix: u8, logs: &Path) -> Self {
+    pub fn new(wire: &Wire, name: &str, ip: IpAddr, prefix: u8, logs: &Path) -> Self {
         let namespaces = Namespaces::new();
         let port = wire.ports.fetch_add(1, Ordering::Relaxed);
         let pid = namespaces.pid();
@@ -178,7 +178,10 @@ impl Node {
             .output()
             .unwrap();
         assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
-        namespaces.done(&format!("ip addr add {ip}/{prefix} dev nic && ip link set nic up"));
+        let nodad = if ip.is_ipv6() { " nodad" } else { "" };
+        namespaces.done(&format!(
+            "ip addr add {ip}/{prefix} dev nic{nodad} && ip link set nic up"
+        ));
         Self {
             name: name.to_owned(),
             ip,
@@ -265,33 +268,27 @@ impl Node {
     }
 
     /// Whether an address is on one of its interfaces.
-    pub fn has(&self, ip: Ipv4Addr) -> bool {
+    pub fn has(&self, ip: IpAddr) -> bool {
         self.namespaces
             .as_ref()
             .is_some_and(|namespaces| has(namespaces.pid(), ip))
     }
-
-    /// As `has`, for an IPv6 address.
-    pub fn has_ipv6(&self, ip: Ipv6Addr) -> bool {
-        self.namespaces
-            .as_ref()
-            .is_some_and(|namespaces| has_ipv6(namespaces.pid(), ip))
-    }
-}
-
-/// As `has`, for an IPv6 address.
-fn has_ipv6(pid: u32, ip: Ipv6Addr) -> bool {
-    let table = fs::read_to_string(format!("/proc/{pid}/net/if_inet6")).unwrap_or_default();
-    let address = format!("{:032x} ", ip.to_bits());
-    table.lines().any(|line| line.starts_with(&address))
 }
 
 /// Whether the network of a process has an address, from the kernel's own table; false when the process has ended.
-fn has(pid: u32, ip: Ipv4Addr) -> bool {
-    let table = fs::read_to_string(format!("/proc/{pid}/net/fib_trie")).unwrap_or_default();
-    let leaf = format!("|-- {ip}");
-    let mut lines = table.lines().map(str::trim);
-    lines.any(|line| line == leaf) && lines.next() == Some("/32 host LOCAL")
+fn has(pid: u32, ip: IpAddr) -> bool {
+    let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    match ip {
+        IpAddr::V4(ip) => {
+            let (table, leaf) = (table("fib_trie"), format!("|-- {ip}"));
+            let mut lines = table.lines().map(str::trim);
+            lines.any(|line| line == leaf) && lines.next() == Some("/32 host LOCAL")
+        }
+        IpAddr::V6(ip) => {
+            let address = format!("{:032x} ", ip.to_bits());
+            table("if_inet6").lines().any(|line| line.starts_with(&address))
+        }
+    }
 }
 
 /// Looks ten times a second who has an address.
@@ -304,7 +301,7 @@ pub struct Watch {
 type Look = (Instant, Vec<String>);
 
 impl Watch {
-    pub fn new<'a>(nodes: impl IntoIterator<Item = &'a Node>, ip: Ipv4Addr) -> Self {
+    pub fn new<'a>(nodes: impl IntoIterator<Item = &'a Node>, ip: IpAddr) -> Self {
         let nodes = nodes.into_iter();
         let nodes = nodes.map(|node| (node.name.clone(), node.namespaces().pid(), Arc::clone(&node.is_on)));
         let nodes: Vec<_> = nodes.collect();

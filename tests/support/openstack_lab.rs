@@ -1,7 +1,7 @@
 //! Clusters on the OpenStack lab: their env files, the program's runs, and what the judge sees of them.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -188,7 +188,7 @@ impl Seen {
     }
 
     /// The MAC and addresses of each port that a server has.
-    pub fn nics_of(&self, server: &Value) -> Vec<(Mac, Vec<Ipv4Addr>)> {
+    pub fn nics_of(&self, server: &Value) -> Vec<(Mac, Vec<IpAddr>)> {
         let ports = self
             .kind("ports")
             .iter()
@@ -199,7 +199,7 @@ impl Seen {
     }
 }
 
-pub fn addresses(port: &Value) -> Vec<Ipv4Addr> {
+pub fn addresses(port: &Value) -> Vec<IpAddr> {
     let all = port["fixed_ips"].as_array().into_iter().flatten();
     all.map(|ip| text(ip, "ip_address").parse().unwrap()).collect()
 }

@@ -1,9 +1,10 @@
 //! Clusters of many shapes, and the files their nodes get.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use ocpdeploy::cluster::{ClusterConfig, Ipv6Table, Role, beside};
+use ipnetwork::Ipv6Network;
+use ocpdeploy::cluster::{ClusterConfig, Dhcp, Ipv6Table, Role, beside};
 use ocpdeploy::node::host::HostParts;
 use ocpdeploy::node::services::{IMAGES, Input, Release, haproxy, keepalived};
 use ocpdeploy::state::parameters::{Parameters, VrrpPassword};
@@ -59,9 +60,9 @@ impl Made {
         config.use_br = shape.use_br;
         config.masters_schedulable = shape.masters_schedulable;
         let mut parameters = cluster::parameters(&config, first);
-        let ip = |index: usize| Ipv4Addr::from(u32::from(first) + u32::try_from(index).unwrap());
+        let ip = |index: usize| IpAddr::V4(Ipv4Addr::from(u32::from(first) + u32::try_from(index).unwrap()));
         parameters.machine_network = format!("{first}/{}", shape.prefix).parse().unwrap();
-        parameters.ingress_ip = if shape.one_vip { first } else { ip(1) };
+        parameters.ingress_ip = if shape.one_vip { first.into() } else { ip(1) };
         let [.., id] = first.octets();
         parameters.virtual_router_id = id;
         parameters.ingress_virtual_router_id = id + 1;
@@ -87,6 +88,16 @@ impl Made {
     /// The same cluster with a second address family.
     pub fn with_ipv6(mut self) -> Self {
         add_ipv6(&mut self.parameters);
+        self
+    }
+
+    /// The same cluster without IPv4.
+    pub fn of_ipv6(mut self) -> Self {
+        remove_ipv4(&mut self.parameters);
+        self.config.dhcp = Dhcp::None;
+        self.config.networks.cluster_network = "fd01::/48".parse().unwrap();
+        self.config.networks.host_prefix = 64;
+        self.config.networks.service_network = "fd02::/112".parse().unwrap();
         self
     }
 
@@ -117,4 +128,18 @@ pub fn add_ipv6(parameters: &mut Parameters) {
         api_ip: beside(machine_network, parameters.api_ip),
         ingress_ip: beside(machine_network, parameters.ingress_ip),
     });
+}
+
+/// Removes IPv4 from a table: each address is the one that it would have in the second family.
+pub fn remove_ipv4(parameters: &mut Parameters) {
+    let network: Ipv6Network = "fd00:1::/64".parse().unwrap();
+    for ip in [&mut parameters.api_ip, &mut parameters.ingress_ip] {
+        *ip = beside(network, *ip).into();
+    }
+    for node in &mut parameters.nodes {
+        node.ip = beside(network, node.ip).into();
+    }
+    parameters.machine_network = network.into();
+    parameters.gateway = Some("fd00:1::1".parse().unwrap());
+    parameters.resolvers = vec!["fd00:1::1".parse().unwrap()];
 }

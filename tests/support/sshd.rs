@@ -1,7 +1,7 @@
 //! A real sshd that stands for nodes, and the user's ssh that is configured to reach it.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,7 +26,7 @@ pub struct Sshd {
 
 impl Sshd {
     /// Listens on these addresses of the loopback and finds commands in `programs` first. `None` where there is no sshd.
-    pub fn start(folder: &Path, ips: &[Ipv4Addr], programs: &Path) -> Option<Self> {
+    pub fn start(folder: &Path, ips: &[IpAddr], programs: &Path) -> Option<Self> {
         if !Path::new(SSHD).exists() {
             eprintln!("LEFT OUT: {SSHD} is not installed");
             return None;

@@ -1,7 +1,7 @@
 //! Services, Routes and policies on the pod network.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ipnetwork::Ipv4Network;
@@ -64,8 +64,11 @@ fn conflict(words: String) -> Failure {
     Failure::new(BackendErrorKind::Conflict, words)
 }
 
-fn has(service: &Value, ip: Ipv4Addr) -> bool {
-    pods::inside(service) == Some(ip) || pods::outside(service) == Some(ip)
+fn has(service: &Value, ip: IpAddr) -> bool {
+    [pods::inside(service), pods::outside(service)]
+        .into_iter()
+        .flatten()
+        .any(|known| known == ip)
 }
 
 /// The addresses of a cluster's nodes.
@@ -91,7 +94,7 @@ pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Res
 }
 
 /// The address that is reserved for a node.
-pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &NodeName) -> Result<Ipv4Addr, Failure> {
+pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &NodeName) -> Result<IpAddr, Failure> {
     let machine = pods::machine_of(cluster, node);
     let service = session.get(Kind::Service, machine.as_str()).await?;
     let ours = service.filter(|service| labels::owner(service).as_ref() == Some(cluster));
@@ -129,13 +132,13 @@ pub(super) async fn ensure(
         _ => None,
     };
     Ok(BalancedVip {
-        ip: pods::outside(&service).unwrap_or(inside),
+        ip: pods::outside(&service).unwrap_or(inside).into(),
         mac: None,
         endpoint,
     })
 }
 
-fn endpoint(ip: Ipv4Addr, service: &Value) -> ApiEndpoint {
+fn endpoint(ip: IpAddr, service: &Value) -> ApiEndpoint {
     let port = |port: &Value| {
         let number = |field: &str| u16::try_from(port[field].as_u64()?).ok();
         Some((number("port")?, number("nodePort")?))
@@ -195,15 +198,16 @@ async fn service(
 }
 
 /// An address where node ports are reachable.
-pub(super) async fn node_address(session: &Session, site: &PodNetwork) -> Result<Option<Ipv4Addr>, Failure> {
+pub(super) async fn node_address(session: &Session, site: &PodNetwork) -> Result<Option<IpAddr>, Failure> {
     if site.node_address.is_some() {
-        return Ok(site.node_address);
+        return Ok(site.node_address.map(IpAddr::V4));
     }
     let nodes = if_allowed(session.read("/api/v1/nodes").await)?.unwrap_or_default();
     let nodes = nodes["items"].as_array().into_iter().flatten();
     let mut addresses = nodes.flat_map(|node| node["status"]["addresses"].as_array().into_iter().flatten());
     let internal = addresses.find(|address| address["type"] == "InternalIP");
-    Ok(internal.and_then(|address| address["address"].as_str()?.parse().ok()))
+    let ip = internal.and_then(|address| address["address"].as_str()?.parse().ok());
+    Ok(ip.map(IpAddr::V4))
 }
 
 /// The ranges of the platform's pods: from the settings, from OpenShift's network, or from the nodes.

@@ -1,6 +1,6 @@
 //! Reads virtual machines and their instances; pure.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
 
@@ -139,7 +139,11 @@ fn nics(machine: &Value, instance: Option<&Value>) -> Vec<SeenNic> {
             return Some(SeenNic {
                 network: POD_NETWORK.to_owned(),
                 mac,
-                addresses: pods::guest_of(range).into_iter().filter(|_| runs).collect(),
+                addresses: pods::guest_of(range)
+                    .into_iter()
+                    .filter(|_| runs)
+                    .map(IpAddr::V4)
+                    .collect(),
             });
         }
         let network = network["multus"]["networkName"]
@@ -152,7 +156,7 @@ fn nics(machine: &Value, instance: Option<&Value>) -> Vec<SeenNic> {
                 .and_then(|text| text.to_ascii_lowercase().parse().ok())
                 == Some(mac)
         });
-        let mut addresses: Vec<Ipv4Addr> = of_mac.flat_map(addresses).collect();
+        let mut addresses: Vec<IpAddr> = of_mac.flat_map(addresses).collect();
         addresses.sort_unstable();
         addresses.dedup();
         Some(SeenNic {
@@ -164,11 +168,12 @@ fn nics(machine: &Value, instance: Option<&Value>) -> Vec<SeenNic> {
     interfaces.iter().filter_map(nic).collect()
 }
 
-/// `ipAddress` repeats the first of `ipAddresses`, if that list exists; both may have a prefix length.
-fn addresses(interface: &Value) -> Vec<Ipv4Addr> {
+/// The IPv4 addresses. `ipAddress` repeats the first of `ipAddresses`, if that list exists; both may have a prefix length.
+fn addresses(interface: &Value) -> Vec<IpAddr> {
     let list = interface["ipAddresses"].as_array().into_iter().flatten();
     list.chain([&interface["ipAddress"]])
-        .filter_map(|text| text.as_str()?.split('/').next()?.parse().ok())
+        .filter_map(|text| text.as_str()?.split('/').next()?.parse::<Ipv4Addr>().ok())
+        .map(IpAddr::V4)
         .collect()
 }
 
@@ -192,7 +197,7 @@ mod tests {
              "ipAddresses": ["10.0.0.5", "fe80::1", "10.0.0.4"]},
             {"name": "net1", "mac": "52:54:00:00:00:03", "ipAddress": "10.0.0.7"},
         ]}});
-        let ips = |nic: &SeenNic| nic.addresses.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>();
+        let ips = |nic: &SeenNic| nic.addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>();
         let seen = nics(&machine, Some(&instance));
         assert_eq!(
             (seen[0].network.as_str(), ips(&seen[0])),

@@ -1,6 +1,6 @@
 //! The objects of a cluster as `plan --manifests` writes them; no server is needed.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ pub fn of_machine(
     config: &KubevirtConfig,
     spec: &MachineSpec,
     image_bytes: u64,
-    address: Option<Ipv4Addr>,
+    address: Option<IpAddr>,
     is_known: bool,
 ) -> Vec<Value> {
     let root = Root::read(&spec.image).unwrap_or_else(|| Root::Claim {

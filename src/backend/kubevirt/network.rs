@@ -1,8 +1,8 @@
 //! Secondary networks: reads NetworkAttachmentDefinitions.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{IpNetwork, Ipv4Network};
 use serde_json::Value;
 
 use super::kind::Kind;
@@ -44,15 +44,19 @@ pub(super) async fn look(session: &Session, network: &str) -> Result<NetworkFact
     let found = find(session, network).await?;
     let config = found.as_ref().and_then(config).unwrap_or_default();
     let (namespace, name) = place(session, network);
+    let gateway = config["ipam"]["gateway"].as_str().and_then(|text| text.parse().ok());
     Ok(NetworkFacts {
         identity: format!(
             "{}#{}",
             session.server,
             segment(&config).unwrap_or(format!("{namespace}/{name}"))
         ),
-        cidr: cidr(&config),
-        gateway: config["ipam"]["gateway"].as_str().and_then(|text| text.parse().ok()),
-        dhcp_ranges: range(&config).into_iter().collect(),
+        cidr: cidr(&config).map(IpNetwork::V4),
+        gateway: gateway.map(IpAddr::V4),
+        dhcp_ranges: range(&config)
+            .map(|(first, last)| (first.into(), last.into()))
+            .into_iter()
+            .collect(),
         ..NetworkFacts::default()
     })
 }

@@ -3,7 +3,7 @@
 //! Shapes: kubevirt/kubevirt `staging/src/kubevirt.io/api/core/v1/schema.go`, kubevirt/containerized-data-importer
 //! `staging/src/kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1/types.go`.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -168,7 +168,7 @@ pub(super) struct Site<'a> {
     pub image_bytes: u64,
     pub affinity: Affinity,
     /// The address of a machine on the pod network.
-    pub address: Option<Ipv4Addr>,
+    pub address: Option<IpAddr>,
 }
 
 /// A virtual machine with its volumes; without an owner if there is no anchor.
@@ -294,7 +294,7 @@ fn storage(class: Option<&str>, bytes: u64) -> Value {
     storage
 }
 
-fn nic((index, nic): (usize, &Nic), address: Option<Ipv4Addr>) -> (Value, Value) {
+fn nic((index, nic): (usize, &Nic), address: Option<IpAddr>) -> (Value, Value) {
     let name = format!("net{index}");
     let mac = nic.mac.to_string();
     match nic.network.as_str() {

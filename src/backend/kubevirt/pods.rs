@@ -4,7 +4,7 @@
 //! (`networks[].pod.vmNetworkCIDR`; kubevirt/kubevirt: pkg/network, masquerade binding). Each node has
 //! its own network, so that addresses differ. A headless Service leads to the pod of each node.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
@@ -22,7 +22,8 @@ pub(super) const VIP: &str = "ocpdeploy.io/vip";
 const CLIENT: &str = "ocpdeploy.io/client";
 
 /// The network of a guest with this address; `None` if no guest can have it.
-pub(super) fn network_of(address: Ipv4Addr) -> Option<Ipv4Network> {
+pub(super) fn network_of(address: IpAddr) -> Option<Ipv4Network> {
+    let IpAddr::V4(address) = address else { return None };
     let bits = address.to_bits();
     match bits % 4 {
         2 => Ipv4Network::new(Ipv4Addr::from_bits(bits - 2), 30).ok(),
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn each_guest_has_the_third_of_four_addresses() {
-        let ip = |last| Ipv4Addr::new(10, 0, 2, last);
+        let ip = |last| IpAddr::from([10, 0, 2, last]);
         for (last, network) in [
             (0, None),
             (1, None),
@@ -241,7 +242,7 @@ mod tests {
         ] {
             let found = network_of(ip(last)).map(|network| network.to_string());
             assert_eq!(found.as_deref(), network, "{last}");
-            assert_eq!(network.and_then(guest_of), network.map(|_| ip(last)));
+            assert_eq!(network.and_then(guest_of).map(IpAddr::V4), network.map(|_| ip(last)));
         }
     }
 
@@ -251,7 +252,7 @@ mod tests {
         let lease = AddressAssignment {
             name: NodeName::node(Role::Master, 1),
             mac: Mac([0x52, 0x54, 0, 0, 0, 7]),
-            ip: Ipv4Addr::new(10, 0, 2, 6),
+            ip: IpAddr::from([10, 0, 2, 6]),
         };
         let service = of_node(&cluster, &lease, None);
         assert_eq!(name(&service), "lab-master-1");

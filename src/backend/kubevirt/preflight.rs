@@ -1,7 +1,7 @@
 //! Checks before anything is created.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
 
@@ -239,16 +239,16 @@ async fn on_pods(
         findings.fail(text, LET_EDIT);
         return Ok(());
     }
-    let mut seen: Vec<(String, Ipv4Addr)> = Vec::new();
+    let mut seen: Vec<(String, IpAddr)> = Vec::new();
     let path = format!("{}?dryRun=All", Kind::Service.folder(&session.namespace));
     let trial = session.ask(&path, &pods::trial()).await?;
-    seen.extend(pods::inside(&trial).map(|ip| ("a Service".to_owned(), ip)));
+    seen.extend(pods::inside(&trial).map(|ip| ("a Service".to_owned(), ip.into())));
     for pod in if_allowed(session.list(Kind::Pod, "").await)?.unwrap_or_default() {
-        let ip = pod["status"]["podIP"].as_str().and_then(|text| text.parse().ok());
-        seen.extend(ip.map(|ip| (format!("pod {}", labels::name(&pod)), ip)));
+        let ip: Option<Ipv4Addr> = pod["status"]["podIP"].as_str().and_then(|text| text.parse().ok());
+        seen.extend(ip.map(|ip| (format!("pod {}", labels::name(&pod)), ip.into())));
     }
     let ranges = balancers::pod_ranges(session, site).await?;
-    seen.extend(ranges.iter().map(|range| ("a pod".to_owned(), range.network())));
+    seen.extend(ranges.iter().map(|range| ("a pod".to_owned(), range.network().into())));
     let clash = seen.iter().find_map(|(what, ip)| {
         let inner = needs.inner_networks.iter().find(|inner| inner.contains(*ip))?;
         Some(format!(

@@ -4,7 +4,7 @@
 //! record. So one atomic request creates the entry with its tag, and entries that users created are never changed.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::{Ipv4Network, Ipv6Network};
 
@@ -129,7 +129,8 @@ impl Document {
             ipv6: ipv6.and_then(block6),
             ranges: of_dhcp("range").into_iter().filter_map(range).collect(),
             has_dhcp: dhcp.is_some(),
-            has_dns: own.is_some() && network.value("dns", "enable") != Some("no"),
+            // libvirt/libvirt: src/network/bridge_driver.c, `networkStartNetworkVirtual`.
+            has_dns: (own.is_some() || ipv6.is_some()) && network.value("dns", "enable") != Some("no"),
             mtu: mtu(network),
             hosts: of_dhcp("host").into_iter().map(Host::read).collect(),
             records: network.all("dns/host").into_iter().map(Record::read).collect(),
@@ -241,7 +242,7 @@ pub(super) fn of_reservation(document: &Document, reservation: &AddressReservati
         .chain(reservation.ipv6.map(|ip| ip.to_string()))
         .collect();
     let at_its_place = |entry: &Entry| match entry {
-        Entry::Host(host) => host.name == tag && host.ip == Some(ip),
+        Entry::Host(host) => host.name == tag && host.ip.map(IpAddr::V4) == Some(ip),
         Entry::Record(record) => record.names.contains(&tag) && ips.contains(&record.ip),
     };
     // A record without a reservation remains of an interrupted release. A record with a reservation for another MAC
@@ -329,6 +330,10 @@ mod tests {
         ] {
             assert_eq!(Document::read(&xml::parse(network).unwrap()).mtu, mtu, "{network}");
         }
+        let of_ipv6 =
+            xml::parse("<network><name>six</name><ip family='ipv6' address='fd00::1' prefix='64'/></network>");
+        let of_ipv6 = Document::read(&of_ipv6.unwrap());
+        assert!(of_ipv6.has_dns && !of_ipv6.has_dhcp && of_ipv6.own.is_none());
         assert_eq!(bridged.forward.as_deref(), Some("bridge"));
         assert!(!bridged.has_dhcp && !bridged.has_dns && bridged.own.is_none() && bridged.ipv6.is_none());
     }

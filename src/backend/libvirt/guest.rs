@@ -1,6 +1,6 @@
 //! Addresses if libvirt is not the DHCP server: reported by the guest agent, else from the ARP table of the host.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use virt::domain::Domain;
 use virt::sys;
@@ -12,7 +12,7 @@ const AGENT: sys::virDomainInterfaceAddressesSource = sys::VIR_DOMAIN_INTERFACE_
 /// Some versions of libvirt return an error for an empty table.
 const ARP: sys::virDomainInterfaceAddressesSource = sys::VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP;
 
-pub(super) fn addresses(domain: &Domain) -> Vec<(Mac, Ipv4Addr)> {
+pub(super) fn addresses(domain: &Domain) -> Vec<(Mac, IpAddr)> {
     let interfaces = [AGENT, ARP]
         .into_iter()
         .find_map(|source| domain.interface_addresses(source, 0).ok())
@@ -23,7 +23,13 @@ pub(super) fn addresses(domain: &Domain) -> Vec<(Mac, Ipv4Addr)> {
             continue;
         };
         let ips = interface.addrs.iter().filter_map(|address| address.addr.parse().ok());
-        found.extend(ips.filter(|ip: &Ipv4Addr| !ip.is_loopback()).map(|ip| (mac, ip)));
+        found.extend(ips.filter(is_of_network).map(|ip| (mac, ip)));
     }
     found
+}
+
+/// Whether an address may be one of a network, and not of the guest or a link alone.
+fn is_of_network(ip: &IpAddr) -> bool {
+    let is_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    !ip.is_loopback() && !is_local
 }

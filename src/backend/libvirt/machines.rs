@@ -1,7 +1,7 @@
 //! Creates, starts, stops, lists and deletes machines.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Mutex;
 
 use tracing::warn;
@@ -279,12 +279,12 @@ fn none_if_deleted<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> 
     }
 }
 
-type Addresses = BTreeMap<Mac, Vec<Ipv4Addr>>;
+type Addresses = BTreeMap<Mac, Vec<IpAddr>>;
 
-/// All addresses of the machines' MACs, so that conflicts are detected.
+/// All addresses of the machines' MACs, so that conflicts are detected: IPv4 ones, or IPv6 ones of a machine without.
 fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)]) -> Result<Addresses, Failure> {
     let mut addresses = Addresses::new();
-    let mut learn = |mac: Mac, ip: Ipv4Addr| {
+    let mut learn = |mac: Mac, ip: IpAddr| {
         let known = addresses.entry(mac).or_default();
         if !known.contains(&ip) {
             known.push(ip);
@@ -309,7 +309,7 @@ fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)])
         // It may also be deleted before the query.
         let answer = none_if_deleted(network.map(query).transpose())?.flatten();
         let (leases, serves) = answer.unwrap_or_default();
-        leases.iter().for_each(|lease| learn(lease.mac, lease.ip));
+        leases.iter().for_each(|lease| learn(lease.mac, lease.ip.into()));
         served.insert(&nic.network, serves);
     }
     for (domain, tag, power) in found {
@@ -318,6 +318,11 @@ fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)])
             for (mac, ip) in guest::addresses(domain) {
                 learn(mac, ip);
             }
+        }
+    }
+    for known in addresses.values_mut() {
+        if known.iter().any(IpAddr::is_ipv4) {
+            known.retain(IpAddr::is_ipv4);
         }
     }
     Ok(addresses)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use ipnetwork::{Ipv4Network, Ipv6Network};
+use ipnetwork::{IpNetwork, Ipv6Network};
 use virt::connect::Connect;
 use virt::network::Network;
 use virt::sys;
@@ -72,16 +72,21 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
     let leased = valid_leases(&network)?
         .into_iter()
         .map(|lease| (lease.ip, Some(lease.mac)));
-    let own = document.own.map(|block| block.ip());
+    let taken = leased.chain(reserved).map(|(ip, mac)| (IpAddr::V4(ip), mac));
+    let own = document.own.map(|block| IpAddr::V4(block.ip()));
     Ok(NetworkFacts {
         identity: format!("libvirt:{}:{}", connect.hostname()?, network.uuid()?),
         cidr: document
             .own
-            .and_then(|block| Ipv4Network::new(block.network(), block.prefix()).ok()),
+            .and_then(|block| IpNetwork::new(block.network().into(), block.prefix()).ok()),
         // An isolated network has an address on the host but no route.
         gateway: own.filter(|_| document.forward.is_some()),
-        dhcp_ranges: document.ranges.clone(),
-        taken: leased.chain(reserved).collect(),
+        dhcp_ranges: document
+            .ranges
+            .iter()
+            .map(|(first, last)| ((*first).into(), (*last).into()))
+            .collect(),
+        taken: taken.collect(),
         resolvers: own.filter(|_| document.has_dns).into_iter().collect(),
         mtu: document.mtu,
         answers_dns: document.has_dns,
@@ -91,6 +96,7 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
                 cidr: Ipv6Network::new(block.network(), block.prefix()).ok()?,
                 gateway: Some(block.ip()).filter(|_| document.forward.is_some()),
                 taken: BTreeMap::new(),
+                resolvers: Some(block.ip()).filter(|_| document.has_dns).into_iter().collect(),
             })
         })),
     })
@@ -106,6 +112,10 @@ pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Re
         return Ok(ReservationState::Unreserved);
     }
     let AddressAssignment { name, mac, ip } = &reservation.assignment;
+    // A client of DHCPv6 is identified by a DUID, not by its MAC.
+    let IpAddr::V4(ip) = ip else {
+        return Ok(ReservationState::Unreserved);
+    };
     check_address(&document, *mac, *ip)?;
     refuse_leased(&network, *mac, *ip)?;
     let tag = tag_of(&reservation.cluster, name);
@@ -271,7 +281,7 @@ pub(super) fn reservations(network: &Network, cluster: &ClusterId) -> Result<Vec
         Entry::Host(host) => Some(AddressAssignment {
             name: NodeName::from_platform(node_of(cluster, &host.name)?),
             mac: host.mac?,
-            ip: host.ip?,
+            ip: IpAddr::V4(host.ip?),
         }),
         Entry::Record(_) => None,
     };

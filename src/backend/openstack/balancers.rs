@@ -4,7 +4,7 @@
 //! (openstack/octavia: `octavia/common/exceptions.py`, `ImmutableObject`, `LBPendingStateError`). Its VIP's port belongs
 //! to Octavia, and is deleted with the load balancer.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -119,7 +119,7 @@ impl OpenStack {
         &self,
         cluster: &ClusterId,
         vip: Vip,
-        ip: Option<Ipv4Addr>,
+        ip: Option<IpAddr>,
     ) -> Result<Option<Value>, Failure> {
         let name = cluster.fqdn(NodeName::vip(vip).as_str());
         let mut all = self.balancers_of(cluster).await?;
@@ -132,12 +132,9 @@ impl OpenStack {
             return Ok(None);
         };
         let balancer = all.swap_remove(at);
-        if ip.is_some() && !of_ip(&balancer) {
+        if let Some(ip) = ip.filter(|_| !of_ip(&balancer)) {
             let there = text(&balancer, "vip_address");
-            let message = format!(
-                "load balancer {name} has {there}, not {}",
-                ip.unwrap_or(Ipv4Addr::UNSPECIFIED)
-            );
+            let message = format!("load balancer {name} has {there}, not {ip}");
             return Err(Failure::new(BackendErrorKind::Conflict, message));
         }
         Ok(Some(balancer))
@@ -370,7 +367,7 @@ impl OpenStack {
 }
 
 /// The address of a load balancer.
-pub(super) fn address(balancer: &Value) -> Option<Ipv4Addr> {
+pub(super) fn address(balancer: &Value) -> Option<IpAddr> {
     text(balancer, "vip_address").parse().ok()
 }
 

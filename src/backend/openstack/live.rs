@@ -1,7 +1,7 @@
 //! Checks whether a machine of pass one really has its address. Nova reports the address that Neutron assigned, also if
 //! the guest never boots.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ impl OpenStack {
     }
 
     /// Whether the guest responds to this computer, or its console contains one of its addresses. Success is cached.
-    async fn is_live(&self, server: &Value, addresses: &[Ipv4Addr]) -> Result<bool, Failure> {
+    async fn is_live(&self, server: &Value, addresses: &[IpAddr]) -> Result<bool, Failure> {
         let id = text(server, "id");
         if lock(&self.live).contains(id) {
             return Ok(true);
@@ -65,7 +65,7 @@ impl OpenStack {
 }
 
 /// Whether an SSH server responds. An accepted or refused connection alone may come from a firewall or proxy.
-async fn has_ssh(ip: Ipv4Addr) -> bool {
+async fn has_ssh(ip: IpAddr) -> bool {
     let hear = async {
         let mut greeting = [0; 4];
         let mut stream = TcpStream::connect((ip, SSH)).await?;
@@ -76,12 +76,12 @@ async fn has_ssh(ip: Ipv4Addr) -> bool {
 }
 
 /// Whether the console contains one of the addresses as a separate word, as cloud-init and DHCP clients write it.
-fn contains_address(console: &str, addresses: &[Ipv4Addr]) -> bool {
+fn contains_address(console: &str, addresses: &[IpAddr]) -> bool {
     let mut message = console.split(|c: char| !c.is_ascii_digit() && c != '.');
     message.any(|word| {
         word.trim_matches('.')
             .parse()
-            .is_ok_and(|ip: Ipv4Addr| addresses.contains(&ip))
+            .is_ok_and(|ip: IpAddr| addresses.contains(&ip))
     })
 }
 
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn only_complete_addresses_in_a_console_count() {
-        let ip = [Ipv4Addr::new(10, 20, 1, 5)];
+        let ip = [IpAddr::from([10, 20, 1, 5])];
         for (console, tells) in [
             ("ci-info: |  eth0  | True |  10.20.1.5  | 255.255.0.0 |", true),
             ("[4.2] rehearsal: eth0 ip 10.20.1.5/16 from 10.20.1.2", true),

@@ -1,9 +1,9 @@
 //! A network of Neutron.
 
 use std::fmt::Display;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnetwork::{Ipv4Network, Ipv6Network};
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use serde_json::Value;
 
 use super::wire::text;
@@ -81,10 +81,10 @@ impl Network {
         self.subnets.iter().find(|subnet| subnet.dhcp).or(self.subnets.first())
     }
 
-    pub fn subnet_of(&self, ip: Ipv4Addr) -> Result<&Subnet, Failure> {
+    pub fn subnet_of(&self, ip: IpAddr) -> Result<&Subnet, Failure> {
         self.subnets
             .iter()
-            .find(|subnet| subnet.cidr.contains(ip))
+            .find(|subnet| IpNetwork::V4(subnet.cidr).contains(ip))
             .ok_or_else(|| {
                 let cidrs = self.subnets.iter().map(|subnet| subnet.cidr.to_string());
                 self.has_no_subnet(&ip, cidrs.collect())

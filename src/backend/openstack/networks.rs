@@ -1,5 +1,6 @@
 //! Finds networks, with their subnets and the addresses in use.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::auth::Service::Network as NEUTRON;
@@ -68,25 +69,34 @@ impl OpenStack {
     pub(super) async fn network_facts(&self, name: &str) -> Result<NetworkFacts, Failure> {
         let network = self.network(name).await?;
         let ports = self.ports(&[("network_id", &network.id)]).await?;
-        let taken = ports.iter().flat_map(|port| port.ips.iter().map(|ip| (*ip, port.mac)));
+        let taken = ports
+            .iter()
+            .flat_map(|port| port.ips.iter().map(|ip| (IpAddr::V4(*ip), port.mac)));
         let taken_ipv6 = || ports.iter().flat_map(|port| port.ipv6.iter().map(|ip| (*ip, port.mac)));
         let ipv6 = |subnet: &Ipv6Subnet| Ipv6Facts {
             cidr: subnet.cidr,
             gateway: subnet.gateway,
             taken: taken_ipv6().filter(|(ip, _)| subnet.cidr.contains(*ip)).collect(),
+            resolvers: Vec::new(),
         };
         let main = network.main();
         Ok(NetworkFacts {
             // The id is globally unique.
             identity: format!("openstack network {}", network.id),
-            cidr: main.map(|subnet| subnet.cidr),
-            gateway: main.and_then(|subnet| subnet.gateway),
+            cidr: main.map(|subnet| subnet.cidr.into()),
+            gateway: main.and_then(|subnet| subnet.gateway).map(IpAddr::V4),
             dhcp_ranges: main
                 .filter(|subnet| subnet.dhcp)
-                .map(|subnet| subnet.pools.clone())
-                .unwrap_or_default(),
+                .into_iter()
+                .flat_map(|subnet| &subnet.pools)
+                .map(|(first, last)| (IpAddr::V4(*first), IpAddr::V4(*last)))
+                .collect(),
             taken: taken.collect(),
-            resolvers: main.map(|subnet| subnet.resolvers.clone()).unwrap_or_default(),
+            resolvers: main
+                .into_iter()
+                .flat_map(|subnet| &subnet.resolvers)
+                .map(|ip| IpAddr::V4(*ip))
+                .collect(),
             mtu: network.mtu,
             answers_dns: false,
             peer_domain: None,

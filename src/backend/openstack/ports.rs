@@ -160,7 +160,7 @@ impl OpenStack {
                 assignment: AddressAssignment {
                     name: port.reserved_for(cluster)?,
                     mac: port.mac?,
-                    ip: *port.ips.first()?,
+                    ip: IpAddr::V4(*port.ips.first()?),
                 },
                 ipv6: Some(port.ipv6.clone()),
                 allowed: port.allowed().filter(|_| is_filtered),

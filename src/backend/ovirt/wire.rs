@@ -3,7 +3,7 @@
 //! Elements are in the order of oVirt's SDK (oVirt/ovirt-engine-sdk); the engine accepts any order.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -284,7 +284,7 @@ pub(super) fn machine(vm: &Element, ours: &OwnershipTag, addresses: &[(Mac, Ipv4
         addresses: addresses
             .iter()
             .filter(|(mac, _)| *mac == nic.mac)
-            .map(|(_, ip)| *ip)
+            .map(|(_, ip)| IpAddr::V4(*ip))
             .collect(),
     };
     Some(Machine {

@@ -1,5 +1,7 @@
 //! The life of a simulated machine: creation, power, what the API returns, and its console.
 
+use std::net::IpAddr;
+
 use sha2::{Digest, Sha512};
 
 use super::world::{Delivered, Misbehavior, SimMachine, SimNic, World};
@@ -122,7 +124,7 @@ pub(super) fn view(world: &World, name: &MachineName, machine: &SimMachine) -> M
             .map(|nic| SeenNic {
                 network: nic.network.clone(),
                 mac: nic.mac,
-                addresses: nic.addresses.clone(),
+                addresses: nic.addresses.iter().map(|ip| IpAddr::V4(*ip)).collect(),
             })
             .collect(),
     }

@@ -19,6 +19,7 @@ mod tests;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -177,15 +178,21 @@ impl Backend for Sim {
         let operation = format!("query network {network}");
         self.call(Call::NetworkFacts, network, operation, |world, _| {
             let found = network_of(world, network)?;
-            let reserved = found.reservations.iter().map(|(ip, entry)| (*ip, Some(entry.mac)));
-            let leased = found.leases.iter().map(|(ip, lease)| (*ip, Some(lease.mac)));
+            let reserved = found
+                .reservations
+                .iter()
+                .map(|(ip, entry)| (IpAddr::V4(*ip), Some(entry.mac)));
+            let leased = found
+                .leases
+                .iter()
+                .map(|(ip, lease)| (IpAddr::V4(*ip), Some(lease.mac)));
             Ok(NetworkFacts {
                 identity: format!("sim:{}#{network}", self.store.path().display()),
-                cidr: Some(found.cidr),
-                gateway: Some(found.gateway),
-                dhcp_ranges: vec![(found.dhcp_from, found.dhcp_to)],
+                cidr: Some(found.cidr.into()),
+                gateway: Some(found.gateway.into()),
+                dhcp_ranges: vec![(found.dhcp_from.into(), found.dhcp_to.into())],
                 taken: leased.chain(reserved).collect(),
-                resolvers: vec![found.gateway],
+                resolvers: vec![found.gateway.into()],
                 mtu: Some(1500),
                 answers_dns: true,
                 peer_domain: None,
@@ -341,15 +348,15 @@ impl Backend for Sim {
             if !self.capabilities.reserves_addresses {
                 return Ok(ReservationState::Unreserved);
             }
-            check_reservation(network, reservation)?;
+            let ip = check_reservation(network, reservation)?;
             let entry = Reservation {
                 mac: reservation.assignment.mac,
                 name: name.clone(),
                 cluster: Some(reservation.cluster.clone()),
                 dns_names: reservation.dns_names.iter().cloned().collect(),
             };
-            if network.reservations.get(ip) != Some(&entry) {
-                network.reservations.insert(*ip, entry);
+            if network.reservations.get(&ip) != Some(&entry) {
+                network.reservations.insert(ip, entry);
             }
             Ok(ReservationState::ByPlatform)
         })
@@ -364,7 +371,7 @@ impl Backend for Sim {
                 .map(|(_, ip, entry)| AddressAssignment {
                     name: entry.name.clone(),
                     mac: entry.mac,
-                    ip: *ip,
+                    ip: IpAddr::V4(*ip),
                 })
                 .map(Reserved::from)
                 .collect())
@@ -385,12 +392,12 @@ impl Backend for Sim {
             let is_it = |entry: &Reservation| {
                 entry.cluster.as_ref() == Some(&reservation.cluster) && entry.name == *name && entry.mac == *mac
             };
-            match network.reservations.get(ip).is_some_and(is_it) {
-                true => {
+            match ip {
+                IpAddr::V4(ip) if network.reservations.get(ip).is_some_and(is_it) => {
                     network.reservations.remove(ip);
                     Ok(Action::Done(()))
                 }
-                false => Ok(Action::Unchanged(())),
+                _ => Ok(Action::Unchanged(())),
             }
         })
         .await

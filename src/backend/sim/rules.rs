@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Read;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use fs_err as fs;
@@ -190,12 +190,16 @@ pub(super) fn check_spec(world: &World, limits: &Capabilities, spec: &MachineSpe
     Ok(())
 }
 
-pub(super) fn check_reservation(network: &Network, reservation: &AddressReservation) -> Result<(), Rejection> {
+/// The address, if it can be reserved.
+pub(super) fn check_reservation(network: &Network, reservation: &AddressReservation) -> Result<Ipv4Addr, Rejection> {
     use BackendErrorKind::{Conflict, Rejected};
     let AddressAssignment { name, mac, ip } = &reservation.assignment;
     if !mac.is_unicast() {
         return reject(Rejected, format!("{mac} is not a unicast MAC"));
     }
+    let IpAddr::V4(ip) = ip else {
+        return reject(Rejected, format!("{ip} is not an IPv4 address"));
+    };
     let cidr = network.cidr;
     if !cidr.contains(*ip) || [cidr.network(), cidr.broadcast(), network.gateway].contains(ip) {
         return reject(Rejected, format!("{ip} is not a machine address of {cidr}"));
@@ -231,7 +235,7 @@ pub(super) fn check_reservation(network: &Network, reservation: &AddressReservat
     }
     match network.leases.get(ip) {
         Some(lease) if lease.mac != *mac => reject(Conflict, format!("address {ip} is leased to {}", lease.mac)),
-        _ => Ok(()),
+        _ => Ok(*ip),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Properties of the simulated platform beyond the contract of all backends (`tests/it/contract.rs`).
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
@@ -68,7 +68,7 @@ fn pass_one_spec(index: u8, network_config: &str) -> MachineSpec {
     }
 }
 
-fn reservation(index: u8, ip: Ipv4Addr) -> AddressReservation {
+fn reservation(index: u8, ip: IpAddr) -> AddressReservation {
     AddressReservation {
         cluster: lab(),
         network: "default".to_owned(),
@@ -90,7 +90,7 @@ async fn only_machine(sim: &Sim) -> Machine {
 }
 
 /// Creates a machine, deletes it, and returns its addresses.
-async fn addresses_of(sim: &Sim, spec: &MachineSpec) -> Vec<Ipv4Addr> {
+async fn addresses_of(sim: &Sim, spec: &MachineSpec) -> Vec<IpAddr> {
     sim.create_machine(spec).await.unwrap();
     let addresses = only_machine(sim).await.nics.remove(0).addresses;
     sim.delete_machine(&lab(), &spec.name).await.unwrap();
@@ -180,7 +180,7 @@ async fn invalid_reservations_are_rejected() {
     let (_folder, sim) = fresh();
     sim.create_machine(&spec(1)).await.unwrap();
     let leased = only_machine(&sim).await.nics[0].addresses[0];
-    let held = Ipv4Addr::new(192, 168, 122, 9);
+    let held = IpAddr::from([192, 168, 122, 9]);
     sim.reserve_address(&reservation(3, held)).await.unwrap();
     let lan = AddressReservation {
         network: "lan".to_owned(),
@@ -188,17 +188,17 @@ async fn invalid_reservations_are_rejected() {
     };
     for (reservation, kind, part) in [
         (
-            reservation(2, Ipv4Addr::new(192, 168, 122, 1)),
+            reservation(2, IpAddr::from([192, 168, 122, 1])),
             Rejected,
             "192.168.122.1 is not a machine address",
         ),
         (
-            reservation(2, Ipv4Addr::new(192, 168, 122, 255)),
+            reservation(2, IpAddr::from([192, 168, 122, 255])),
             Rejected,
             "192.168.122.255 is not a machine address",
         ),
         (
-            reservation(2, Ipv4Addr::new(10, 0, 0, 1)),
+            reservation(2, IpAddr::from([10, 0, 0, 1])),
             Rejected,
             "machine address of 192.168.122.0/24",
         ),
@@ -209,7 +209,7 @@ async fn invalid_reservations_are_rejected() {
             "is reserved for worker-3 of cluster lab.example.com",
         ),
         (
-            reservation(3, Ipv4Addr::new(192, 168, 122, 8)),
+            reservation(3, IpAddr::from([192, 168, 122, 8])),
             Conflict,
             "MAC 52:54:00:00:00:03 has the reservation 192.168.122.9",
         ),
@@ -255,11 +255,11 @@ async fn the_second_pass_gets_the_address_of_the_first_when_both_send_the_mac() 
 
 #[tokio::test]
 async fn guests_misbehave_as_scripted() {
-    let held = Ipv4Addr::new(192, 168, 122, 50);
+    let held = IpAddr::from([192, 168, 122, 50]);
     for (does, wanted) in [
         ("no_lease", vec![]),
         ("paused", vec![]),
-        ("wrong_network", vec![Ipv4Addr::new(10, 255, 0, 1)]),
+        ("wrong_network", vec![IpAddr::from([10, 255, 0, 1])]),
     ] {
         let script = serde_json::json!({"script": {"boot_ms": 0, "guests": {"lab-worker-1": {"does": does}}}});
         let (_folder, sim) = platform(script);
@@ -300,7 +300,7 @@ async fn a_platform_without_reservations_reports_unreserved_and_creates_nothing(
     let (_folder, sim) = platform(serde_json::json!({"limits": {"reserves_addresses": false}}));
     assert!(!sim.capabilities(Role::Worker).reserves_addresses);
     let answer = sim
-        .reserve_address(&reservation(1, Ipv4Addr::new(192, 168, 122, 9)))
+        .reserve_address(&reservation(1, IpAddr::from([192, 168, 122, 9])))
         .await
         .unwrap();
     assert_eq!(answer, ReservationState::Unreserved);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Result;
-use ipnetwork::Ipv4Network;
+use ipnetwork::IpNetwork;
 
 use super::ask::Ask;
 use super::line::Check;
@@ -132,7 +132,7 @@ impl Interview {
         Ok((NetworkFacts { cidr, ..facts }, holds))
     }
 
-    pub fn machine_network(&self) -> Option<Ipv4Network> {
+    pub fn machine_network(&self) -> Option<IpNetwork> {
         list(self.survey.value("machine_network")?).next()?.parse().ok()
     }
 

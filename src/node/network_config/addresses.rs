@@ -1,6 +1,6 @@
 //! The node's addresses and default routes in a network state, on the interface that it has them on.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use nmstate::{
     Dhcpv4ClientId, DnsClientState, DnsState, InterfaceIpAddr, InterfaceIpv6, NetworkState, RouteEntry, RouteState,
@@ -16,26 +16,48 @@ pub enum Addressing<'a> {
     Dhcp,
     Static(StaticAddress<'a>),
     /// Static, but not known yet: the file is checked without it.
-    Later,
+    Later(Family),
+}
+
+impl Addressing<'_> {
+    /// The family of the node's own address, the first one if it has two.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::Dhcp => Family::Ipv4,
+            Self::Static(address) => Family::of(address.ip),
+            Self::Later(family) => *family,
+        }
+    }
 }
 
 /// A node's address in the table, and its network's gateway, name servers and search domains.
 #[derive(Clone, Copy, Debug)]
 pub struct StaticAddress<'a> {
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     pub prefix: u8,
-    pub gateway: Option<Ipv4Addr>,
-    pub name_servers: &'a [Ipv4Addr],
+    pub gateway: Option<IpAddr>,
+    pub name_servers: &'a [IpAddr],
     pub search: &'a [String],
 }
 
-/// A node's static address in the second family, and its network's gateway. The address may not be known yet, and neither
+/// A node's static IPv6 address, in the second family or the only one, and its network's gateway. The address may not be known yet, and neither
 /// may the gateway: the file is checked without them.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6Address {
     pub ip: Option<Ipv6Addr>,
     pub prefix: u8,
     pub gateway: Option<Ipv6Addr>,
+}
+
+impl Ipv6Address {
+    /// In a network whose prefix does not matter yet.
+    pub(super) fn unknown() -> Self {
+        Self {
+            ip: None,
+            prefix: 64,
+            gateway: None,
+        }
+    }
 }
 
 pub(super) fn default_routes(state: &NetworkState, family: Family) -> impl Iterator<Item = &RouteEntry> {
@@ -76,20 +98,44 @@ pub(super) fn by_table(
     address: &StaticAddress<'_>,
 ) -> Result<(), Fault> {
     let (ip, prefix) = (address.ip, address.prefix);
-    if let Some(given) = set_static(document, state, own, ip, prefix)? {
-        let fault = other_address(node, ip, prefix, own, &given);
-        return Err(fault.at(document.address(own, Family::Ipv4, 0)));
-    }
-    if let Some(gateway) = address.gateway {
-        set_gateway(document, state, own, gateway.into())?;
+    match ip {
+        IpAddr::V4(_) => {
+            if let Some(given) = set_static(document, state, own, ip, prefix)? {
+                let fault = other_address(node, ip, prefix, own, &given);
+                return Err(fault.at(document.address(own, Family::Ipv4, 0)));
+            }
+            if let Some(gateway) = address.gateway {
+                set_gateway(document, state, own, gateway)?;
+            }
+        }
+        IpAddr::V6(ip) => {
+            refuse_ipv4(document, state, own)?;
+            let gateway = match address.gateway {
+                Some(IpAddr::V6(gateway)) => Some(gateway),
+                Some(IpAddr::V4(_)) | None => None,
+            };
+            let ip = Some(ip);
+            set_ipv6(document, state, own, node, &Ipv6Address { ip, prefix, gateway })?;
+        }
     }
     let dns = state.dns.get_or_insert_with(DnsState::new);
     let dns = dns.config.get_or_insert_with(DnsClientState::new);
     if dns.server.as_ref().is_none_or(Vec::is_empty) && !address.name_servers.is_empty() {
-        dns.server = Some(address.name_servers.iter().map(Ipv4Addr::to_string).collect());
+        dns.server = Some(address.name_servers.iter().map(IpAddr::to_string).collect());
     }
     if dns.search.as_ref().is_none_or(Vec::is_empty) && !address.search.is_empty() {
         dns.search = Some(address.search.to_vec());
+    }
+    Ok(())
+}
+
+/// A node without IPv4 addresses asks for none.
+fn refuse_ipv4(document: &Document, state: &NetworkState, own: &str) -> Result<(), Fault> {
+    let mut interfaces = state.interfaces.iter().filter(|interface| interface.name() == own);
+    if interfaces.any(|interface| interface.base_iface().ipv4.as_ref().is_some_and(|ip| ip.enabled)) {
+        let message = format!("{own} has IPv4 enabled, but the machine network is an IPv6 network");
+        let help = "remove `ipv4` of this interface from the file";
+        return Err(Fault::new(message).at(document.interface(own)).help(help));
     }
     Ok(())
 }
@@ -99,7 +145,7 @@ pub(super) fn set_static(
     document: &Document,
     state: &mut NetworkState,
     own: &str,
-    ip: Ipv4Addr,
+    ip: IpAddr,
     prefix: u8,
 ) -> Result<Option<InterfaceIpAddr>, Fault> {
     for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {

@@ -1,6 +1,7 @@
 //! A file of `network_config`: nmstate YAML, with the places of what can be wrong in it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -192,7 +193,7 @@ impl Document {
 
 /// An address family, as nmstate separates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub enum Family {
     Ipv4,
     Ipv6,
 }
@@ -211,6 +212,15 @@ impl Family {
             Self::Ipv4 => "0.0.0.0/0",
             Self::Ipv6 => "::/0",
         }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ipv4 => "IPv4",
+            Self::Ipv6 => "IPv6",
+        })
     }
 }
 

@@ -7,17 +7,16 @@ mod addresses;
 mod document;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use nmstate::{
-    BondMode, EthernetInterface, Interface, InterfaceIdentifier, InterfaceIpv4, InterfaceState, InterfaceType,
-    NetworkState,
+    BondMode, EthernetInterface, Interface, InterfaceIdentifier, InterfaceState, InterfaceType, NetworkState,
 };
 
 pub use self::addresses::{Addressing, Ipv6Address, StaticAddress};
 use self::addresses::{by_dhcp, by_table, default_routes, set_ipv6, set_static};
-pub use self::document::{Document, Fault};
-use self::document::{Family, nic_number};
+use self::document::nic_number;
+pub use self::document::{Document, Family, Fault};
 use crate::backend::Nic;
 use crate::cluster::{Mac, NodeName};
 use crate::node::host::HostFile;
@@ -44,7 +43,7 @@ const OVN_BRIDGE: &str = "br-ex";
 pub fn connections(document: &Document, target: &Target<'_>) -> Result<Vec<HostFile>, Fault> {
     let mut state = document.state.clone();
     match_nics(document, &mut state, target)?;
-    let own = own_interface(document, &state)?;
+    let own = own_interface(document, &state, target.addressing.family())?;
     let beneath = beneath(&state, &own);
     check_own(document, &state, &own, &beneath, target)?;
     share_mac(document, &mut state, &beneath, target)?;
@@ -52,11 +51,12 @@ pub fn connections(document: &Document, target: &Target<'_>) -> Result<Vec<HostF
     match target.addressing {
         Addressing::Dhcp => by_dhcp(document, &mut state, &own)?,
         Addressing::Static(address) => by_table(document, &mut state, &own, target.node, &address)?,
-        Addressing::Later => {
+        Addressing::Later(Family::Ipv4) => {
             // Of a network for documentation, RFC 5737.
-            let ip = Ipv4Addr::new(192, 0, 2, 1);
+            let ip = IpAddr::from([192, 0, 2, 1]);
             set_static(document, &mut state, &own, ip, 24)?;
         }
+        Addressing::Later(Family::Ipv6) => set_ipv6(document, &mut state, &own, target.node, &Ipv6Address::unknown())?,
     }
     if let Some(address) = &target.ipv6 {
         set_ipv6(document, &mut state, &own, target.node, address)?;
@@ -137,46 +137,56 @@ fn listed(nics: &[Nic]) -> String {
     nics.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The interface with the node's address: that of the default route, otherwise the only one with IPv4 that may have a
-/// default route.
-fn own_interface(document: &Document, state: &NetworkState) -> Result<String, Fault> {
-    const HELP: &str = "the node's interface is the one with the default route in `routes`, or else the only one with \
-                        `ipv4: {enabled: true}` and without `auto-gateway: false`";
-    let ipv4 = |interface: &Interface| {
-        let ip = interface.base_iface().ipv4.clone();
-        ip.filter(|ip| interface.is_up() && ip.enabled)
+/// The interface with the node's address: that of the default route, otherwise the only one with this family that may have
+/// a default route.
+fn own_interface(document: &Document, state: &NetworkState, family: Family) -> Result<String, Fault> {
+    let help = || {
+        let key = family.to_string().to_lowercase();
+        format!(
+            "the node's interface is the one with the default route in `routes`, or else the only one with \
+             `{key}: {{enabled: true}}` and without `auto-gateway: false`"
+        )
     };
-    let names = |wanted: fn(&InterfaceIpv4) -> bool| -> BTreeSet<&str> {
+    // Whether it is enabled, and may have a default route.
+    let enabled = |interface: &Interface| {
+        let base = interface.base_iface();
+        let (enabled, gateway) = match family {
+            Family::Ipv4 => base.ipv4.as_ref().map(|ip| (ip.enabled, ip.auto_gateway)),
+            Family::Ipv6 => base.ipv6.as_ref().map(|ip| (ip.enabled, ip.auto_gateway)),
+        }?;
+        (interface.is_up() && enabled).then_some(gateway != Some(false))
+    };
+    let names = |wanted: &[bool]| -> BTreeSet<&str> {
         let interfaces = state.interfaces.iter();
-        let found = interfaces.filter(|interface| ipv4(interface).is_some_and(|ip| wanted(&ip)));
+        let found = interfaces.filter(|interface| enabled(interface).is_some_and(|routed| wanted.contains(&routed)));
         found.map(Interface::name).collect()
     };
-    let (enabled, with_ipv4) = (names(|_| true), names(|ip| ip.auto_gateway != Some(false)));
-    let routed: BTreeSet<&str> = default_routes(state, Family::Ipv4)
+    let (enabled, candidates) = (names(&[true, false]), names(&[true]));
+    let routed: BTreeSet<&str> = default_routes(state, family)
         .filter_map(|route| route.next_hop_iface.as_deref())
         .collect();
     let listed = |names: &BTreeSet<&str>| Vec::from_iter(names.iter().copied()).join(", ");
-    let route = || document.gateway(default_routes(state, Family::Ipv4).next()?);
-    let one = match (routed.len(), with_ipv4.len()) {
-        (0, 1) => &with_ipv4,
+    let route = || document.gateway(default_routes(state, family).next()?);
+    let one = match (routed.len(), candidates.len()) {
+        (0, 1) => &candidates,
         (1, _) => &routed,
-        (0, 0) => return Err(Fault::new("no interface has IPv4 enabled").help(HELP)),
+        (0, 0) => return Err(Fault::new(format!("no interface has {family} enabled")).help(help())),
         (0, _) => {
             let message = format!(
-                "several interfaces have IPv4 enabled ({}) and none has a default route",
-                listed(&with_ipv4)
+                "several interfaces have {family} enabled ({}) and none has a default route",
+                listed(&candidates)
             );
-            return Err(Fault::new(message).help(HELP));
+            return Err(Fault::new(message).help(help()));
         }
         _ => {
             let message = format!("several interfaces have a default route: {}", listed(&routed));
-            return Err(Fault::new(message).at(route()).help(HELP));
+            return Err(Fault::new(message).at(route()).help(help()));
         }
     };
     let name = listed(one);
     if !enabled.contains(name.as_str()) {
-        let message = format!("the default route is on {name}, which is no interface with IPv4 enabled");
-        return Err(Fault::new(message).at(route()).help(HELP));
+        let message = format!("the default route is on {name}, which is no interface with {family} enabled");
+        return Err(Fault::new(message).at(route()).help(help()));
     }
     Ok(name)
 }

@@ -1,4 +1,4 @@
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
 use crate::cluster::Role;
@@ -11,13 +11,28 @@ fn nics(count: u8) -> Vec<Nic> {
     (0..count).map(nic).collect()
 }
 
-const SERVERS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 53), Ipv4Addr::new(192, 0, 2, 54)];
+const SERVERS: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 54)),
+];
 
 fn table() -> Addressing<'static> {
     Addressing::Static(StaticAddress {
-        ip: Ipv4Addr::new(10, 0, 0, 31),
+        ip: IpAddr::from([10, 0, 0, 31]),
         prefix: 24,
-        gateway: Some(Ipv4Addr::new(10, 0, 0, 1)),
+        gateway: Some(IpAddr::from([10, 0, 0, 1])),
+        name_servers: &SERVERS,
+        search: &[],
+    })
+}
+
+/// Without IPv4.
+fn ipv6_table() -> Addressing<'static> {
+    const SERVERS: [IpAddr; 1] = [IpAddr::V6(Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1))];
+    Addressing::Static(StaticAddress {
+        ip: "fd00:1::31".parse().unwrap(),
+        prefix: 64,
+        gateway: Some("fe80::1".parse().unwrap()),
         name_servers: &SERVERS,
         search: &[],
     })
@@ -109,6 +124,7 @@ fn files_for_networkmanager() {
         ("bond-static", BOND, table(), true),
         ("vlan-static", VLAN, table(), true),
         ("bridge-static", BRIDGE, table(), false),
+        ("bond-of-ipv6", &BOND.replace("ipv4", "ipv6"), ipv6_table(), true),
     ] {
         let files = files(text, 3, addressing, ovn).unwrap();
         assert!(
@@ -169,7 +185,7 @@ fn an_ipv6_address_or_route_of_the_file_is_the_nodes_own() {
         gateway: None,
         ..SECOND
     };
-    for addressing in [Addressing::Later, Addressing::Dhcp] {
+    for addressing in [Addressing::Later(Family::Ipv4), Addressing::Dhcp] {
         assert!(files_with_ipv6(BOND, addressing, later).is_ok(), "{addressing:?}");
     }
 }
@@ -301,6 +317,27 @@ fn the_mtu_of_the_settings_is_that_of_the_nodes_interface_and_of_all_below_it() 
 }
 
 #[test]
+fn without_ipv4_the_nodes_interface_has_ipv6_only() {
+    let bond = BOND.replace("ipv4", "ipv6");
+    let both = format!("{bond}  ipv4: {{enabled: true}}\n");
+    let fault = |text: &str, addressing| files(text, 3, addressing, true).unwrap_err();
+    for (text, message) in [
+        (BOND, "no interface has IPv6 enabled"),
+        (
+            both.as_str(),
+            "bond0 has IPv4 enabled, but the machine network is an IPv6 network",
+        ),
+    ] {
+        assert_eq!(fault(text, ipv6_table()).message, message);
+    }
+    assert_eq!(fault(&bond, table()).message, "no interface has IPv4 enabled");
+    assert!(
+        files(&bond, 3, Addressing::Later(Family::Ipv6), true).is_ok(),
+        "not known yet"
+    );
+}
+
+#[test]
 fn search_domains_are_those_of_the_file_or_of_the_settings() {
     let domains = ["example.net".to_owned(), "example.org".to_owned()];
     let Addressing::Static(address) = table() else {
@@ -345,7 +382,10 @@ fn an_address_of_the_file_is_the_one_in_the_table_or_an_error() {
             format!("worker-0 has address 10.0.0.31/24, but bond0 has {ip}/{prefix}")
         );
         assert_eq!(&text[fault.span.unwrap()], ip);
-        assert!(files(&text, 2, Addressing::Later, true).is_ok(), "not known yet");
+        assert!(
+            files(&text, 2, Addressing::Later(Family::Ipv4), true).is_ok(),
+            "not known yet"
+        );
     }
 }
 

@@ -4,6 +4,8 @@
 //! existing names have no addresses of a family that the cluster does not have (NODATA: musl and Go stop at NXDOMAIN for either family). Other
 //! queries go to the resolvers that DHCP provides; each node detects these itself (`resolver`).
 
+use std::net::IpAddr;
+
 use serde_json::json;
 
 use super::input::{Input, ServiceError, static_pod};
@@ -70,8 +72,12 @@ fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let parameters = input.parameters;
     let id = parameters.id();
     let template = include_str!("templates/dns/Corefile.in");
-    let ipv6_reverse = parameters.ipv6.as_ref().map_or("", |_| " ip6.arpa");
-    let values = json!({"cluster": id, "ipv6_reverse": ipv6_reverse});
+    let reverse_zones = match (parameters.api_ip, &parameters.ipv6) {
+        (IpAddr::V6(_), _) => "ip6.arpa",
+        (IpAddr::V4(_), None) => "in-addr.arpa",
+        (IpAddr::V4(_), Some(_)) => "in-addr.arpa ip6.arpa",
+    };
+    let values = json!({"cluster": id, "reverse_zones": reverse_zones});
     let corefile = render("Corefile.in", template, &values)?;
     let etcd = needs_etcd_names(input);
     // Any other number than before makes CoreDNS read the zone again.

@@ -5,7 +5,9 @@
 //! Ports 9444, 9445, 9454, 9464, 9480 and 9483 are otherwise unused (openshift/enhancements:
 //! `dev-guide/host-port-registry.md`).
 
-use serde_json::json;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
 
 use super::input::{Input, ServiceError, static_pod};
 use crate::cluster::{Role, Vip};
@@ -28,14 +30,21 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         return Ok(HostParts::default());
     }
     // All addresses of IPv4, or of both families.
-    let (any, family) = match input.parameters.ipv6 {
-        Some(_) => ("::", " v4v6"),
-        None => ("", ""),
+    let (any, family) = match (input.parameters.api_ip, &input.parameters.ipv6) {
+        (IpAddr::V4(_), None) => ("", ""),
+        (IpAddr::V4(_), Some(_)) | (IpAddr::V6(_), _) => ("::", " v4v6"),
+    };
+    let servers = |nodes: Vec<&NodeAddress>| -> Value {
+        let server = |node: &NodeAddress| match node.ip {
+            IpAddr::V4(ip) => json!({"name": node.name, "host": ip}),
+            IpAddr::V6(ip) => json!({"name": node.name, "host": format!("[{ip}]")}),
+        };
+        nodes.into_iter().map(server).collect()
     };
     let values = json!({
         "cluster": input.config.id(),
-        "apis": apis,
-        "routers": routers,
+        "apis": servers(apis),
+        "routers": servers(routers),
         "any": any,
         "family": family,
     });
@@ -83,14 +92,16 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     })
 }
 
-/// Whether there is more than one API server.
-pub(super) fn balances_api(input: &Input<'_>) -> bool {
-    input.nodes(Role::Master).count() > 1
+/// Whether haproxy is between clients and the API: if there is more than one server, and if clients use both address
+/// families. With both, API servers of many releases listen on IPv4 only (openshift/cluster-kube-apiserver-operator:
+/// `pkg/operator/configobservation/network/observe_network.go`).
+fn balances_api(input: &Input<'_>) -> bool {
+    input.nodes(Role::Master).count() > 1 || input.parameters.ipv6.is_some()
 }
 
 /// Whether the VIP's holder may have no router: the VIP is on masters, and routers are on workers or on some masters.
 fn passes_requests_on(input: &Input<'_>) -> bool {
-    input.has_one_vip() && (input.config.all_workers() > 0 || balances_api(input))
+    input.has_one_vip() && (input.config.all_workers() > 0 || input.nodes(Role::Master).count() > 1)
 }
 
 /// One line each: VIP (one address, or one of each family), its port, haproxy's port, and the port at which haproxy says

@@ -8,6 +8,8 @@
 //!   it at once. A VIP is never taken from a node that serves: each move interrupts every connection.
 //! * Each VIP has the label `vip`, by which OVN-Kubernetes does not take it for the node's address
 //!   (ovn-kubernetes/ovn-kubernetes: `go-controller/pkg/util/net_linux.go`, `IsAddressAddedByKeepAlived`).
+//! * Without IPv4, advertisements have no password: VRRP 3 has none, and keepalived rejects one (acassen/keepalived:
+//!   `keepalived/vrrp/vrrp.c`, `vrrp_complete_instance`). Nodes send them to each other only.
 //! * With two address families, the IPv6 address of a VIP moves with its IPv4 address, which VRRP advertises.
 //!   Advertisements have addresses of one family; others are `excluded` from them (keepalived.conf(5)). An IPv6 address
 //!   has no label; keepalived marks it as deprecated, which has the same effect as the label `vip`.
@@ -17,7 +19,7 @@
 //!
 //! The health checks are those of openshift/machine-config-operator on other platforms (`templates/common/on-prem`).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde::Serialize;
 use serde_json::json;
@@ -120,7 +122,8 @@ const ROUTER: Check = Check {
 #[derive(Serialize)]
 struct Instance<'a> {
     name: Vip,
-    ip: Ipv4Addr,
+    ip: IpAddr,
+    is_ipv6: bool,
     /// Moves with `ip`.
     ipv6: Option<Ipv6Addr>,
     virtual_router_id: u8,
@@ -198,7 +201,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
 fn api_checks(input: &Input<'_>, role: Role) -> Vec<Check> {
     match role {
         Role::Bootstrap => vec![API],
-        _ if super::haproxy::balances_api(input) => vec![API, API_BALANCED, API_HERE, MCS_HERE],
+        _ if input.nodes(Role::Master).count() > 1 => vec![API, API_BALANCED, API_HERE, MCS_HERE],
         _ => vec![],
     }
 }
@@ -219,6 +222,7 @@ fn api<'a>(input: &Input<'a>, role: Role, checks: &[Check]) -> Instance<'a> {
     Instance {
         name: Vip::Api,
         ip: input.parameters.api_ip,
+        is_ipv6: input.parameters.api_ip.is_ipv6(),
         ipv6: input.ipv6(Vip::Api),
         virtual_router_id: input.parameters.virtual_router_id,
         preempts: role == Role::Bootstrap,
@@ -231,6 +235,7 @@ fn ingress<'a>(input: &Input<'a>, checks: &[Check]) -> Instance<'a> {
     Instance {
         name: Vip::Ingress,
         ip: input.parameters.ingress_ip,
+        is_ipv6: input.parameters.ingress_ip.is_ipv6(),
         ipv6: input.ipv6(Vip::Ingress),
         virtual_router_id: input.parameters.ingress_virtual_router_id,
         preempts: false,

@@ -102,7 +102,7 @@ impl ClusterApi {
         }
         let name = config.cluster_url.host().map(str::to_owned);
         let name = name.ok_or_else(|| unusable("its server URL has no host name".to_owned()))?;
-        let address = SocketAddr::V4(endpoint.into().to(config.cluster_url.port_u16().unwrap_or(443)));
+        let address = endpoint.into().to(config.cluster_url.port_u16().unwrap_or(443));
         let url = format!("https://{address}").parse();
         config.cluster_url = url.map_err(|error| unusable(format!("{error}")))?;
         config.tls_server_name.get_or_insert_with(|| name.clone());

@@ -1,6 +1,6 @@
 //! Inputs and results of the waits.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub struct NodeReport {
     pub node: NodeName,
     pub role: Role,
     pub mac: Mac,
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// If the cluster has two address families.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6Addr>,

@@ -1,6 +1,6 @@
 //! Queries the guests of a rehearsal for their state and compares it with the plan.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -84,7 +84,7 @@ async fn ask(
 ) -> Result<Option<String>, InstallerError> {
     let machine = MachineName::of_node(&wait.config.name, &node.node);
     info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for the report");
-    let url = format!("http://{}:8080/report.json", node.ip);
+    let url = format!("http://{}/report.json", SocketAddr::new(node.ip, 8080));
     loop {
         let problem = match fetch(client, &url).await {
             Ok(report) => {
@@ -107,12 +107,12 @@ async fn ask(
 }
 
 /// Waits until each of these guests has sent a report, whatever its content.
-pub async fn guests_answer(guests: &[(MachineName, Ipv4Addr)], limit: Duration) -> Result<(), InstallerError> {
+pub async fn guests_answer(guests: &[(MachineName, IpAddr)], limit: Duration) -> Result<(), InstallerError> {
     let client = client()?;
     let end = Instant::now() + limit;
     let mut silent = Vec::new();
     for (machine, ip) in guests {
-        let url = format!("http://{ip}:8080/report.json");
+        let url = format!("http://{}/report.json", SocketAddr::new(*ip, 8080));
         loop {
             let Err(problem) = fetch(&client, &url).await else {
                 info!(target: PROGRESS, machine = %machine, state = "checked", done = true, "answers at {ip}");
@@ -134,7 +134,10 @@ pub async fn guests_answer(guests: &[(MachineName, Ipv4Addr)], limit: Duration) 
 /// Checks that the api VIP, now on a master, serves configs to late workers.
 pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
     let client = client()?;
-    let url = format!("http://{}:22624/config/worker", wait.parameters.api_ip);
+    let url = format!(
+        "http://{}/config/worker",
+        SocketAddr::new(wait.parameters.api_ip, 22624)
+    );
     let end = Instant::now() + limit;
     loop {
         let answer = client

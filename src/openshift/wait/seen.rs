@@ -63,8 +63,8 @@ pub fn etcd_lacks(endpoints: &ConfigMap, etcd: &DynamicObject, nodes: &[NodeAddr
 
 /// Whether a node is a voting member of etcd, by the ConfigMap `openshift-etcd/etcd-endpoints`.
 pub fn is_etcd_member(endpoints: &ConfigMap, node: &NodeAddress) -> bool {
-    let ip = node.ip.to_string();
-    endpoints.data.iter().flatten().any(|(_, member)| *member == ip)
+    let is_it = |member: &str| member.trim_matches(['[', ']']).parse() == Ok(node.ip);
+    endpoints.data.iter().flatten().any(|(_, member)| is_it(member))
 }
 
 /// The etcd operator's text about its members.
@@ -470,7 +470,7 @@ mod tests {
         let endpoints = |nodes: &[NodeAddress]| {
             let data: BTreeMap<String, String> = nodes
                 .iter()
-                .map(|node| (format!("{:x}", node.ip.to_bits()), node.ip.to_string()))
+                .map(|node| (node.name.to_string(), node.ip.to_string()))
                 .collect();
             serde_json::from_value::<ConfigMap>(json!({"metadata": {}, "data": data})).unwrap()
         };

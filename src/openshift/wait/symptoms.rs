@@ -55,7 +55,7 @@ const SYMPTOMS: &[Symptom] = &[
             &["22624", "no route to host"],
         ],
         cause: "the api VIP does not respond: keepalived on the bootstrap does not hold it",
-        hint: "on the bootstrap, check `journalctl -u kubelet -u keepalived` and `ip -4 address`; check that VRRP (IP protocol 112) is not filtered",
+        hint: "on the bootstrap, check `journalctl -u kubelet -u keepalived` and `ip address`; check that VRRP (IP protocol 112) is not filtered",
     },
     Symptom {
         words: &[

@@ -9,7 +9,7 @@ mod topology;
 mod views;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -272,7 +272,7 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
         let noted = ["pass-two/create", "join"].map(|workflow| format!("{workflow}/{}/address", node.node));
         let noted = noted
             .iter()
-            .find_map(|step| journal::output::<Ipv4Addr>(input.journal, step));
+            .find_map(|step| journal::output::<IpAddr>(input.journal, step));
         // What the node itself reported, otherwise the platform's report when it was compared, otherwise the current
         // one.
         let at_deployment = report.map(|report| report.ip).or(noted);

@@ -81,7 +81,7 @@ pub fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
 fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {
     let expose = values.choice("expose");
     let routes = values.choice("routes");
-    let node_address = values.ip("node_address");
+    let node_address = values.ip4("node_address");
     let pod_networks = values.list("pod_networks", parse::network);
     let admit = values.list("admit", parse::network);
     let route_names = values.list("route_names", parse::kube_name);

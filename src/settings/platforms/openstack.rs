@@ -12,7 +12,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let pool_flavors = pools::flavors(values);
     let volume_timeout = values.duration("os_volume_timeout");
     let admit = values.list("os_admit", parse::any_network);
-    let ingress_floating_ip = values.ip("os_ingress_floating_ip");
+    let ingress_floating_ip = values.ip4("os_ingress_floating_ip");
     let lb = values.choice("lb");
     let balancers = (lb == Some(Lb::Platform)).then(|| OsBalancers {
         provider: values.text("os_lb_provider"),
@@ -40,7 +40,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
             pools: pool_flavors?,
         },
         external_network: values.text("os_external_network"),
-        api_floating_ip: values.ip("os_api_floating_ip"),
+        api_floating_ip: values.ip4("os_api_floating_ip"),
         ingress_floating_ip,
         balancers,
         boot: boot?,

@@ -434,10 +434,10 @@ fn library_client() {
                 let mut named = ocpdeploy::node::pointer::server(&pointer)?;
                 named.port = server.port();
                 let version = ocpdeploy::ignition::version(&pointer)?;
-                ocpdeploy::openshift::mcs::fetch(&named, *server.ip(), version, seconds).await?;
+                ocpdeploy::openshift::mcs::fetch(&named, (*server.ip()).into(), version, seconds).await?;
             }
             "api" => {
-                let endpoint = ocpdeploy::cluster::ApiEndpoint::from(*server.ip());
+                let endpoint = ocpdeploy::cluster::ApiEndpoint::from(std::net::IpAddr::from(*server.ip()));
                 let api = ocpdeploy::openshift::api::ClusterApi::open(Path::new("kubeconfig"), endpoint).await?;
                 // Each of another shape, and each whatever the one before came to.
                 let mut outcomes = vec![api.version().await.err(), api.nodes().await.err()];
@@ -461,7 +461,7 @@ fn library_client() {
             }
             "probe" => {
                 let guest = MachineName::of_node("lab", &NodeName::node(Role::Master, 0));
-                ocpdeploy::openshift::installer::guests_answer(&[(guest, *server.ip())], seconds).await?;
+                ocpdeploy::openshift::installer::guests_answer(&[(guest, (*server.ip()).into())], seconds).await?;
             }
             other => panic!("{other}"),
         }

@@ -5,7 +5,7 @@
 //!
 //! More than 500 lines: all that a cluster is besides its API server.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -523,15 +523,15 @@ async fn token_of_nodes() -> String {
 }
 
 /// The api VIP, where the server answers too.
-struct OnLoopback(Ipv4Addr);
+struct OnLoopback(IpAddr);
 
 impl OnLoopback {
-    fn new(ip: Ipv4Addr) -> Self {
+    fn new(ip: IpAddr) -> Self {
         assert!(Self::ip("add", ip), "{ip} can be added to lo");
         Self(ip)
     }
 
-    fn ip(operation: &str, ip: Ipv4Addr) -> bool {
+    fn ip(operation: &str, ip: IpAddr) -> bool {
         let arguments = ["address", operation, &format!("{ip}/32"), "dev", "lo"];
         Command::new("ip").args(arguments).status().unwrap().success()
     }

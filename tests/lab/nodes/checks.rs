@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 
 use base64::Engine;
@@ -67,8 +67,9 @@ impl Nodes {
                 .map(|node| (id.fqdn(node.name.as_str()), node.ip.to_string())),
         );
         let words: Vec<&str> = names.keys().map(String::as_str).collect();
+        let family = if node.ip.is_ipv6() { 6 } else { 4 };
         let script = format!(
-            "for name in {}; do getent ahostsv4 $name | awk '$2 == \"STREAM\" {{ print $1 }}'; done",
+            "for name in {}; do getent ahostsv{family} $name | awk '$2 == \"STREAM\" {{ print $1 }}'; done",
             words.join(" ")
         );
         let found = self.on(node, &script);
@@ -140,23 +141,31 @@ impl Nodes {
     pub(super) fn check_virtual_ips(&self) {
         let table = self.table();
         for (ip, url) in [
-            (table.api_ip, format!("https://{}:6443/readyz", table.api_ip)),
-            (table.ingress_ip, format!("http://{}/", table.ingress_ip)),
+            (
+                table.api_ip,
+                format!("https://{}/readyz", SocketAddr::new(table.api_ip, 6443)),
+            ),
+            (
+                table.ingress_ip,
+                format!("http://{}/", SocketAddr::new(table.ingress_ip, 80)),
+            ),
         ] {
             let holders: Vec<NodeName> = self.holders(ip);
             assert_eq!(holders.len(), 1, "{ip}: {holders:?}");
-            // ovn-kubernetes/ovn-kubernetes: go-controller/pkg/util/net_linux.go, IsAddressAddedByKeepAlived
-            let labelled = self.on(
+            // ovn-kubernetes/ovn-kubernetes: go-controller/pkg/util/net_linux.go, IsAddressAddedByKeepAlived; an IPv6
+            // address has no label.
+            let mark = if ip.is_ipv6() { "deprecated" } else { "label vip" };
+            let marked = self.on(
                 &self.node(holders[0].as_str()),
-                &format!("ip -4 -o addr show to {ip}/32 label vip"),
+                &format!("ip -o addr show to {ip} {mark}"),
             );
-            assert!(!labelled.is_empty(), "{ip} has no label on {holders:?}");
+            assert!(!marked.is_empty(), "{ip} is not marked on {holders:?}");
             assert!(answers(&url), "{url}");
         }
     }
 
-    pub(super) fn holders(&self, ip: Ipv4Addr) -> Vec<NodeName> {
-        let script = format!("ip -4 -o addr show to {ip}/32 | grep -q .");
+    pub(super) fn holders(&self, ip: IpAddr) -> Vec<NodeName> {
+        let script = format!("ip -o addr show to {ip} | grep -q .");
         let nodes = self.nodes().into_iter();
         nodes
             .filter(|node| self.try_on(node, &script).status.success())

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,7 +14,7 @@ use ocpdeploy::state::parameters::{NodeAddress, Parameters};
 use serde_json::Value;
 
 use super::super::two_passes::Lab;
-use super::native::Native;
+use super::native::{self, Native};
 use super::{source, text, until};
 use crate::support::fake_installer;
 
@@ -96,7 +97,12 @@ impl Nodes {
 
     /// With its control plane on this computer.
     pub(super) fn with_native_control_plane(self) -> Self {
-        self.native.follow_installer();
+        self.with_native_control_plane_at(native::ADDRESS)
+    }
+
+    /// As `with_native_control_plane`, where nodes reach this computer at another address.
+    pub(super) fn with_native_control_plane_at(self, address: &str) -> Self {
+        self.native.follow_installer(address);
         self
     }
 
@@ -194,7 +200,7 @@ impl Nodes {
             .args(["60", "kubectl", "--kubeconfig"])
             .arg(kubeconfig)
             // This computer does not resolve the name.
-            .arg(format!("--server=https://{}:6443", table.api_ip))
+            .arg(format!("--server=https://{}", SocketAddr::new(table.api_ip, 6443)))
             .arg(format!("--tls-server-name={}", table.id().fqdn("api")))
             .args(arguments)
             .env("HOME", self.lab.folder.path())
@@ -247,7 +253,7 @@ impl Drop for Nodes {
         {
             let units = "-u bootkube -u operators -u kubelet -u ocpdeploy-resolver -u ocpdeploy-dns";
             let script = format!(
-                "systemctl --failed --no-legend; ip -4 -o addr; cat /etc/resolv.conf; journalctl -b --no-pager -q -n 60 {units}; \
+                "systemctl --failed --no-legend; ip -o addr; cat /etc/resolv.conf; journalctl -b --no-pager -q -n 60 {units}; \
                  tail -n 20 /var/log/pods/*/*/*.log"
             );
             let output = self.try_on(&node, &script);

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::source;
 
 /// Where the lab's guests reach this computer.
-const ADDRESS: &str = "192.168.122.1:7443";
+pub(super) const ADDRESS: &str = "192.168.122.1:7443";
 /// How long the kubelets' certificates live, as in a cluster of a month.
 const LONG_LIVED: &str = "720h";
 const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
@@ -48,8 +48,9 @@ impl Native {
     }
 
     /// Starts the programs whenever the installer has made certificates: an interrupted deployment may make them again.
-    pub(super) fn follow_installer(&self) {
-        let settings = serde_json::json!({ "native": ADDRESS });
+    /// `address` is where nodes reach this computer; of a network without IPv4, another than `ADDRESS`.
+    pub(super) fn follow_installer(&self, address: &str) {
+        let settings = serde_json::json!({ "native": address });
         std::fs::write(self.folder.join("settings.json"), settings.to_string()).unwrap();
         let (folder, running) = (self.folder.clone(), Arc::downgrade(&self.running));
         std::thread::spawn(move || restart_with_certificates(&folder, &running));

@@ -59,7 +59,7 @@ pub fn serving(host: &str, node: &NodeAddress) -> Wish {
         username: format!("system:node:{host}"),
         groups: texts(&["system:nodes", "system:authenticated"]),
         usages: texts(&["digital signature", "server auth"]),
-        sans: vec![dns(host), SanType::IpAddress(node.ip.into())],
+        sans: vec![dns(host), SanType::IpAddress(node.ip)],
         ..client(host)
     }
 }
@@ -168,9 +168,7 @@ pub fn hostile(table: &Parameters) -> Vec<Value> {
         ),
         (
             "vip",
-            serving
-                .clone()
-                .but(|w| w.sans.push(SanType::IpAddress(table.api_ip.into()))),
+            serving.clone().but(|w| w.sans.push(SanType::IpAddress(table.api_ip))),
         ),
         ("extra-san", serving.clone().but(|w| w.sans.push(dns(&fqdn("api-int"))))),
         (

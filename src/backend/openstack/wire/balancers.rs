@@ -98,7 +98,7 @@ pub fn members(
     let status = wanted.checked && wanted.vip == Vip::Ingress && !is_ovn(balancer);
     let member = |member: &AddressAssignment| {
         let mut value = json!({"name": member.name, "address": member.ip, "protocol_port": port});
-        if subnet.1.contains(member.ip) {
+        if IpNetwork::V4(subnet.1).contains(member.ip) {
             value["subnet_id"] = json!(subnet.0);
         }
         if status {

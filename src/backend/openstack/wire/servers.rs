@@ -1,7 +1,7 @@
 //! Servers, their volumes and server groups.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
@@ -101,15 +101,16 @@ pub fn start(server: &Value) -> Value {
     }
 }
 
-fn addresses(server: &Value) -> BTreeMap<Mac, Vec<Ipv4Addr>> {
-    let mut found = BTreeMap::<Mac, Vec<Ipv4Addr>>::new();
+/// The IPv4 addresses.
+fn addresses(server: &Value) -> BTreeMap<Mac, Vec<IpAddr>> {
+    let mut found = BTreeMap::<Mac, Vec<IpAddr>>::new();
     let networks = server["addresses"].as_object().into_iter().flatten();
     for address in networks.filter_map(|(_, list)| list.as_array()).flatten() {
         let mac = text(address, "OS-EXT-IPS-MAC:mac_addr").parse();
-        if let (Ok(mac), Ok(ip)) = (mac, text(address, "addr").parse())
+        if let (Ok(mac), Ok(ip)) = (mac, text(address, "addr").parse::<Ipv4Addr>())
             && address["OS-EXT-IPS:type"] != "floating"
         {
-            found.entry(mac).or_default().push(ip);
+            found.entry(mac).or_default().push(IpAddr::V4(ip));
         }
     }
     found

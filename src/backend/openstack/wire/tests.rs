@@ -632,10 +632,10 @@ fn members_tell_where_routers_report_only_if_they_are_asked() {
     let node = AddressAssignment {
         name: NodeName::node(Role::Worker, 0),
         mac: Mac([0x52, 0x54, 0, 0, 0, 1]),
-        ip: Ipv4Addr::new(10, 0, 0, 5),
+        ip: [10, 0, 0, 5].into(),
     };
     let elsewhere = AddressAssignment {
-        ip: Ipv4Addr::new(192, 0, 2, 5),
+        ip: [192, 0, 2, 5].into(),
         ..node.clone()
     };
     let subnet = ("sub", "10.0.0.0/24".parse().unwrap());

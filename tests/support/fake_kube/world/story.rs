@@ -338,7 +338,8 @@ impl World {
         let data: BTreeMap<String, String> = self
             .voting
             .values()
-            .map(|node| (format!("{:x}", node.ip.to_bits()), node.ip.to_string()))
+            .zip(1..)
+            .map(|(node, id)| (format!("{id:x}"), node.ip.to_string()))
             .collect();
         if self
             .get(ETCD_MEMBERS, "etcd-endpoints")

@@ -1,42 +1,73 @@
-//! Two address families: the IPv6 items of the settings that list one of each family.
+//! Address families: IPv4, IPv6, or both, where settings list one item of each.
 
 use std::fmt::Display;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnetwork::Ipv4Network;
+use ipnetwork::{IpNetwork, Ipv6Network};
 
 use super::parse;
 use super::values::{Layer, Values};
 use crate::backend::Capabilities;
 use crate::cluster::{
-    BackendConfig, ClusterConfig, Dhcp, IPV6_HOST_PREFIX, Ipv6Settings, LONGEST_IPV6_PREFIX, Lb, Vip, beside,
-    ipv6_overlap,
+    BackendConfig, ClusterConfig, ClusterNetworks, Dhcp, GivenAddresses, IPV6_HOST_PREFIX, Ipv6Settings,
+    LONGEST_IPV6_PREFIX, Lb, Vip, beside, overlap,
 };
 use crate::printable::count;
 
-/// The setting that decides whether the cluster has two families.
+/// The setting that decides which families the cluster has.
 const NAME: &str = "machine_network";
 
 /// The networks in the cluster if they are not set: those of OpenShift's documentation (Assisted Installer for OpenShift
 /// Container Platform, "Converting to dual-stack networking").
-const DEFAULTS: [(&str, &str); 2] = [
+const WITH_BOTH: [(&str, &str); 2] = [
     ("cluster_network", "10.128.0.0/14,fd01::/48"),
     ("service_network", "172.30.0.0/16,fd02::/112"),
 ];
+
+/// As above, without IPv4.
+const WITH_IPV6: [(&str, &str); 2] = [("cluster_network", "fd01::/48"), ("service_network", "fd02::/112")];
 
 /// The shortest prefix of an IPv6 service network (kubernetes/kubernetes:
 /// `cmd/kube-apiserver/app/options/validation.go`, `validateClusterIPFlags`).
 const SERVICE_PREFIX: u8 = 108;
 
-/// Gives the networks in the cluster both families if the machine network has both. Call it before they are read.
+/// Gives the networks in the cluster the families of the machine network. Call it before they are read.
 pub(super) fn set_defaults(values: &mut Values<'_>) {
-    if !matches!(second(values, NAME, parse::networks), Some(Some(_))) {
-        return;
-    }
-    for (name, text) in DEFAULTS {
-        if values.value(name).is_none_or(|value| value.layer == Layer::Default) {
-            values.replace(name, "two address families", text.to_owned());
+    let (defaults, why) = match networks(values, NAME) {
+        Some((_, Some(_))) => (&WITH_BOTH[..], "two address families"),
+        Some((IpNetwork::V6(_), None)) => (&WITH_IPV6[..], "IPv6 only"),
+        Some((IpNetwork::V4(_), None)) | None => (&[][..], ""),
+    };
+    let is_default =
+        |values: &mut Values<'_>, name| values.value(name).is_none_or(|value| value.layer == Layer::Default);
+    for (name, text) in defaults {
+        if is_default(values, name) {
+            values.replace(name, why, (*text).to_owned());
         }
+    }
+    if matches!(networks(values, "cluster_network"), Some((IpNetwork::V6(_), _)))
+        && is_default(values, "cluster_host_prefix")
+    {
+        values.replace("cluster_host_prefix", "IPv6 only", IPV6_HOST_PREFIX.to_string());
+    }
+}
+
+/// The networks of a setting, unless it is wrong or not set.
+fn networks(values: &mut Values<'_>, name: &'static str) -> Option<(IpNetwork, Option<Ipv6Network>)> {
+    parse::networks(&values.value(name)?.text).ok()
+}
+
+/// Whether the machine network is an IPv6 one alone.
+fn is_ipv6_only(values: &mut Values<'_>) -> bool {
+    matches!(networks(values, NAME), Some((IpNetwork::V6(_), _)))
+}
+
+/// The gateway in the family of the machine network, the first one if there are two.
+pub(super) fn first_gateway(values: &mut Values<'_>) -> Option<IpAddr> {
+    let (ipv4, ipv6) = values.read("gateway", parse::gateways)?;
+    match is_ipv6_only(values) {
+        true => ipv6.map(IpAddr::V6).or(ipv4.map(IpAddr::V4)),
+        false => ipv4.map(IpAddr::V4),
     }
 }
 
@@ -57,7 +88,11 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<Option<Ipv6Settings>> {
     let machine_network = second(values, NAME, parse::networks)?;
     let cluster_network = second(values, "cluster_network", parse::networks)?;
     let service_network = second(values, "service_network", parse::networks)?;
-    let gateway = second(values, "gateway", parse::gateways)?;
+    // Without IPv4 it is the first one.
+    let gateway = match is_ipv6_only(values) {
+        true => None,
+        false => second(values, "gateway", parse::gateways)?,
+    };
     let api_ip = second(values, "api_ip", parse::addresses)?;
     let ingress_ip = second(values, "ingress_ip", parse::addresses)?;
     let Some(machine_network) = machine_network else {
@@ -71,7 +106,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<Option<Ipv6Settings>> {
         for (name, ipv6) in ipv6 {
             if let Some(ipv6) = ipv6 {
                 let message = format!("`{name}` has {ipv6}, but `{NAME}` has no IPv6 network");
-                let help = format!("set both, such as `{NAME}=192.168.122.0/24,fd00:1::/64`, or remove {ipv6}");
+                let help = format!("set two networks, such as `{NAME}=192.168.122.0/24,fd00:1::/64`, or remove {ipv6}");
                 values.problem(&[name, NAME], message, &help);
             }
         }
@@ -98,13 +133,13 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<Option<Ipv6Settings>> {
         api_ip,
         ingress_ip,
     };
-    networks(values, &settings);
-    addresses(values, &settings);
+    check_networks(values, &settings);
+    check_addresses(values, &settings);
     Some(Some(settings))
 }
 
 /// The networks are large enough and do not overlap.
-fn networks(values: &mut Values<'_>, settings: &Ipv6Settings) {
+fn check_networks(values: &mut Values<'_>, settings: &Ipv6Settings) {
     let Ipv6Settings {
         machine_network,
         cluster_network,
@@ -120,6 +155,27 @@ fn networks(values: &mut Values<'_>, settings: &Ipv6Settings) {
             &format!("use a prefix of at most /{LONGEST_IPV6_PREFIX}; /64 is usual"),
         );
     }
+    inner_prefixes(values, *cluster_network, *service_network);
+    let all = [
+        (NAME, *machine_network),
+        ("cluster_network", *cluster_network),
+        ("service_network", *service_network),
+    ];
+    for (index, (name, network)) in all.iter().enumerate() {
+        for (other_name, other) in &all[..index] {
+            if overlap(*network, *other) {
+                values.problem(
+                    &[*name, *other_name],
+                    format!("`{name}` {network} and `{other_name}` {other} overlap"),
+                    "",
+                );
+            }
+        }
+    }
+}
+
+/// The networks in the cluster have the sizes that OpenShift accepts.
+fn inner_prefixes(values: &mut Values<'_>, cluster_network: Ipv6Network, service_network: Ipv6Network) {
     if cluster_network.prefix() > IPV6_HOST_PREFIX {
         values.problem(
             &["cluster_network"],
@@ -136,26 +192,41 @@ fn networks(values: &mut Values<'_>, settings: &Ipv6Settings) {
             &format!("use a prefix of at least /{SERVICE_PREFIX}, such as fd02::/112"),
         );
     }
-    let all = [
-        (NAME, *machine_network),
-        ("cluster_network", *cluster_network),
-        ("service_network", *service_network),
-    ];
-    for (index, (name, network)) in all.iter().enumerate() {
-        for (other_name, other) in &all[..index] {
-            if ipv6_overlap(*network, *other) {
-                values.problem(
-                    &[*name, *other_name],
-                    format!("`{name}` {network} and `{other_name}` {other} overlap"),
-                    "",
-                );
-            }
+}
+
+/// The networks in the cluster are of the machine network's first family, and so is everything else that is set. Others
+/// than IPv6 networks of the right size are not compared further.
+pub(super) fn first_family(values: &mut Values<'_>, given: &GivenAddresses, networks: &ClusterNetworks) {
+    let is_ipv6 = given.machine_network.is_some_and(|network| network.is_ipv6());
+    let mut is_right = true;
+    for (name, network) in [
+        ("cluster_network", networks.cluster_network),
+        ("service_network", networks.service_network),
+    ] {
+        if network.is_ipv6() == is_ipv6 {
+            continue;
+        }
+        is_right = false;
+        let message = match given.machine_network {
+            Some(machines) => format!("`{name}` {network} and `{NAME}` {machines} are of different address families"),
+            None => format!("`{name}` {network} is an IPv6 network, but `{NAME}` is not set"),
+        };
+        let help = format!("set `{NAME}` to an IPv6 network such as fd00:1::/64, or leave out `{name}`");
+        values.problem(&[name, NAME], message, &help);
+    }
+    if let (true, IpNetwork::V6(cluster_network), IpNetwork::V6(service_network)) =
+        (is_right, networks.cluster_network, networks.service_network)
+    {
+        inner_prefixes(values, cluster_network, service_network);
+        if networks.host_prefix != IPV6_HOST_PREFIX {
+            let message = format!("`cluster_host_prefix`: OpenShift requires {IPV6_HOST_PREFIX} with IPv6");
+            values.problem(&["cluster_host_prefix"], message, "remove it");
         }
     }
 }
 
 /// The virtual IPs and the gateway are addresses of the machine network.
-fn addresses(values: &mut Values<'_>, settings: &Ipv6Settings) {
+fn check_addresses(values: &mut Values<'_>, settings: &Ipv6Settings) {
     let network = settings.machine_network;
     let all = [
         ("gateway", settings.gateway),
@@ -182,6 +253,10 @@ fn addresses(values: &mut Values<'_>, settings: &Ipv6Settings) {
 
 /// Compares the second family with all other settings.
 pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
+    if config.is_ipv6_only() {
+        check_ipv6_only(values, config);
+        return;
+    }
     let Some(ipv6) = &config.ipv6 else {
         check_admitted(values, config);
         return;
@@ -233,6 +308,40 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
     check_vips(values, config, ipv6);
 }
 
+/// Without IPv4, nodes have static addresses and need no network before: nothing learns addresses of DHCPv6 or router
+/// advertisements.
+fn check_ipv6_only(values: &mut Values<'_>, config: &ClusterConfig) {
+    let workers_on = config.workers_on.as_ref().map(|workers| &workers.backend);
+    for (name, backend) in [("backend", Some(&config.backend)), ("worker_backend", workers_on)] {
+        let Some(backend) = backend else { continue };
+        let capabilities = Capabilities::of(backend);
+        if !capabilities.static_ipv6 || capabilities.carrier.requires_network {
+            let message = format!("an IPv6 network without IPv4 is not supported on {}", backend.name());
+            values.problem(
+                &[NAME, name],
+                message,
+                "use an IPv4 network, or both families, or libvirt",
+            );
+        }
+    }
+    if config.dhcp != Dhcp::None {
+        let message = "an IPv6 network without IPv4 requires dhcp=none";
+        let help = "set `dhcp=none`, and the addresses of all machines or an `address_pool`";
+        values.problem(&["dhcp", NAME], message, help);
+    }
+    if config.networks.network_type != "OVNKubernetes" {
+        let message = format!(
+            "IPv6 is not supported with network_type={}",
+            config.networks.network_type
+        );
+        values.problem(
+            &[NAME, "network_type"],
+            message,
+            "remove network_type, or use an IPv4 network",
+        );
+    }
+}
+
 /// With one family, the security group has no rules of the second one.
 fn check_admitted(values: &mut Values<'_>, config: &ClusterConfig) {
     let workers_on = config.workers_on.as_ref().map(|workers| &workers.backend);
@@ -278,8 +387,8 @@ fn check_vips(values: &mut Values<'_>, config: &ClusterConfig, ipv6: &Ipv6Settin
 }
 
 /// The IPv4 address of the machine that has this address.
-fn node_at(ipv6: &Ipv6Settings, network: Ipv4Network, ip: Ipv6Addr) -> Option<Ipv4Addr> {
+fn node_at(ipv6: &Ipv6Settings, network: IpNetwork, ip: Ipv6Addr) -> Option<IpAddr> {
     let [.., a, b, c, d] = ip.octets();
-    let node = Ipv4Addr::new(a, b, c, d);
+    let node = IpAddr::from(Ipv4Addr::new(a, b, c, d));
     (network.contains(node) && beside(ipv6.machine_network, node) == ip).then_some(node)
 }
