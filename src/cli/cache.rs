@@ -1,6 +1,6 @@
 //! `ocpdeploy cache`: the registry cache of this computer.
 
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
@@ -56,7 +56,7 @@ pub struct CacheUp {
     pub sets: Vec<(String, String)>,
     /// Address of this computer that nodes reach [default: that of its default route]
     #[arg(long, value_name = "IP")]
-    pub address: Option<IpAddr>,
+    pub address: Option<Ipv4Addr>,
     /// Port of the first registry; each further one gets the next port [default: 5443]
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,

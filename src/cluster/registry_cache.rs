@@ -1,6 +1,6 @@
 //! Registry mirrors, and the registry cache that a cluster's nodes pull through.
 
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,7 +30,7 @@ pub enum CacheUse {
 /// It is no part of `asset_fingerprint`: with a cache that came or went, the files made before remain right.
 #[derive(Clone, Debug)]
 pub struct NodeCache {
-    pub address: IpAddr,
+    pub address: Ipv4Addr,
     /// PEM text of the certificate that it is verified with.
     pub ca: String,
     pub user: String,
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!((config.mirrors(), config.trusted()), (vec![], None));
         assert_eq!(config.node_pull_secret().expose_secret(), r#"{"auths":{}}"#);
         config.registry_cache = Some(NodeCache {
-            address: IpAddr::from([192, 0, 2, 1]),
+            address: Ipv4Addr::new(192, 0, 2, 1),
             ca: "CACHE\n".to_owned(),
             user: "ocpdeploy".to_owned(),
             password: "secret".into(),

@@ -3,7 +3,7 @@
 //! More than 500 lines with its tests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
@@ -492,7 +492,7 @@ pub struct Plan {
     pub expected: Option<ExpectedTime>,
     /// The address of the registry cache that the nodes pull through.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub registry_cache: Option<IpAddr>,
+    pub registry_cache: Option<Ipv4Addr>,
     /// What this network does not support.
     pub limits: Vec<&'static str>,
     /// Peak usage, without the workers' own platform.
@@ -635,8 +635,6 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
     use crate::cluster::{Effect, GivenAddresses, KubevirtConfig, PodNetwork, Pool, Taint, WorkersOn};
     use crate::state::parameters::tests::example;

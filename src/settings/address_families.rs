@@ -261,9 +261,7 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
         check_admitted(values, config);
         return;
     };
-    let workers_on = config.workers_on.as_ref().map(|workers| &workers.backend);
-    for (name, backend) in [("backend", Some(&config.backend)), ("worker_backend", workers_on)] {
-        let Some(backend) = backend else { continue };
+    for (name, backend) in backends(config) {
         if !Capabilities::of(backend).static_ipv6 {
             let message = format!("two address families are not supported on {}", backend.name());
             values.problem(&[NAME, name], message, "use one IPv4 network, or libvirt or OpenStack");
@@ -308,12 +306,19 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
     check_vips(values, config, ipv6);
 }
 
+/// The platforms of the machines, with their settings.
+fn backends(config: &ClusterConfig) -> impl Iterator<Item = (&'static str, &BackendConfig)> {
+    let workers_on = config
+        .workers_on
+        .iter()
+        .map(|workers| ("worker_backend", &workers.backend));
+    std::iter::once(("backend", &config.backend)).chain(workers_on)
+}
+
 /// Without IPv4, nodes have static addresses and need no network before: nothing learns addresses of DHCPv6 or router
 /// advertisements.
 fn check_ipv6_only(values: &mut Values<'_>, config: &ClusterConfig) {
-    let workers_on = config.workers_on.as_ref().map(|workers| &workers.backend);
-    for (name, backend) in [("backend", Some(&config.backend)), ("worker_backend", workers_on)] {
-        let Some(backend) = backend else { continue };
+    for (name, backend) in backends(config) {
         let capabilities = Capabilities::of(backend);
         if !capabilities.static_ipv6 || capabilities.carrier.requires_network {
             let message = format!("an IPv6 network without IPv4 is not supported on {}", backend.name());
@@ -344,8 +349,7 @@ fn check_ipv6_only(values: &mut Values<'_>, config: &ClusterConfig) {
 
 /// With one family, the security group has no rules of the second one.
 fn check_admitted(values: &mut Values<'_>, config: &ClusterConfig) {
-    let workers_on = config.workers_on.as_ref().map(|workers| &workers.backend);
-    for backend in std::iter::once(&config.backend).chain(workers_on) {
+    for (_, backend) in backends(config) {
         let BackendConfig::OpenStack(openstack) = backend else {
             continue;
         };

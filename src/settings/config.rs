@@ -1,6 +1,5 @@
 //! The whole configuration from all values.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::{
 };
 use crate::cluster::{
     BackendConfig, Capabilities, ClusterConfig, ClusterId, ClusterNetworks, Dhcp, FragmentSource, GivenAddresses,
-    Launch, Lb, Mcs, NodeCache, Size, Timeouts,
+    Launch, Lb, Mcs, Size, Timeouts,
 };
 
 /// The whole configuration; `None` only when a problem was added.
@@ -139,11 +138,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let is_ipv6_only = networks
         .as_ref()
         .is_some_and(|networks| networks.service_network.is_ipv6());
-    let is_reached = |cache: &NodeCache| match cache.address {
-        IpAddr::V4(_) => !is_ipv6_only,
-        IpAddr::V6(_) => is_ipv6_only || has_ipv6,
-    };
-    let registry_cache = registry_cache::registry_cache(values).map(|cache| cache.filter(is_reached));
+    let registry_cache = registry_cache::registry_cache(values, is_ipv6_only);
     let egress_check = values.switch("egress_check");
     let fips = values.switch("fips");
     if let (Some(true), Some(keys)) = (fips, &ssh_keys) {

@@ -10,7 +10,9 @@ use crate::cluster::{CacheUse, NodeCache, RegistryMirror};
 use crate::state::registry_cache::{CacheDir, RegistryCache, USER};
 
 /// The cache, if the setting allows it and `cache up` has set it up. A rehearsal pulls no images.
-pub(super) fn registry_cache(values: &mut Values<'_>) -> Option<Option<NodeCache>> {
+///
+/// Nodes without IPv4 do not reach it: an image's name has no IPv6 address (containers/image: `docker/reference/regexp.go`).
+pub(super) fn registry_cache(values: &mut Values<'_>, is_ipv6_only: bool) -> Option<Option<NodeCache>> {
     let wanted: CacheUse = values.choice("registry_cache")?;
     if wanted == CacheUse::Off || values.sources.rehearse {
         return Some(None);
@@ -27,6 +29,13 @@ pub(super) fn registry_cache(values: &mut Values<'_>) -> Option<Option<NodeCache
         .and_then(|text| RegistryCache::parse(&text));
     let cache = match parsed {
         Ok(cache) if !cache.enabled => return Some(None),
+        Ok(_) if is_ipv6_only => {
+            values.warn(
+                "registry_cache",
+                "the registry cache is not used: nodes without IPv4 do not reach it",
+            );
+            return Some(None);
+        }
         Ok(cache) => read(&dir.authority())
             .map(|ca| node_cache(&cache, ca))
             .map_err(|error| (dir.authority(), io_reason(&error))),

@@ -3,7 +3,7 @@
 //! `$OCPDEPLOY_HOME/registry-cache/` outlives the clusters and is shared by them.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -31,7 +31,7 @@ pub struct RegistryCache {
     /// False after `cache down`: later clusters do not use it.
     pub enabled: bool,
     /// Of this computer, as nodes reach it.
-    pub address: IpAddr,
+    pub address: Ipv4Addr,
     /// The folder of the content.
     pub storage: PathBuf,
     /// Of `USER`; nodes get it in their pull secret.
@@ -50,7 +50,7 @@ pub struct CachedRegistry {
 }
 
 impl RegistryCache {
-    pub fn new(address: IpAddr, storage: PathBuf, password: String) -> Self {
+    pub fn new(address: Ipv4Addr, storage: PathBuf, password: String) -> Self {
         Self {
             v: VERSION,
             enabled: true,
@@ -78,7 +78,7 @@ impl RegistryCache {
 
     /// Where nodes find a registry's content, e.g. `192.168.122.1:5443`.
     pub fn endpoint(&self, registry: &CachedRegistry) -> String {
-        SocketAddr::new(self.address, registry.port).to_string()
+        format!("{}:{}", self.address, registry.port)
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = CacheDir::of(&Home::new(folder.path()));
         assert!(dir.read().unwrap().is_none());
-        let mut cache = RegistryCache::new([127, 0, 0, 1].into(), dir.storage(), "secret".to_owned());
+        let mut cache = RegistryCache::new(Ipv4Addr::LOCALHOST, dir.storage(), "secret".to_owned());
         cache.registries.push(CachedRegistry {
             upstream: "registry.example.com:8443".to_owned(),
             port: 5443,

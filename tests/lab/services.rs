@@ -102,6 +102,16 @@ impl Lab {
         }
     }
 
+    /// Masters with API servers, and workers with routers.
+    fn boot_with_services(&self) {
+        for (role, service) in [(Role::Master, "api"), (Role::Worker, "router")] {
+            self.boot(role);
+            for node in self.of(role) {
+                self.fake(service, node);
+            }
+        }
+    }
+
     fn of(&self, role: Role) -> impl Iterator<Item = &Node> {
         let word = format!("-{role}");
         self.nodes.iter().filter(move |node| node.name.contains(&word))
@@ -612,14 +622,7 @@ fn virtual_ips_of_both_families_move_together() {
     let api_urls = [format!("https://{api}:6443"), format!("https://[{}]:6443", ipv6.api_ip)];
     let ingress_urls = [format!("http://{ingress}"), format!("http://[{}]", ipv6.ingress_ip)];
     let all_answer = |urls: &[String; 2]| urls.iter().all(|url| who(&wire, url).is_some());
-    lab.boot(Role::Master);
-    lab.boot(Role::Worker);
-    for master in lab.of(Role::Master) {
-        lab.fake("api", master);
-    }
-    for worker in lab.of(Role::Worker) {
-        lab.fake("router", worker);
-    }
+    lab.boot_with_services();
     until(SETTLED, "the API answers in both families", || all_answer(&api_urls));
     until(SETTLED, "so do the routers", || all_answer(&ingress_urls));
     for master in lab.of(Role::Master) {
@@ -669,14 +672,7 @@ fn virtual_ips_of_a_cluster_without_ipv4_move() {
     let mut lab = Lab::new(&wire, made, &folder);
     let answers = |url: &str| who(&wire, url).is_some();
     let (api_url, ingress_url) = (format!("https://[{api}]:6443"), format!("http://[{ingress}]"));
-    lab.boot(Role::Master);
-    lab.boot(Role::Worker);
-    for master in lab.of(Role::Master) {
-        lab.fake("api", master);
-    }
-    for worker in lab.of(Role::Worker) {
-        lab.fake("router", worker);
-    }
+    lab.boot_with_services();
     until(SETTLED, "the API answers", || answers(&api_url));
     until(SETTLED, "so do the routers", || answers(&ingress_url));
     for master in lab.of(Role::Master) {

@@ -1,7 +1,7 @@
 //! The files of a registry process: its configuration, the certificate, and the nodes' password.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 
 use anyhow::{Result, anyhow};
 use rcgen::{
@@ -128,7 +128,7 @@ pub(super) fn write_users(dir: &CacheDir, password: &str) -> Result<()> {
 /// Clusters trust the authority for every name, so its key is dropped here: nothing else can be signed with it. It is a
 /// CA because OpenShift trusts no other certificates. Their validity covers nodes whose clocks are wrong; a cluster
 /// that is older than they are pulls from upstream.
-pub(super) fn write_certificates(dir: &CacheDir, address: IpAddr) -> Result<()> {
+pub(super) fn write_certificates(dir: &CacheDir, address: Ipv4Addr) -> Result<()> {
     let params = |name: &str, hosts: Vec<String>| {
         let mut params = CertificateParams::new(hosts)?;
         params.distinguished_name.push(DnType::OrganizationName, "ocpdeploy");
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_registry_never_deletes_and_is_read_only_without_upstream() {
         let dir = CacheDir::of(&Home::new("/home"));
-        let mut cache = RegistryCache::new(IpAddr::from([192, 0, 2, 1]), "/big".into(), String::new());
+        let mut cache = RegistryCache::new(Ipv4Addr::new(192, 0, 2, 1), "/big".into(), String::new());
         let registry = CachedRegistry {
             upstream: "quay.io".to_owned(),
             port: 5443,

@@ -7,7 +7,7 @@ mod process;
 pub mod warm;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -45,14 +45,14 @@ pub enum State {
 }
 
 /// The address by which this computer reaches other networks. Sends nothing.
-pub fn own_address() -> Result<IpAddr, RegistryError> {
+pub fn own_address() -> Result<Ipv4Addr, RegistryError> {
     // An address for documentation (RFC 5737): it is routed as any other.
     let found = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
         socket.local_addr()
     });
     match found.map_err(RegistryError::NoAddress)?.ip() {
-        address if !address.is_unspecified() => Ok(address),
+        std::net::IpAddr::V4(address) if !address.is_unspecified() => Ok(address),
         other => Err(RegistryError::NoAddress(io::Error::other(format!(
             "{other} is no address of it"
         )))),
@@ -60,7 +60,7 @@ pub fn own_address() -> Result<IpAddr, RegistryError> {
 }
 
 /// A new cache, not yet running.
-pub fn new_cache(address: IpAddr, storage: PathBuf) -> io::Result<RegistryCache> {
+pub fn new_cache(address: Ipv4Addr, storage: PathBuf) -> io::Result<RegistryCache> {
     Ok(RegistryCache::new(address, storage, files::password()?))
 }
 

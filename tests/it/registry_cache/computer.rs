@@ -123,7 +123,12 @@ impl Computer {
 
     /// The configuration of a cluster that is deployed now.
     pub fn cluster(&self, name: &str) -> ClusterConfig {
-        let env = fs::read_to_string(self.path("env.sh")).unwrap();
+        self.cluster_with(name, "")
+    }
+
+    /// As `cluster`, with these lines at the end of its env file.
+    pub fn cluster_with(&self, name: &str, lines: &str) -> ClusterConfig {
+        let env = fs::read_to_string(self.path("env.sh")).unwrap() + lines;
         let sources = Sources {
             env_file: Some((
                 self.path("env.sh"),
