@@ -194,8 +194,7 @@ fn inner_prefixes(values: &mut Values<'_>, cluster_network: Ipv6Network, service
     }
 }
 
-/// The networks in the cluster are of the machine network's first family, and so is everything else that is set. Others
-/// than IPv6 networks of the right size are not compared further.
+/// The networks in the cluster are of the machine network's first family. IPv6 ones have the sizes that OpenShift accepts.
 pub(super) fn first_family(values: &mut Values<'_>, given: &GivenAddresses, networks: &ClusterNetworks) {
     let is_ipv6 = given.machine_network.is_some_and(|network| network.is_ipv6());
     let mut is_right = true;

@@ -40,8 +40,8 @@ pub struct StaticAddress<'a> {
     pub search: &'a [String],
 }
 
-/// A node's static IPv6 address, in the second family or the only one, and its network's gateway. The address may not be known yet, and neither
-/// may the gateway: the file is checked without them.
+/// A node's static IPv6 address, in the second family or the only one, and its network's gateway. The address may not be
+/// known yet, and neither may the gateway: the file is checked without them.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6Address {
     pub ip: Option<Ipv6Addr>,
