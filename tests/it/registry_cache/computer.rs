@@ -123,19 +123,21 @@ impl Computer {
 
     /// The configuration of a cluster that is deployed now.
     pub fn cluster(&self, name: &str) -> ClusterConfig {
-        self.cluster_with(name, "")
+        self.cluster_with(name, &[])
     }
 
-    /// As `cluster`, with these lines at the end of its env file.
-    pub fn cluster_with(&self, name: &str, lines: &str) -> ClusterConfig {
-        let env = fs::read_to_string(self.path("env.sh")).unwrap() + lines;
+    /// As `cluster`, with these settings.
+    pub fn cluster_with(&self, name: &str, settings: &[(&str, &str)]) -> ClusterConfig {
+        let env = fs::read_to_string(self.path("env.sh")).unwrap();
+        let settings = settings.iter();
+        let flags = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let sources = Sources {
             env_file: Some((
                 self.path("env.sh"),
                 env.replace("cluster=lab", &format!("cluster={name}")),
             )),
             environment: Default::default(),
-            flags: Default::default(),
+            flags: flags.collect(),
             current_dir: self.0.path().to_owned(),
             home: self.path("state"),
             rehearse: false,

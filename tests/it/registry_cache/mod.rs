@@ -372,8 +372,13 @@ fn another_computer_uses_the_cache_by_its_description_and_certificate() {
     let [bootstrap, _] = nodes(&computer, &computer.cluster("first"));
     bootstrap.pull(&host, &image).unwrap();
     computer.stored(&image, &image.layers);
-    let without_ipv4 = "backend=libvirt\ndhcp=none\nmachine_network=fd00:1::/64\naddress_pool=fd00:1::20-fd00:1::60\n";
-    assert!(computer.cluster_with("six", without_ipv4).registry_cache.is_none());
+    let without_ipv4 = [
+        ("backend", "libvirt"),
+        ("dhcp", "none"),
+        ("machine_network", "fd00:1::/64"),
+        ("address_pool", "fd00:1::20-fd00:1::60"),
+    ];
+    assert!(computer.cluster_with("six", &without_ipv4).registry_cache.is_none());
     upstream.cut_off();
 
     let other = Computer::new(&upstream);
