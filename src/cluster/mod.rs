@@ -498,6 +498,13 @@ pub struct ClusterNetworks {
     pub service_network: IpNetwork,
 }
 
+impl ClusterNetworks {
+    /// Whether IPv6 is their first family, and so their only one.
+    pub fn is_ipv6_only(&self) -> bool {
+        self.service_network.is_ipv6()
+    }
+}
+
 /// Storage of the cluster's own image registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -804,12 +811,12 @@ impl ClusterConfig {
         selected.max_by_key(|file| &file.nodes)
     }
 
-    /// The bridge over each node's NIC, if requested; OVN-Kubernetes creates its own, `br-ex`.
     /// Whether the cluster has no IPv4.
     pub fn is_ipv6_only(&self) -> bool {
-        self.networks.service_network.is_ipv6()
+        self.networks.is_ipv6_only()
     }
 
+    /// The bridge over each node's NIC, if requested; OVN-Kubernetes creates its own, `br-ex`.
     pub fn bridge(&self) -> Option<&'static str> {
         (self.use_br && self.networks.network_type != "OVNKubernetes").then_some("br-node")
     }

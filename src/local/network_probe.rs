@@ -42,12 +42,13 @@ pub async fn answering(addresses: &[IpAddr]) -> BTreeMap<IpAddr, Option<Mac>> {
 async fn answering_within(addresses: &[IpAddr], limit: Duration) -> BTreeMap<IpAddr, Option<Mac>> {
     let queries = addresses.iter().map(|ip| async {
         connected_by(*ip)?;
-        // The table keeps stale entries for up to a minute, so an entry that existed before proves nothing.
-        let remembered = arp_entry(*ip).is_some();
+        // The table keeps stale entries for up to a minute, so an entry that existed before proves nothing. It has
+        // only IPv4 addresses.
+        let may_appear = ip.is_ipv4() && arp_entry(*ip).is_none();
         let answer = async {
             tokio::select! {
                 () = tcp_answers(*ip) => {}
-                () = in_arp_table(*ip), if !remembered => {}
+                () = in_arp_table(*ip), if may_appear => {}
             }
         };
         timeout(limit, answer).await.ok()?;

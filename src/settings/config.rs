@@ -135,9 +135,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let ca = access::ca(values);
     let proxy = access::proxy(values);
     let registry_mirrors = registry_mirrors::registry_mirrors(values);
-    let is_ipv6_only = networks
-        .as_ref()
-        .is_some_and(|networks| networks.service_network.is_ipv6());
+    let is_ipv6_only = networks.as_ref().is_some_and(ClusterNetworks::is_ipv6_only);
     let registry_cache = registry_cache::registry_cache(values, is_ipv6_only);
     let egress_check = values.switch("egress_check");
     let fips = values.switch("fips");

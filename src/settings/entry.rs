@@ -36,7 +36,9 @@ pub enum Kind {
     /// Gibibytes, a plain number.
     Gib,
     Path,
+    /// An address of either family.
     Ip,
+    Ipv4,
     /// An address, and if it is an IPv4 one perhaps an IPv6 address after it.
     Ips,
     /// Addresses such as `10.0.0.20-10.0.0.60`, or one.

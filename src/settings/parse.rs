@@ -131,19 +131,13 @@ pub(super) fn any_network(text: &str) -> Result<IpNetwork, String> {
 
 /// A network, and if it is an IPv4 one perhaps an IPv6 network after it.
 pub(super) fn networks(text: &str) -> Result<(IpNetwork, Option<Ipv6Network>), String> {
-    let (first, second) = match families(text)? {
-        (Some(first), second) => (first, second),
-        (None, only) => (only.unwrap_or_default(), None),
-    };
+    let (first, second) = first_and_second(text)?;
     Ok((any_network(first)?, second.map(network6).transpose()?))
 }
 
 /// An address, and if it is an IPv4 one perhaps an IPv6 address after it.
 pub(super) fn addresses(text: &str) -> Result<(IpAddr, Option<Ipv6Addr>), String> {
-    let (first, second) = match families(text)? {
-        (Some(first), second) => (first, second),
-        (None, only) => (only.unwrap_or_default(), None),
-    };
+    let (first, second) = first_and_second(text)?;
     Ok((ip(first)?, second.map(global_ip6).transpose()?))
 }
 
@@ -151,6 +145,14 @@ pub(super) fn addresses(text: &str) -> Result<(IpAddr, Option<Ipv6Addr>), String
 pub(super) fn gateways(text: &str) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), String> {
     let (first, second) = families(text)?;
     Ok((first.map(ip4).transpose()?, second.map(ip6).transpose()?))
+}
+
+/// The first item of a list, and the IPv6 one after it.
+fn first_and_second(text: &str) -> Result<(&str, Option<&str>), String> {
+    Ok(match families(text)? {
+        (Some(first), second) => (first, second),
+        (None, only) => (only.unwrap_or_default(), None),
+    })
 }
 
 /// The IPv4 and the IPv6 item of a list, in this order.

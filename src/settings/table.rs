@@ -199,9 +199,9 @@ settings! {
         /// External network on which to create floating IPs for api_ip and ingress_ip. Default: no floating IPs.
         os_external_network: Text;
         /// Existing floating IP of this project for api_ip, instead of a new one.
-        os_api_floating_ip: Ip;
+        os_api_floating_ip: Ipv4;
         /// Existing floating IP of this project for ingress_ip, instead of a new one.
-        os_ingress_floating_ip: Ip;
+        os_ingress_floating_ip: Ipv4;
         /// Octavia provider with lb=platform, e.g. amphora or ovn. Default: the default provider of the cloud.
         os_lb_provider: Text;
         /// Networks, also IPv6 ones with two address families, that may reach SSH and node ports of the nodes, besides the
@@ -238,7 +238,7 @@ settings! {
         /// auto: the first type that the platform supports.
         expose: Choice<Expose> = "auto";
         /// IP address of the platform's nodes for node ports. Required if you cannot list nodes.
-        node_address: Ip;
+        node_address: Ipv4;
         /// Pod networks of the platform; access from them is denied. Required if you cannot read them.
         pod_networks: List<Network>;
         /// With network=pod: networks outside the platform's pods that may access the API and ingress.

@@ -100,6 +100,7 @@ fn kind(kind: Kind) -> String {
         Kind::Gib => "GiB".to_owned(),
         Kind::Path => "path".to_owned(),
         Kind::Ip => "IP address".to_owned(),
+        Kind::Ipv4 => "IPv4 address".to_owned(),
         Kind::Ips => "IP address, or IPv4 and IPv6 address".to_owned(),
         Kind::Mac => "MAC address".to_owned(),
         Kind::Network => "network".to_owned(),

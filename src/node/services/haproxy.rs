@@ -96,12 +96,12 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
 /// families. With both, API servers of many releases listen on IPv4 only (openshift/cluster-kube-apiserver-operator:
 /// `pkg/operator/configobservation/network/observe_network.go`).
 fn balances_api(input: &Input<'_>) -> bool {
-    input.nodes(Role::Master).count() > 1 || input.parameters.ipv6.is_some()
+    input.has_several_apis() || input.parameters.ipv6.is_some()
 }
 
 /// Whether the VIP's holder may have no router: the VIP is on masters, and routers are on workers or on some masters.
 fn passes_requests_on(input: &Input<'_>) -> bool {
-    input.has_one_vip() && (input.config.all_workers() > 0 || input.nodes(Role::Master).count() > 1)
+    input.has_one_vip() && (input.config.all_workers() > 0 || input.has_several_apis())
 }
 
 /// One line each: VIP (one address, or one of each family), its port, haproxy's port, and the port at which haproxy says

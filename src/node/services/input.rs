@@ -30,6 +30,11 @@ impl<'a> Input<'a> {
         self.parameters.nodes.iter().filter(move |node| node.role == role)
     }
 
+    /// Whether there are several API servers to balance between.
+    pub(super) fn has_several_apis(&self) -> bool {
+        self.nodes(Role::Master).count() > 1
+    }
+
     /// The nodes that may run routers, masters first, external ones last.
     pub(super) fn router_nodes(&self) -> Vec<&'a NodeAddress> {
         let roles = self.config.router_roles();

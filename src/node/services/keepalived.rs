@@ -201,7 +201,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
 fn api_checks(input: &Input<'_>, role: Role) -> Vec<Check> {
     match role {
         Role::Bootstrap => vec![API],
-        _ if input.nodes(Role::Master).count() > 1 => vec![API, API_BALANCED, API_HERE, MCS_HERE],
+        _ if input.has_several_apis() => vec![API, API_BALANCED, API_HERE, MCS_HERE],
         _ => vec![],
     }
 }
