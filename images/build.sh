@@ -114,7 +114,8 @@ disk() {
             -E "offset=$root_offset,hash_seed=6f637064-0000-4000-8000-000000000002,lazy_itable_init=1,nodiscard" \
             -d "$root" "$img" "${root_mb}M"
     fi
-    qemu-img convert -q -c -O qcow2 "$img" "$work/$name.qcow2"
+    # Not compressed: the BIOS reads small pieces, and QEMU decompresses a whole cluster for each.
+    qemu-img convert -q -O qcow2 "$img" "$work/$name.qcow2"
 }
 
 disk helper

@@ -79,7 +79,7 @@ boot_disk "$img" "$work/initrd" "$(cat "$here/cmdline" "$here/../common/cmdline"
 mke2fs -q -t ext4 -L root -O ^metadata_csum -m 0 -J size=16 \
     -E "offset=$root_offset,lazy_itable_init=1,lazy_journal_init=1,nodiscard" -d "$root" "$img" "${root_mb}M"
 say "initramfs $(($(stat -c %s "$work/initrd") / 1048576)) MiB, root $(du -sm --apparent-size "$root" | cut -f1) MiB"
-qemu-img convert -c -O qcow2 "$img" "$work/node.qcow2"
+qemu-img convert -c -o compression_type=zstd -O qcow2 "$img" "$work/node.qcow2"
 
 rm -f "$out/.node-stamp"
 mv "$work/node.qcow2" "$out/node.qcow2"
