@@ -17,6 +17,8 @@ pub struct Capabilities {
     pub carrier: Carrier,
     /// Whether `reserve_address` can reserve addresses on the platform.
     pub reserves_addresses: bool,
+    /// Whether a machine that is deleted leaves its address to its MAC, for as long as the DHCP server's lease is valid.
+    pub leases_outlive_machines: bool,
     /// Whether the platform is simulated: no machine runs, and its addresses may be in use on a real network.
     pub simulated: bool,
     /// Whether this computer can reach machines over the network.
@@ -43,6 +45,8 @@ impl From<&LibvirtConfig> for Capabilities {
             poll_interval: Duration::from_millis(150),
             carrier: Carrier::FW_CFG,
             reserves_addresses: true,
+            // dnsmasq frees a lease when it ends, or when the guest releases it; a guest that is destroyed does not.
+            leases_outlive_machines: true,
             simulated: false,
             guests_reachable: true,
             addresses_from_agent: false,
@@ -63,6 +67,7 @@ impl From<&KubevirtConfig> for Capabilities {
             poll_interval: Duration::from_millis(500),
             carrier: Carrier::SECRET,
             reserves_addresses: config.pods.is_some(),
+            leases_outlive_machines: false,
             simulated: false,
             // Behind their pods nobody from outside reaches them.
             guests_reachable: config.pods.is_none(),
@@ -84,6 +89,8 @@ impl From<&OpenStackConfig> for Capabilities {
             poll_interval: Duration::from_millis(700),
             carrier: Carrier::USER_DATA,
             reserves_addresses: true,
+            // With a machine, its ports are deleted, unless they are reserved.
+            leases_outlive_machines: false,
             simulated: false,
             guests_reachable: true,
             addresses_from_agent: false,
@@ -108,6 +115,7 @@ impl From<&OvirtConfig> for Capabilities {
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::CUSTOM_SCRIPT,
             reserves_addresses: false,
+            leases_outlive_machines: false,
             simulated: false,
             guests_reachable: true,
             addresses_from_agent: true,

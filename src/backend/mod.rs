@@ -172,6 +172,7 @@ impl dyn Backend + '_ {
         Capabilities {
             concurrency: masters.concurrency.min(workers.concurrency),
             poll_interval: masters.poll_interval.max(workers.poll_interval),
+            leases_outlive_machines: masters.leases_outlive_machines && workers.leases_outlive_machines,
             guests_reachable: masters.guests_reachable && workers.guests_reachable,
             addresses_from_agent: masters.addresses_from_agent || workers.addresses_from_agent,
             snapshots: masters.snapshots.and(workers.snapshots),

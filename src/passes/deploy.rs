@@ -258,6 +258,12 @@ impl Run<'_> {
 
     /// Reserves the table's addresses where the platform supports it, and deletes the machines of pass one.
     async fn complete_pass_one(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
+        if self.backend.common_capabilities().leases_outlive_machines {
+            // If one fails, the other one is nevertheless completed.
+            let (held, swept) = futures::join!(self.hold(parameters), self.sweep_pass_one());
+            swept?;
+            return held;
+        }
         let held = self.hold(parameters).await?;
         self.sweep_pass_one().await?;
         Ok(held)

@@ -176,8 +176,8 @@ impl Run<'_> {
         std::future::pending().await
     }
 
-    /// Reserves every address of the table on the platform, unless something else provides it. The throwaway machine of a
-    /// node is deleted as soon as its address is reserved, not earlier: some platforms free it with the machine.
+    /// Reserves every address of the table on the platform, unless something else provides it. Where a platform frees a
+    /// machine's address with the machine, the throwaway machine of a node is deleted as soon as its address is reserved.
     pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
         if let Some(state) = ReservationState::without_platform(self.config.dhcp) {
             let leases = parameters.leases().into_iter();
@@ -186,7 +186,10 @@ impl Run<'_> {
         let holds = holds(parameters);
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
-            let throwaway = self.throwaway().await?;
+            let throwaway = match self.backend.common_capabilities().leases_outlive_machines {
+                true => Vec::new(),
+                false => self.throwaway().await?,
+            };
             stream::iter(&holds)
                 .map(|hold| self.hold_and_delete(hold, &throwaway))
                 .buffer_unordered(self.backend.common_capabilities().concurrency)

@@ -65,6 +65,7 @@ impl Sim {
                     ..Carrier::FW_CFG
                 },
                 reserves_addresses: world.limits.reserves_addresses,
+                leases_outlive_machines: true,
                 poll_interval: Duration::from_millis(world.limits.poll_interval_ms),
                 ..config.into()
             },
@@ -139,6 +140,7 @@ impl From<&SimConfig> for Capabilities {
                 ..Carrier::FW_CFG
             },
             reserves_addresses: true,
+            leases_outlive_machines: true,
             simulated: true,
             guests_reachable: false,
             addresses_from_agent: false,
