@@ -102,11 +102,14 @@ impl Outside {
         node.boot(&parts(made));
         // Both units start at once here, so the name server may run before it has been told whom to ask.
         let name = format!("api.{}", made.parameters.id());
-        until(SOON, "the node's name server runs", || {
+        let own = format!("nameserver {}", node.ip);
+        until(SOON, "the node's name server runs, and the node asks it", || {
             let asks = node
                 .log("ocpdeploy-dns.service")
                 .contains(&format!("using nameserver {OUTSIDE}#53"));
-            ask(&node, &name, "A").0 == "NOERROR" && (asks || !resolvers.contains(&OUTSIDE))
+            ask(&node, &name, "A").0 == "NOERROR"
+                && (asks || !resolvers.contains(&OUTSIDE))
+                && resolv_conf(&node).contains(&own)
         });
         node
     }
@@ -324,8 +327,10 @@ fn a_resolver_that_asks_the_node_in_turn_is_left_out() {
         .start(&[&fixed[..], &[&listen, "--user=root", &forward]].concat(), &log);
     outside.until_it_listens();
     node.boot(&parts(&made));
+    // Until it has been told whom to ask, it refuses, too.
     until(SOON, "the loop is seen", || {
         ask(&node, "www.example.org", "A").0 == "REFUSED"
+            && node.log("ocpdeploy-dns.service").contains("query loop detected")
     });
     let before = outside.questions("once.example.org");
     assert_eq!(ask(&node, "once.example.org", "A").0, "REFUSED");
