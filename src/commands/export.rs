@@ -73,7 +73,8 @@ fn without_ipv4(known: &Known) -> CommandError {
 
 fn without_dhcp(known: &Known) -> CommandError {
     let text = format!("the nodes of cluster {} have static IPv6 addresses only", known.name);
-    CommandError::new(Kind::Usage, text).hint("remove the command: no DHCP server is used")
+    CommandError::new(Kind::Usage, text)
+        .hint("no DHCP server is needed: `ocpdeploy export dns` prints the records of the nodes")
 }
 
 fn without_ipv6(known: &Known) -> CommandError {

@@ -106,20 +106,26 @@ async fn answering(ips: &[IpAddr], second: Option<Ipv6Network>) -> Answering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::addresses::wished_router_id;
+
+    fn ip(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    fn ips<const N: usize>(last: [u8; N]) -> Vec<IpAddr> {
+        last.map(ip).into()
+    }
 
     /// The chosen addresses, and how often the network was probed.
-    async fn chosen(free: std::ops::RangeInclusive<u8>, used: &[u8], count: usize) -> (Vec<u8>, usize) {
-        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let used: Answering = used.iter().map(|last| (address(*last), None)).collect();
+    async fn chosen(free: std::ops::RangeInclusive<u8>, used: &[u8], count: usize) -> (Vec<IpAddr>, usize) {
+        let used: Answering = used.iter().map(|last| (ip(*last), None)).collect();
         let mut probes = 0;
-        let mut silent = Silent::of(free.map(address), async |ips: &[IpAddr]| {
+        let mut silent = Silent::of(free.map(ip), async |ips: &[IpAddr]| {
             probes += 1;
             ips.iter().filter_map(|ip| Some((*ip, *used.get(ip)?))).collect()
         });
         let mut chosen = Vec::new();
         for _ in 0..count {
-            chosen.extend(silent.next().await.map(wished_router_id));
+            chosen.extend(silent.next().await);
         }
         drop(silent);
         (chosen, probes)
@@ -136,13 +142,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_at_which_a_machine_answers_is_not_chosen() {
-        assert_eq!(chosen(2..=9, &[], 2).await, (vec![2, 3], 1));
-        assert_eq!(chosen(2..=9, &[2, 4], 2).await, (vec![3, 5], 1));
-        assert_eq!(chosen(2..=4, &[2, 3], 2).await, (vec![4], 1), "no more are left");
+        assert_eq!(chosen(2..=9, &[], 2).await, (ips([2, 3]), 1));
+        assert_eq!(chosen(2..=9, &[2, 4], 2).await, (ips([3, 5]), 1));
+        assert_eq!(chosen(2..=4, &[2, 3], 2).await, (ips([4]), 1), "no more are left");
         let first: Vec<u8> = (2..34).collect();
         assert_eq!(
             chosen(2..=60, &first, 2).await,
-            (vec![34, 35], 2),
+            (ips([34, 35]), 2),
             "further ones are probed"
         );
     }

@@ -125,7 +125,6 @@ pub fn findings(
 mod tests {
     use super::*;
     use crate::cluster::{AddressRange, Lb, Role};
-    use crate::plan::addresses::wished_router_id;
 
     fn ip(last: u8) -> IpAddr {
         IpAddr::from([192, 168, 122, last])
@@ -158,7 +157,7 @@ mod tests {
         fill(config, &macs, &free, others, &mut leases)?;
         Ok(leases
             .iter()
-            .map(|lease| format!("{} {}", lease.name, wished_router_id(lease.ip)))
+            .map(|lease| format!("{} {}", lease.name, lease.ip))
             .collect())
     }
 
@@ -167,27 +166,27 @@ mod tests {
         let others = Others::from([(ip(61), "api of cluster prod".to_owned())]);
         let mut config = config(Harvest::Static);
         let all = [
-            "api 50",
-            "ingress 52",
-            "bootstrap 62",
-            "master-0 63",
-            "master-1 64",
-            "master-2 65",
-            "worker-0 66",
-            "worker-1 67",
+            "api 192.168.122.50",
+            "ingress 192.168.122.52",
+            "bootstrap 192.168.122.62",
+            "master-0 192.168.122.63",
+            "master-1 192.168.122.64",
+            "master-2 192.168.122.65",
+            "worker-0 192.168.122.66",
+            "worker-1 192.168.122.67",
         ];
         assert_eq!(chosen(&config, &others).unwrap(), all);
         config.given.api_ip = Some(ip(10));
         config.given.worker_ips = vec![ip(31), ip(32)];
         let given = [
-            "api 10",
-            "worker-0 31",
-            "worker-1 32",
-            "ingress 50",
-            "bootstrap 52",
-            "master-0 62",
-            "master-1 63",
-            "master-2 64",
+            "api 192.168.122.10",
+            "worker-0 192.168.122.31",
+            "worker-1 192.168.122.32",
+            "ingress 192.168.122.50",
+            "bootstrap 192.168.122.52",
+            "master-0 192.168.122.62",
+            "master-1 192.168.122.63",
+            "master-2 192.168.122.64",
         ];
         assert_eq!(chosen(&config, &others).unwrap(), given);
         config.masters = 7;
@@ -200,7 +199,10 @@ mod tests {
     #[test]
     fn with_dhcp_only_virtual_ips_are_chosen_unless_the_platforms_balancers_have_them() {
         let mut config = config(Harvest::Boot);
-        assert_eq!(chosen(&config, &Others::new()).unwrap(), ["api 50", "ingress 52"]);
+        assert_eq!(
+            chosen(&config, &Others::new()).unwrap(),
+            ["api 192.168.122.50", "ingress 192.168.122.52"]
+        );
         config.lb = Lb::Platform;
         assert_eq!(chosen(&config, &Others::new()).unwrap(), [""; 0]);
         config.lb = Lb::Keepalived;

@@ -1,6 +1,7 @@
 //! Whole runs on the pods' own network of the pretend KubeVirt: Services in place of a harvest, policies that keep
 //! clusters apart, and what a user is told who lacks something.
 
+use crate::support::addresses::ipv4;
 use crate::support::{fake_kubevirt, kubevirt_sandbox};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -69,10 +70,7 @@ fn is_deployed(sandbox: &Sandbox, cluster: &str) {
             .unwrap()
             .parse()
             .unwrap();
-        assert_eq!(
-            (range.prefix(), range.nth(2)),
-            (30, Some(crate::support::addresses::ipv4(node.ip)))
-        );
+        assert_eq!((range.prefix(), range.nth(2)), (30, Some(ipv4(node.ip))));
         assert!(guest["domain"]["devices"]["interfaces"][0]["masquerade"].is_object());
     }
     let service = sandbox.object("services", "blue", &format!("{cluster}-api-vip"));
@@ -140,7 +138,7 @@ fn nodes_know_their_own_address_and_where_to_find_the_others() {
     let text = base64::engine::general_purpose::STANDARD
         .decode(source.split_once(',').unwrap().1)
         .unwrap();
-    let gateway = Ipv4Addr::from_bits(crate::support::addresses::ipv4(bootstrap.ip).to_bits() - 1);
+    let gateway = Ipv4Addr::from_bits(ipv4(bootstrap.ip).to_bits() - 1);
     assert!(
         String::from_utf8(text)
             .unwrap()

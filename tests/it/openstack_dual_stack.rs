@@ -7,6 +7,7 @@ use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
 use crate::openstack::{Sandbox, env, is_empty};
+use crate::support::addresses::ipv4;
 use crate::support::fake_cloud::{FakeCloud, Trouble, World, ipv6_subnet};
 
 const BOTH: &str = "machine_network=10.20.0.0/24,fd00:20::/64\n";
@@ -312,7 +313,7 @@ fn a_free_address_is_free_in_both_families() {
     let ips: Vec<_> = table(&sandbox)
         .leases()
         .iter()
-        .map(|lease| crate::support::addresses::ipv4(lease.ip).octets()[3])
+        .map(|lease| ipv4(lease.ip).octets()[3])
         .collect();
     assert!(ips.iter().all(|number| *number > 3), "{ips:?}");
     assert_eq!(cloud.finish().ports.len(), 6);

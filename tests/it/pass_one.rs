@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use ocpdeploy::state::journal::{self, Entry, Event};
 use serde_json::{Value, json};
 
+use crate::support::addresses::ipv4;
 use crate::support::sandbox::Sandbox;
 use crate::two_passes::{NODES, is_deployed};
 
@@ -58,10 +59,7 @@ fn virtual_ips_are_reserved_in_the_dhcp_range_and_no_machine_is_booted_for_them(
     assert_eq!(reserved(&sandbox), names(NODES.into_iter().chain(VIPS)));
     let table = sandbox.parameters("lab").unwrap();
     for ip in [table.api_ip, table.ingress_ip] {
-        assert!(
-            (12..=99).contains(&crate::support::addresses::ipv4(ip).octets()[3]),
-            "{ip}"
-        );
+        assert!((12..=99).contains(&ipv4(ip).octets()[3]), "{ip}");
     }
     assert_eq!(sandbox.machines(None), []);
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();

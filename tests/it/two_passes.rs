@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::addresses::ipv4;
 use crate::support::sandbox::{Outcome, Sandbox, outcome};
 use ocpdeploy::digest;
 use ocpdeploy::ignition::contents::{self, Contents};
@@ -679,7 +680,7 @@ fn clusters_with_one_pool_choose_different_addresses_and_new_workers_the_next() 
         table
             .leases()
             .iter()
-            .map(|lease| crate::support::addresses::ipv4(lease.ip).octets()[3].to_string())
+            .map(|lease| ipv4(lease.ip).octets()[3].to_string())
             .collect()
     };
     sandbox.env("lab", pool);

@@ -123,7 +123,6 @@ const ROUTER: Check = Check {
 struct Instance<'a> {
     name: Vip,
     ip: IpAddr,
-    is_ipv6: bool,
     /// Moves with `ip`.
     ipv6: Option<Ipv6Addr>,
     virtual_router_id: u8,
@@ -222,7 +221,6 @@ fn api<'a>(input: &Input<'a>, role: Role, checks: &[Check]) -> Instance<'a> {
     Instance {
         name: Vip::Api,
         ip: input.parameters.api_ip,
-        is_ipv6: input.parameters.api_ip.is_ipv6(),
         ipv6: input.ipv6(Vip::Api),
         virtual_router_id: input.parameters.virtual_router_id,
         preempts: role == Role::Bootstrap,
@@ -235,7 +233,6 @@ fn ingress<'a>(input: &Input<'a>, checks: &[Check]) -> Instance<'a> {
     Instance {
         name: Vip::Ingress,
         ip: input.parameters.ingress_ip,
-        is_ipv6: input.parameters.ingress_ip.is_ipv6(),
         ipv6: input.ipv6(Vip::Ingress),
         virtual_router_id: input.parameters.ingress_virtual_router_id,
         preempts: false,

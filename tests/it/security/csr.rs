@@ -2,6 +2,7 @@
 
 mod hostile;
 
+use crate::support::addresses::ipv4;
 use crate::support::cluster;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -142,7 +143,7 @@ fn rightful<'a>(seen: &Value, wave: Wave, table: &'a Parameters) -> Option<&'a N
             .all(|name| *name == host(node) || name == node.name.as_str())
         && addresses
             .iter()
-            .all(|address| *address == serde_json::json!(crate::support::addresses::ipv4(node.ip).octets()))
+            .all(|address| *address == serde_json::json!(ipv4(node.ip).octets()))
         && match wave {
             Wave::Client => nothing_asked && list("extensions").is_empty(),
             // Its own, by the name of who asks.
@@ -191,7 +192,7 @@ fn what_is_approved_go_reads_as_we_do() {
         signer: &signer,
         host: HOST,
         short: SHORT,
-        address: crate::support::addresses::ipv4(node.ip).octets(),
+        address: ipv4(node.ip).octets(),
     };
     let mut dice = Dice(std::env::var("OCPDEPLOY_CSR_SEED").map_or(1, |seed| seed.parse().unwrap()));
     let (mut approved, mut foreign, mut tried) = (0, 0, 0);
