@@ -107,6 +107,21 @@ fn killed_while_virtual_ips_are_reserved() {
     is_deployed(&sandbox, "lab");
 }
 
+#[test]
+fn machines_are_deleted_while_addresses_are_reserved_and_keep_their_leases() {
+    let sandbox = lab(json!({"script": {"latency_ms": {"reserve_address": 1500}}}));
+    sandbox.kill_deployment("lab", |sandbox| {
+        sandbox.is_within("lab", "pass-one/hold") && sandbox.of_pass("lab", "one").is_empty()
+    });
+    let reserved = reserved(&sandbox).len();
+    assert!(reserved < NODES.len() + VIPS.len(), "some addresses are only leased");
+    let table = sandbox.parameters("lab").unwrap();
+    sandbox.edit(|world| world["script"] = json!({}));
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    assert_eq!(sandbox.parameters("lab").unwrap().nodes, table.nodes);
+}
+
 /// The earlier version booted helpers on every platform, as this one does where no address is reserved.
 #[test]
 fn what_an_earlier_version_has_begun_is_continued() {
