@@ -38,6 +38,8 @@ const SWEEP: usize = 256;
 /// Finds the addresses of guests over many looks.
 pub(super) struct GuestAddresses {
     network: Option<IpNetwork>,
+    /// A node may have these, too: none is its own.
+    virtual_ips: Vec<IpAddr>,
     /// When each guest was first seen running without an address.
     silent_since: BTreeMap<MachineName, Instant>,
     found: BTreeMap<Mac, (IpAddr, Evidence)>,
@@ -51,9 +53,10 @@ pub(super) struct GuestAddresses {
 
 impl GuestAddresses {
     /// `network` is where the guests are; without it only consoles and planned addresses are looked at.
-    pub fn new(network: Option<IpNetwork>) -> Self {
+    pub fn new(network: Option<IpNetwork>, virtual_ips: Vec<IpAddr>) -> Self {
         Self {
             network,
+            virtual_ips,
             silent_since: BTreeMap::new(),
             found: BTreeMap::new(),
             last_look: None,
@@ -70,8 +73,11 @@ impl GuestAddresses {
             .map_or(Evidence::Platform, |(_, evidence)| *evidence)
     }
 
-    /// Adds to the machines what the platform does not report.
+    /// Adds to the machines what the platform does not report, and removes virtual IPs, which agents report.
     pub async fn complete(&mut self, run: &Run<'_>, planned: &[Planned], machines: &mut [Machine]) {
+        for nic in machines.iter_mut().flat_map(|machine| &mut machine.nics) {
+            nic.addresses.retain(|ip| !self.virtual_ips.contains(ip));
+        }
         let capabilities = run.backend.common_capabilities();
         if !capabilities.guests_reachable {
             return;
@@ -91,8 +97,10 @@ impl GuestAddresses {
         let is_due = |last: Option<Instant>, interval| last.is_none_or(|last| last.elapsed() >= interval);
         if is_due(self.last_look, INTERVAL) {
             self.last_look = Some(Instant::now());
-            self.at_planned_addresses(&silent).await;
-            self.on_network(&silent).await;
+            let answered = self.at_planned_addresses(&silent).await;
+            let elsewhere = silent.iter().filter_map(|plan| plan.mac());
+            self.on_network(elsewhere.filter(|mac| !answered.contains(mac)).collect())
+                .await;
         }
         if is_due(self.last_consoles, CONSOLES) {
             self.last_consoles = Some(Instant::now());
@@ -128,15 +136,18 @@ impl GuestAddresses {
         silent
     }
 
-    async fn at_planned_addresses(&mut self, silent: &[&Planned]) {
+    /// The MACs of the guests that answer at their planned addresses.
+    async fn at_planned_addresses(&mut self, silent: &[&Planned]) -> Vec<Mac> {
         let planned = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac()?)));
-        for (ip, mac) in network_probe::machines_at(planned.collect(), ANSWER).await {
-            self.found.insert(mac, (ip, Evidence::PlannedAddress));
+        let answered = network_probe::machines_at(planned.collect(), ANSWER).await;
+        for (ip, mac) in &answered {
+            self.found.insert(*mac, (*ip, Evidence::PlannedAddress));
         }
+        answered.into_iter().map(|(_, mac)| mac).collect()
     }
 
-    /// Looks for the guests' MACs among this computer's neighbours, and confirms each, since entries outlive guests.
-    async fn on_network(&mut self, silent: &[&Planned]) {
+    /// Looks for these MACs among this computer's neighbours, and confirms each, since entries outlive guests.
+    async fn on_network(&mut self, wanted: Vec<Mac>) {
         let Some(network) = self.network else { return };
         let all = self
             .neighbours
@@ -148,10 +159,9 @@ impl GuestAddresses {
         if begin < end {
             sleep(ANSWER).await;
         }
-        let wanted: Vec<Mac> = silent.iter().filter_map(|plan| plan.mac()).collect();
         let entries = network_probe::neighbours().into_iter();
         let candidates: Vec<(IpAddr, Mac)> = entries
-            .filter(|(ip, mac)| network.contains(*ip) && wanted.contains(mac))
+            .filter(|(ip, mac)| network.contains(*ip) && !self.virtual_ips.contains(ip) && wanted.contains(mac))
             .collect();
         let addresses: Vec<_> = candidates.iter().map(|(ip, _)| *ip).collect();
         let answers = network_probe::answering_tcp(&addresses).await;

@@ -235,7 +235,7 @@ impl Run<'_> {
         let begun = Instant::now();
         let mut launches = Launches::new();
         let mut watch = Watch::new(self.facts.cidr);
-        let mut guests = GuestAddresses::new(self.machine_network().ok());
+        let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
         let mut network_seen = begun;
         let id = self.config.id();
         loop {

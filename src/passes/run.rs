@@ -1,6 +1,7 @@
 //! One run on a cluster: its lock, its record, and the context of its errors.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -203,6 +204,17 @@ impl<'a> Run<'a> {
             total,
             waited,
             missing,
+        })
+    }
+
+    /// The virtual IPs that are known: those of the table, before it is written those that are set.
+    pub(super) fn virtual_ips(&self) -> Result<Vec<IpAddr>> {
+        Ok(match Parameters::read(&self.dir.parameters())? {
+            Some(table) => vec![table.api_ip, table.ingress_ip],
+            None => {
+                let all = Vip::ALL.into_iter();
+                all.filter_map(|vip| machines::given_vip(self.config, vip)).collect()
+            }
         })
     }
 

@@ -378,7 +378,7 @@ impl Run<'_> {
     ) -> Result<()> {
         let begun = Instant::now();
         let (mut watch, mut launches) = (Watch::new(None), Launches::new());
-        let mut guests = GuestAddresses::new(self.machine_network().ok());
+        let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
         loop {
             let mut machines = self.backend.list_machines(&self.config.id()).await?;
             let spec = |machine: &Planned| self.node_spec(machine, images);

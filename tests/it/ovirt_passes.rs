@@ -818,6 +818,23 @@ fn an_image_without_an_agent() {
 }
 
 #[test]
+fn a_node_that_already_has_a_virtual_ip_is_at_its_own_address() {
+    let sandbox = Sandbox::new();
+    let master = "52:54:00:aa:bb:01";
+    let virtual_ip = Some([192, 168, 99, 2].into());
+    sandbox.engine.guest(
+        master,
+        Guest {
+            virtual_ip,
+            ..Guest::default()
+        },
+    );
+    sandbox.env("lab", &format!("{SMALL}\nmaster_macs={master}\napi_ip=192.168.99.2"));
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+}
+
+#[test]
 fn a_machine_that_goes_down_is_started_again_with_all_it_needs() {
     let sandbox = Sandbox::new();
     let (master, worker) = ("52:54:00:aa:bb:01", "52:54:00:aa:bb:02");

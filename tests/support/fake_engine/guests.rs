@@ -19,6 +19,9 @@ pub struct Guest {
     pub gets_none: bool,
     /// Later it has another address.
     pub moves: Option<(Instant, Ipv4Addr)>,
+    /// A virtual IP that it has besides. The agent reports all addresses of an interface (qemu/qemu:
+    /// `qga/commands-posix.c`, `qmp_guest_network_get_interfaces`).
+    pub virtual_ip: Option<Ipv4Addr>,
     /// It does not react to a shutdown, only to a loss of power.
     pub ignores_shutdown: bool,
     /// Its machine goes down by itself, this often, this long after its start.
@@ -32,6 +35,7 @@ impl Default for Guest {
             after: 12_000,
             gets_none: false,
             moves: None,
+            virtual_ip: None,
             ignores_shutdown: false,
             dies: None,
         }

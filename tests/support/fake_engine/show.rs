@@ -198,6 +198,7 @@ impl World {
             .into_iter()
             .chain(devices)
         {
+            let virtual_ip = self.guest(&mac).virtual_ip;
             let ip = |address: String, version| node("ip").text("address", address).text("version", version);
             let id = format!("{:0>8}-0000-4000-8000-{}", name.len(), mac.replace(':', ""));
             all = all.add(
@@ -210,7 +211,8 @@ impl World {
                     .add(
                         node("ips")
                             .add(ip("fe80::5054:ff:fe00:1".to_owned(), "v6"))
-                            .add(ip(address.to_string(), "v4")),
+                            .add(ip(address.to_string(), "v4"))
+                            .all(virtual_ip.map(|address| ip(address.to_string(), "v4"))),
                     )
                     .add(node("mac").text("address", mac))
                     .add(reference("vm", "vms", &vm.id)),
