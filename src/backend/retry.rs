@@ -1,10 +1,11 @@
 //! Repeats calls to an unresponsive platform. By the contract of the trait, every call can be repeated.
 //!
-//! Repeated are `Unreachable`, `Timeout`, and calls for which the platform requested a pause. A rejection is final. A
-//! platform that has never responded is probably not running or has another address, so it is asked only a few times.
+//! Repeated are `Unreachable`, `Timeout`, and calls for which the platform requested a pause. A rejection is final, except
+//! of a platform that has just started. A platform that has never responded is probably not running or has another address, so it is asked only a few times.
 
 #![deny(clippy::missing_trait_methods)]
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,12 +34,18 @@ const PAUSES: [u32; 2] = [240, 8];
 /// How often a call is repeated if the platform has never responded.
 const REPEATS_BEFORE_FIRST_RESPONSE: u32 = 2;
 
+/// How long after it was unresponsive a platform may deny what it permits: an API server that has just started finds no
+/// bindings of roles until it has read them (kubernetes/kubernetes: `plugin/pkg/auth/authorizer/rbac/rbac.go`,
+/// `VisitRulesFor`).
+const STARTING: Duration = Duration::from_secs(30);
+
 /// A backend whose calls are repeated for a limited time while the platform is unresponsive.
 pub struct Retrying<B> {
     backend: B,
     limit: Duration,
     /// The platform has responded, and no call has failed finally since.
     has_responded: AtomicBool,
+    unresponsive_at: Cell<Option<Instant>>,
 }
 
 impl<B> Retrying<B> {
@@ -47,6 +54,7 @@ impl<B> Retrying<B> {
             backend,
             limit: DEFAULT_LIMIT,
             has_responded: AtomicBool::new(false),
+            unresponsive_at: Cell::new(None),
         }
     }
 
@@ -69,6 +77,9 @@ impl<B> Retrying<B> {
                 }
                 Err(error) => error,
             };
+            if is_unresponsive(&error) {
+                self.unresponsive_at.set(Some(Instant::now()));
+            }
             let failing_for = failing_since.get_or_insert_with(Instant::now).elapsed();
             let pause = backoff.pause(error.pause);
             if !self.is_repeated(&error, repeated, begun.elapsed(), failing_for.saturating_add(pause)) {
@@ -91,10 +102,16 @@ impl<B> Retrying<B> {
         let has_responded = self.has_responded.load(Ordering::Relaxed);
         // A call that took longer than the limit would fail again.
         let is_slow = error.kind == BackendErrorKind::Timeout && took > self.limit;
-        is_unresponsive(error)
+        (is_unresponsive(error) || self.is_starting(error))
             && (has_responded || repeated < REPEATS_BEFORE_FIRST_RESPONSE)
             && !is_slow
             && failing_for <= self.limit
+    }
+
+    /// Whether a denial may be due to a start of the platform.
+    fn is_starting(&self, error: &BackendError) -> bool {
+        let unresponsive_at = self.unresponsive_at.get();
+        error.kind == BackendErrorKind::Denied && unresponsive_at.is_some_and(|at| at.elapsed() < STARTING)
     }
 }
 

@@ -639,6 +639,27 @@ async fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_not_wa
     }
 }
 
+/// As the API server of Kubernetes after a restart.
+#[tokio::test]
+async fn a_platform_that_denies_after_it_was_silent_is_asked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("sim.json");
+    for (faults, expected) in [
+        (&["unreachable", "denied", "denied"][..], None),
+        (&["denied"], Some(Kind::Denied)),
+        (&["unreachable", "rejected"], Some(Kind::Rejected)),
+    ] {
+        let fault = |(index, what)| json!({"call": "network_facts", "nth": index + 2, "what": what});
+        let faults: Vec<_> = faults.iter().enumerate().map(fault).collect();
+        std::fs::write(&state, json!({"v": 1, "script": {"faults": faults}}).to_string()).unwrap();
+        let sim = Sim::open(&SimConfig { state: state.clone() }).unwrap();
+        let patient = Retrying::new(sim).for_at_most(MORE);
+        patient.network_facts("default").await.unwrap();
+        let answer = patient.network_facts("default").await;
+        assert_eq!(answer.err().map(|error| error.kind), expected, "{faults:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_platform_that_was_given_up_is_not_waited_for_again() {
     let folder = tempfile::tempdir().unwrap();
