@@ -12,7 +12,7 @@ pub(super) const LIBVIRT_CONCURRENCY: usize = 16;
 pub struct Capabilities {
     /// The number of concurrent calls.
     pub concurrency: usize,
-    /// The pause between two queries of all machines.
+    /// The shortest pause between two queries of all machines, see `pause_after`.
     pub poll_interval: Duration,
     pub carrier: Carrier,
     /// Whether `reserve_address` can reserve addresses on the platform.
@@ -35,6 +35,14 @@ pub struct Capabilities {
     pub static_ipv6: bool,
     /// Whether the platform has snapshots of machines that are off, or why not.
     pub snapshots: Result<(), &'static str>,
+}
+
+impl Capabilities {
+    /// The pause after a query of all machines that took this long: queries take at most a quarter of the platform's time,
+    /// since for some platforms a query is several for each machine, as for oVirt with NICs and devices.
+    pub fn pause_after(&self, query: Duration) -> Duration {
+        self.poll_interval.max(query * 3)
+    }
 }
 
 impl From<&LibvirtConfig> for Capabilities {
@@ -110,9 +118,7 @@ impl From<&OvirtConfig> for Capabilities {
     fn from(_: &OvirtConfig) -> Self {
         Self {
             concurrency: 6,
-            // The engine itself queries its hosts every three seconds (oVirt/ovirt-engine: `VdsRefreshRate`), and one query
-            // with NICs and devices is several for it.
-            poll_interval: Duration::from_secs(2),
+            poll_interval: Duration::from_millis(700),
             carrier: Carrier::CUSTOM_SCRIPT,
             reserves_addresses: false,
             leases_outlive_machines: false,

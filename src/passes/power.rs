@@ -343,7 +343,9 @@ impl<'a> Installed<'a> {
         let (id, begun) = (self.known.id(), Instant::now());
         let (mut asked, mut with_leftovers, mut broken) = (None, BTreeSet::new(), BTreeSet::new());
         loop {
+            let queried = Instant::now();
             let machines = self.machines().await?;
+            let query = queried.elapsed();
             let of_roles = machines.iter().filter(|machine| roles.contains(&machine.role));
             let (off, on): (Vec<_>, Vec<_>) =
                 of_roles.partition(|machine| is_off(machine) || broken.contains(&machine.name));
@@ -375,7 +377,7 @@ impl<'a> Installed<'a> {
                     .await?;
                 broken.extend(asked.into_iter().flatten());
             }
-            sleep(self.backend.common_capabilities().poll_interval).await;
+            sleep(self.backend.common_capabilities().pause_after(query)).await;
         }
     }
 
@@ -432,7 +434,9 @@ impl<'a> Installed<'a> {
         let begun = Instant::now();
         let mut before = Vec::new();
         loop {
+            let queried = Instant::now();
             let machines = self.machines().await?;
+            let query = queried.elapsed();
             let mut away = Vec::new();
             for node in self.nodes() {
                 let machine = machines.iter().find(|machine| machine.node == node.name);
@@ -473,7 +477,7 @@ impl<'a> Installed<'a> {
                 .into());
             }
             before = away;
-            sleep(self.backend.common_capabilities().poll_interval).await;
+            sleep(self.backend.common_capabilities().pause_after(query)).await;
         }
     }
 

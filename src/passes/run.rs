@@ -219,8 +219,8 @@ impl<'a> Run<'a> {
     }
 
     /// The pause until the next query of all machines: short if it only has to confirm an address.
-    pub(super) fn pause(&self, watch: &Watch) -> Duration {
-        let interval = self.backend.common_capabilities().poll_interval;
+    pub(super) fn pause(&self, watch: &Watch, query: Duration) -> Duration {
+        let interval = self.backend.common_capabilities().pause_after(query);
         match watch.is_confirming() {
             true => interval.min(CONFIRMATION),
             false => interval,

@@ -380,7 +380,9 @@ impl Run<'_> {
         let (mut watch, mut launches) = (Watch::new(None), Launches::new());
         let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
         loop {
+            let queried = Instant::now();
             let mut machines = self.backend.list_machines(&self.config.id()).await?;
+            let query = queried.elapsed();
             let spec = |machine: &Planned| self.node_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
             guests.complete(self, planned, &mut machines).await;
@@ -408,7 +410,7 @@ impl Run<'_> {
             if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
                 return Err(error.into());
             }
-            tokio::time::sleep(self.pause(&watch)).await;
+            tokio::time::sleep(self.pause(&watch, query)).await;
         }
     }
 

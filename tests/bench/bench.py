@@ -294,6 +294,8 @@ def main():
         for count in sizes:
             measured = {}
             for name, call in contenders.items():
+                if f"{name}:{count}" in without:
+                    continue
                 times = []
                 for _ in range(rounds):
                     print(f"bench: {count} machines by {name}", file=sys.stderr)

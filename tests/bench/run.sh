@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The benchmark: ocpdeploy, a parallel virsh loop (the lower bound) and kcli, on one libvirt with one image.
-# run.sh [SIZE...]: numbers of machines, 2 or more [3 6 12]. ROUNDS=n repeats and uses medians. WITHOUT="kcli" skips kcli.
+# run.sh [SIZE...]: numbers of machines, 2 or more [3 6 12]. ROUNDS=n repeats and uses medians. WITHOUT="kcli" skips kcli,
+# WITHOUT="kcli:12 kcli:24" at these sizes.
 # PROGRAM is the program [target/release/ocpdeploy]. SMALL=1 only shows that the bench works: two machines, without kcli.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

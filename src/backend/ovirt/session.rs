@@ -422,7 +422,7 @@ fn password(config: &OvirtConfig) -> Result<SecretString, Failure> {
 
 /// Pauses between polls, short at first.
 pub(super) fn pauses() -> Backoff {
-    Backoff::doubling(Duration::from_millis(125), Duration::from_secs(3))
+    Backoff::doubling(Duration::from_millis(125), Duration::from_secs(1))
 }
 
 /// Polls until `look` returns a value.
