@@ -1,0 +1,13 @@
+//! Links programs without optimization at a fixed address: tests start thousands of them, and relocating their code was a
+//! third of each start.
+#![expect(clippy::print_stdout, reason = "cargo reads it")]
+
+use std::env::var;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let is = |name, value| var(name).is_ok_and(|found| found == value);
+    if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") {
+        println!("cargo::rustc-link-arg=-no-pie");
+    }
+}
