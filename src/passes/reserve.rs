@@ -4,9 +4,11 @@
 //! Reserving is atomic: of two clusters that choose the same address, the platform rejects the second one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Result;
+use futures::channel::mpsc::UnboundedReceiver;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
@@ -159,6 +161,19 @@ impl Run<'_> {
             node: name.clone(),
         }
         .into())
+    }
+
+    /// Reserves the addresses of nodes as soon as they are known, because libvirt requires up to a second for each. What
+    /// fails or is interrupted here is repeated by `hold`, after the table is written. Never returns.
+    pub(super) async fn reserve_early(&self, known: Option<UnboundedReceiver<AddressAssignment>>) -> Infallible {
+        let mut known = stream::iter(known).flatten();
+        while let Some(lease) = known.next().await {
+            let reservation = self.hold_of(&lease);
+            if let Err(error) = self.backend.reserve_address(&reservation).await {
+                tracing::debug!("{} is not reserved yet: {error}", lease.ip);
+            }
+        }
+        std::future::pending().await
     }
 
     /// Reserves every address of the table on the platform, unless something else provides it. Where a platform frees a

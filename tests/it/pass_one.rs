@@ -139,6 +139,25 @@ fn what_an_earlier_version_has_begun_is_continued() {
 }
 
 #[test]
+fn addresses_are_reserved_while_other_machines_still_boot() {
+    let late = json!({"lab-harvest-worker-1": {"late_ms": 99_999_999u64}});
+    let sandbox = lab(json!({"script": {"guests": late}}));
+    let all_but_one = NODES.into_iter().filter(|node| *node != "worker-1").chain(VIPS);
+    let expected = names(all_but_one);
+    sandbox.kill_deployment("lab", |sandbox| reserved(sandbox) == expected);
+    assert!(sandbox.is_within("lab", "pass-one/leases"));
+    // They belong to the cluster, though it has no table yet.
+    let shown = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded();
+    assert!(shown.stdout.contains("master-2.lab.example.com"), "{}", shown.stdout);
+    sandbox.edit(|world| {
+        world["script"] = json!({});
+        world["machines"]["lab-harvest-worker-1"]["boots_ms"] = json!(0);
+    });
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+}
+
+#[test]
 fn the_installer_runs_while_the_machines_of_pass_one_are_deleted() {
     let sandbox = lab(json!({"script": {"latency_ms": {"delete_machine": 200}}}));
     sandbox.deploy("lab").succeeded();
