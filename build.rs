@@ -1,6 +1,5 @@
 //! Links programs without optimization at a fixed address: tests start thousands of them, and relocating their code was a
 //! third of each start.
-#![expect(clippy::print_stdout, reason = "cargo reads it")]
 
 use std::env::var;
 
