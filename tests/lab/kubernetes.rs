@@ -170,7 +170,7 @@ fn a_token_that_is_revoked_during_a_run_is_named_and_nothing_stays() {
     let tenant = Tenant::new("revoked");
     // A run that outlasts the cache of valid tokens: 10 s (kubernetes/kubernetes:
     // pkg/kubeapiserver/options/authentication.go, TokenSuccessCacheTTL).
-    tenant.env("revoked", "workers=12\n");
+    tenant.env("revoked", "workers=24\n");
     let account = [
         "-n",
         &tenant.name,
