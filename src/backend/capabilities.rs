@@ -53,7 +53,8 @@ impl From<&LibvirtConfig> for Capabilities {
             poll_interval: Duration::from_millis(150),
             carrier: Carrier::FW_CFG,
             reserves_addresses: true,
-            // dnsmasq frees a lease when it ends, or when the guest releases it; a guest that is destroyed does not.
+            // dnsmasq frees a lease when it ends, or when the guest releases it (dnsmasq: `src/lease.c`, `lease_prune`). A guest
+            // that is destroyed does not.
             leases_outlive_machines: true,
             simulated: false,
             guests_reachable: true,

@@ -1,7 +1,8 @@
 //! Repeats calls to an unresponsive platform. By the contract of the trait, every call can be repeated.
 //!
 //! Repeated are `Unreachable`, `Timeout`, and calls for which the platform requested a pause. A rejection is final, except
-//! of a platform that has just started. A platform that has never responded is probably not running or has another address, so it is asked only a few times.
+//! a denial by a platform that has just started. A platform that has never responded is probably not running or has another
+//! address, so it is asked only a few times.
 
 #![deny(clippy::missing_trait_methods)]
 
@@ -45,6 +46,7 @@ pub struct Retrying<B> {
     limit: Duration,
     /// The platform has responded, and no call has failed finally since.
     has_responded: AtomicBool,
+    /// When a call had no response last.
     unresponsive_at: Cell<Option<Instant>>,
 }
 

@@ -261,8 +261,7 @@ impl Run<'_> {
         if self.backend.common_capabilities().leases_outlive_machines {
             // If one fails, the other one is nevertheless completed.
             let (held, swept) = futures::join!(self.hold(parameters), self.sweep_pass_one());
-            swept?;
-            return held;
+            return held.and_then(|held| swept.map(|()| held));
         }
         let held = self.hold(parameters).await?;
         self.sweep_pass_one().await?;
