@@ -7,6 +7,8 @@ use crate::cluster::{KubevirtConfig, LibvirtConfig, OpenStackConfig, OvirtConfig
 /// Concurrent calls. libvirtd has 20 workers by default, and each waits until an emulator has started or ended.
 pub(super) const LIBVIRT_CONCURRENCY: usize = 16;
 
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// What a platform supports, and its limits.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
@@ -38,10 +40,10 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The pause after a query of all machines that took this long: queries take at most a quarter of the platform's time,
-    /// since for some platforms a query is several for each machine, as for oVirt with NICs and devices.
+    /// The pause after a query of all machines that took this long: three times as long, since for some platforms a query is
+    /// several for each machine, as for oVirt with NICs and devices. But at most a second: somebody waits.
     pub fn pause_after(&self, query: Duration) -> Duration {
-        self.poll_interval.max(query * 3)
+        (query * 3).min(LONGEST_PAUSE).max(self.poll_interval)
     }
 }
 

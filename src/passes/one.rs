@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures::channel::mpsc::{self, UnboundedSender};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use ipnetwork::IpNetwork;
 use tokio::time::Instant;
@@ -84,7 +83,7 @@ impl Run<'_> {
         })
     }
 
-    fn vip_source(&self) -> VipSource {
+    pub(super) fn vip_source(&self) -> VipSource {
         VipSource::of(self.config, &self.backend.capabilities(Role::Master), Some(self.facts))
     }
 
@@ -111,6 +110,10 @@ impl Run<'_> {
         };
         let create = async {
             info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
+            // Not for new workers: until they are in the table, a reservation would not be released.
+            if workflow == "pass-one" && self.reserves_before_boot() {
+                self.reserve_machines(&planned).await?;
+            }
             stream::iter(&planned)
                 .map(|machine| self.create_helper(workflow, machine, &images))
                 .buffer_unordered(self.backend.common_capabilities().concurrency)
@@ -122,27 +125,17 @@ impl Run<'_> {
             .step(&format!("{workflow}/create"), &(&planned, &images), create)
             .await?;
         let vips = machines::unleased_vips(self.config, macs, &planned);
-        let (known, early) = mpsc::unbounded();
-        // Not for new workers: until they are in the table, a reservation would not be released.
-        let early = Some(early).filter(|_| workflow == "pass-one" && self.vip_source() == VipSource::Reserved);
         let step = format!("{workflow}/leases");
-        let leases = async {
-            let look = self.look_for_leases(workflow, &planned, &images, known);
-            let leases = self.journal.step(&step, &planned, look);
-            // While the machines boot: reserving makes their creation wait, because libvirt locks the network.
-            let (mut leases, vips) = futures::try_join!(leases, self.reserve_vips(&vips))?;
-            leases.extend(vips);
-            let endpoints = self.egress()?;
-            let egress = self.check_egress(&planned, &endpoints);
-            self.journal
-                .step(&format!("{workflow}/egress"), &endpoints, egress)
-                .await?;
-            Ok::<_, anyhow::Error>(leases)
-        };
-        let mut leases = tokio::select! {
-            leases = leases => leases?,
-            never = self.reserve_early(early) => match never {},
-        };
+        let look = self.look_for_leases(workflow, &planned, &images);
+        let look = self.journal.step(&step, &planned, look);
+        // While the machines boot: reserving makes their creation wait, because libvirt locks the network.
+        let (mut leases, vips) = futures::try_join!(look, self.reserve_vips(&vips))?;
+        leases.extend(vips);
+        let endpoints = self.egress()?;
+        let egress = self.check_egress(&planned, &endpoints);
+        self.journal
+            .step(&format!("{workflow}/egress"), &endpoints, egress)
+            .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
             Some(AddressAssignment {
@@ -230,7 +223,6 @@ impl Run<'_> {
         workflow: &str,
         planned: &[Planned],
         images: &Handles,
-        known: UnboundedSender<AddressAssignment>,
     ) -> Result<Vec<AddressAssignment>> {
         let begun = Instant::now();
         let mut launches = Launches::new();
@@ -259,11 +251,6 @@ impl Run<'_> {
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
                     self.journal
                         .note(&format!("{workflow}/leases/{}", plan.node), &(ip, evidence))?;
-                    let name = plan.node.clone();
-                    if let Some(mac) = plan.mac() {
-                        // Without a receiver nothing is reserved early.
-                        let _ = known.unbounded_send(AddressAssignment { name, mac, ip });
-                    }
                 }
             }
             if watch.is_complete(planned) {

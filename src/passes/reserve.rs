@@ -4,11 +4,9 @@
 //! Reserving is atomic: of two clusters that choose the same address, the platform rejects the second one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Result;
-use futures::channel::mpsc::UnboundedReceiver;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
@@ -19,9 +17,10 @@ use super::run::{Run, leased_vips};
 use crate::PROGRESS;
 use crate::backend::{AddressReservation, BackendErrorKind, Machine, NetworkFacts, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Harvest, Mac, NodeName, Vip};
+use crate::local::network_probe;
 use crate::plan::address_pool;
 use crate::plan::addresses::free_addresses;
-use crate::plan::machines::{self, MacTable};
+use crate::plan::machines::{self, MacTable, Planned, VipSource};
 use crate::printable::count;
 use crate::state::inventory;
 use crate::state::parameters::Parameters;
@@ -81,12 +80,37 @@ impl Run<'_> {
         if vips.is_empty() {
             return Ok(Vec::new());
         }
-        let ranges = &self.facts.dhcp_ranges;
-        let in_range = |ip: IpAddr| ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip));
-        self.journal.step(VIPS, vips, self.reserve_free(vips, in_range)).await
+        let reserve = self.reserve_free(vips, |ip| self.in_dhcp_range(ip));
+        self.journal.step(VIPS, vips, reserve).await
     }
 
-    /// Reserves addresses that no machine uses. Existing reservations of these MACs are kept.
+    /// Whether the addresses of pass one's machines are reserved before these boot.
+    ///
+    /// dnsmasq pings an address for three seconds before it offers it, and answers no other request meanwhile; a reserved
+    /// address it offers at once (dnsmasq: `src/dhcp.c`, `do_icmp_ping`; `src/rfc2131.c`, `dhcp_reply`). So this computer has
+    /// to probe the addresses, and must be on their network.
+    pub(super) fn reserves_before_boot(&self) -> bool {
+        let capabilities = self.backend.common_capabilities();
+        let ranges = &self.facts.dhcp_ranges;
+        let is_near = |(first, _): &(IpAddr, IpAddr)| network_probe::device_to(*first).is_some();
+        self.vip_source() == VipSource::Reserved
+            && capabilities.leases_outlive_machines
+            && (capabilities.simulated || ranges.iter().all(is_near))
+    }
+
+    pub(super) async fn reserve_machines(&self, planned: &[Planned]) -> Result<()> {
+        let mac = |machine: &Planned| Some((machine.node.clone(), machine.mac()?));
+        let macs = planned.iter().filter_map(mac).collect();
+        self.reserve_free(&macs, |ip| self.in_dhcp_range(ip)).await.map(drop)
+    }
+
+    fn in_dhcp_range(&self, ip: IpAddr) -> bool {
+        let ranges = &self.facts.dhcp_ranges;
+        ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip))
+    }
+
+    /// Reserves addresses that no machine uses, or that an earlier machine of the MAC has leased, as the DHCP server would.
+    /// Existing reservations of these MACs are kept.
     async fn reserve_free(
         &self,
         macs: &MacTable,
@@ -122,7 +146,11 @@ impl Run<'_> {
                     name: name.clone(),
                     ..held.assignment.clone()
                 },
-                None => self.reserve_one(name, *mac, &mut free).await?,
+                None => {
+                    let leased = facts.taken.iter().filter(|(_, holder)| **holder == Some(*mac));
+                    let leased = leased.map(|(ip, _)| *ip).find(|ip| !not.contains(ip) && is_usable(*ip));
+                    self.reserve_one(name, *mac, leased, &mut free).await?
+                }
             });
         }
         Ok(leases)
@@ -132,9 +160,13 @@ impl Run<'_> {
         &self,
         name: &NodeName,
         mac: Mac,
+        mut leased: Option<IpAddr>,
         free: &mut Silent<impl Iterator<Item = IpAddr>, impl AsyncFnMut(&[IpAddr]) -> Answering>,
     ) -> Result<AddressAssignment> {
-        while let Some(ip) = free.next().await {
+        while let Some(ip) = match leased.take() {
+            Some(ip) => Some(ip),
+            None => free.next().await,
+        } {
             let lease = AddressAssignment {
                 name: name.clone(),
                 mac,
@@ -163,19 +195,6 @@ impl Run<'_> {
         .into())
     }
 
-    /// Reserves the addresses of nodes as soon as they are known, because libvirt requires up to a second for each. What
-    /// fails or is interrupted here is repeated by `hold`, after the table is written. Never returns.
-    pub(super) async fn reserve_early(&self, known: Option<UnboundedReceiver<AddressAssignment>>) -> Infallible {
-        let mut known = stream::iter(known).flatten();
-        while let Some(lease) = known.next().await {
-            let reservation = self.hold_of(&lease);
-            if let Err(error) = self.backend.reserve_address(&reservation).await {
-                tracing::debug!("{} is not reserved yet: {error}", lease.ip);
-            }
-        }
-        std::future::pending().await
-    }
-
     /// Reserves every address of the table on the platform, unless something else provides it. Where a platform frees a
     /// machine's address with the machine, the throwaway machine of a node is deleted as soon as its address is reserved.
     pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
@@ -186,6 +205,7 @@ impl Run<'_> {
         let holds = holds(parameters);
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
+            self.release_declined(&holds).await?;
             let throwaway = match self.backend.common_capabilities().leases_outlive_machines {
                 true => Vec::new(),
                 false => self.throwaway().await?,
@@ -197,6 +217,20 @@ impl Run<'_> {
                 .await
         };
         self.journal.step(HOLD, &holds, hold_all).await
+    }
+
+    /// Releases the reservations of machines that have another address than the reserved one: a client declines an address
+    /// at which another machine answers (RFC 2131, section 3.1).
+    async fn release_declined(&self, holds: &[AddressReservation]) -> Result<()> {
+        for reserved in self.backend.list_reservations(&self.config.id()).await? {
+            let AddressAssignment { mac, ip, .. } = reserved.assignment;
+            let mut tables = holds.iter().map(|hold| &hold.assignment);
+            if tables.any(|lease| lease.mac == mac && lease.ip != ip) {
+                let reservation = self.hold_of(&reserved.assignment);
+                self.backend.release_address(&reservation).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn hold_and_delete(

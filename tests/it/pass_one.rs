@@ -68,14 +68,13 @@ fn virtual_ips_are_reserved_in_the_dhcp_range_and_no_machine_is_booted_for_them(
 
 #[test]
 fn one_virtual_ip_that_is_set_is_not_chosen_for_the_other() {
-    // The DHCP server leases .15 and .43 to the nodes.
     let sandbox = Sandbox::new(json!({"networks": network(&json!({"dhcp_from": "10.9.0.11"}))}));
     sandbox.env("lab", "masters=1\nworkers=0\napi_ip=10.9.0.11");
     sandbox.deploy("lab").succeeded();
     let table = sandbox.parameters("lab").unwrap();
     assert_eq!(
-        [table.api_ip, table.ingress_ip],
-        [11, 12].map(|last| Ipv4Addr::new(10, 9, 0, last))
+        [table.api_ip, table.nodes[0].ip, table.nodes[1].ip, table.ingress_ip],
+        [11, 12, 13, 14].map(|last| Ipv4Addr::new(10, 9, 0, last))
     );
 }
 
@@ -100,7 +99,7 @@ fn killed_while_virtual_ips_are_reserved() {
     let script = json!({"boot_ms": 1000, "latency_ms": {"reserve_address": 200}});
     let sandbox = lab(json!({"script": script}));
     sandbox.kill_deployment("lab", |sandbox| {
-        sandbox.is_within("lab", "pass-one/vips") && reserved(sandbox).len() == 1
+        sandbox.is_within("lab", "pass-one/vips") && reserved(sandbox).len() == NODES.len() + 1
     });
     sandbox.edit(|world| world["script"] = json!({}));
     sandbox.deploy("lab").succeeded();
@@ -108,18 +107,47 @@ fn killed_while_virtual_ips_are_reserved() {
 }
 
 #[test]
-fn machines_are_deleted_while_addresses_are_reserved_and_keep_their_leases() {
-    let sandbox = lab(json!({"script": {"latency_ms": {"reserve_address": 1500}}}));
-    sandbox.kill_deployment("lab", |sandbox| {
-        sandbox.is_within("lab", "pass-one/hold") && sandbox.of_pass("lab", "one").is_empty()
-    });
-    let reserved = reserved(&sandbox).len();
-    assert!(reserved < NODES.len() + VIPS.len(), "some addresses are only leased");
-    let table = sandbox.parameters("lab").unwrap();
+fn addresses_are_reserved_before_the_machines_boot() {
+    let script = json!({"latency_ms": {"reserve_address": 200}});
+    let sandbox = lab(json!({"script": script}));
+    sandbox.kill_deployment("lab", |sandbox| reserved(sandbox).len() == 3);
+    assert_eq!(sandbox.of_pass("lab", "one"), [""; 0]);
+    // They belong to the cluster, though it has no table yet.
+    let shown = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded();
+    assert!(shown.stdout.contains("master-0.lab.example.com"), "{}", shown.stdout);
     sandbox.edit(|world| world["script"] = json!({}));
     sandbox.deploy("lab").succeeded();
     is_deployed(&sandbox, "lab");
-    assert_eq!(sandbox.parameters("lab").unwrap().nodes, table.nodes);
+}
+
+/// As the DHCP server itself would: the lease of an earlier cluster's machine is still valid.
+#[test]
+fn a_machine_gets_the_address_that_its_mac_has_leased_before() {
+    let sandbox = lab(json!({}));
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    let mac = sandbox.parameters("lab").unwrap().nodes[2].mac;
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    sandbox.edit(|world| {
+        let lease = json!({"mac": mac.to_string(), "client": "earlier", "since_ms": 0});
+        world["networks"]["default"]["leases"] = json!({"192.168.122.77": lease});
+    });
+    sandbox.deploy("lab").succeeded();
+    let table = sandbox.parameters("lab").unwrap();
+    assert_eq!(table.nodes[2].ip.to_string(), "192.168.122.77");
+    assert_eq!(table.nodes[3].ip.to_string(), "192.168.122.4");
+}
+
+/// A machine that was off when the address was chosen uses it; the client of pass one declines it.
+#[test]
+fn a_machine_that_declined_its_reserved_address_keeps_the_other_one() {
+    let sandbox = lab(json!({"networks": network(&json!({"squatters": ["10.9.0.11"]}))}));
+    sandbox.deploy("lab").succeeded();
+    let table = sandbox.parameters("lab").unwrap();
+    assert_eq!(table.nodes[1].ip, Ipv4Addr::new(10, 9, 0, 18));
+    is_deployed(&sandbox, "lab");
+    let kept = sandbox.reservations(Some("lab")).into_iter();
+    let masters: Vec<_> = kept.filter(|(_, kept)| kept["name"] == "master-0").collect();
+    assert_eq!(masters.len(), 1, "{masters:?}");
 }
 
 /// The earlier version booted helpers on every platform, as this one does where no address is reserved.
@@ -136,25 +164,6 @@ fn what_an_earlier_version_has_begun_is_continued() {
         sandbox.deploy("lab").succeeded();
         is_deployed(&sandbox, "lab");
     }
-}
-
-#[test]
-fn addresses_are_reserved_while_other_machines_still_boot() {
-    let late = json!({"lab-harvest-worker-1": {"late_ms": 99_999_999u64}});
-    let sandbox = lab(json!({"script": {"guests": late}}));
-    let all_but_one = NODES.into_iter().filter(|node| *node != "worker-1").chain(VIPS);
-    let expected = names(all_but_one);
-    sandbox.kill_deployment("lab", |sandbox| reserved(sandbox) == expected);
-    assert!(sandbox.is_within("lab", "pass-one/leases"));
-    // They belong to the cluster, though it has no table yet.
-    let shown = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded();
-    assert!(shown.stdout.contains("master-2.lab.example.com"), "{}", shown.stdout);
-    sandbox.edit(|world| {
-        world["script"] = json!({});
-        world["machines"]["lab-harvest-worker-1"]["boots_ms"] = json!(0);
-    });
-    sandbox.deploy("lab").succeeded();
-    is_deployed(&sandbox, "lab");
 }
 
 #[test]

@@ -346,7 +346,9 @@ fn a_guest_without_lease() {
 
 #[test]
 fn a_guest_with_two_addresses() {
-    fails_with_words!(guest("lab-harvest-worker-0", "second_address"));
+    let sandbox = guest("lab-harvest-worker-0", "second_address");
+    sandbox.edit(|world| world["limits"] = json!({"reserves_addresses": false}));
+    fails_with_words!(sandbox);
 }
 
 #[test]
