@@ -11,12 +11,14 @@ use futures::stream;
 use hyper::body::Bytes;
 use reqwest::header::CONTENT_LENGTH;
 use reqwest::{Body, RequestBuilder, Response};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// The size of the parts that are counted as progress.
 const PART: usize = 64 << 10;
+
+const READ: usize = 1 << 20;
 
 /// How long to wait for a server that receives an upload.
 #[derive(Clone, Copy, Debug)]
@@ -55,22 +57,22 @@ pub async fn send(
     limits: UploadLimits,
 ) -> Result<Response, UploadError> {
     let (progress, mut moved) = watch::channel(());
-    let parts = stream::try_unfold((body, bytes, progress), async |(mut body, left, progress)| {
+    // A file is read by another thread, which takes as long for a small part.
+    let body = BufReader::with_capacity(READ, body).take(bytes);
+    let parts = stream::try_unfold((body, progress), async |(mut body, progress)| {
         // The connection has taken the part before this one.
         progress.send_replace(());
-        let mut part = vec![0; PART.min(usize::try_from(left).unwrap_or(PART))];
-        let count = match part.is_empty() {
-            true => return Ok(None),
-            false => body.read(&mut part).await?,
-        };
-        if count == 0 {
+        let mut part = Vec::with_capacity(PART);
+        if body.limit() == 0 {
+            return Ok(None);
+        }
+        if body.read_buf(&mut part).await? == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 "the file became shorter during the upload",
             ));
         }
-        part.truncate(count);
-        Ok(Some((Bytes::from(part), (body, left - count as u64, progress))))
+        Ok(Some((Bytes::from(part), (body, progress))))
     });
     let request = request.header(CONTENT_LENGTH, bytes).body(Body::wrap_stream(parts));
     let sending = request.send();

@@ -29,7 +29,7 @@ use crate::state::journal;
 /// A cluster's API is asked no longer: most of what is shown needs no API.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The least pause between two looks of a watch.
+/// The pause between two looks of a watch.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// So many looks may fail one after the other before a watch gives up.
@@ -128,14 +128,6 @@ impl<'a> Eyes<'a> {
         }
         Ok(status)
     }
-
-    fn pause(&self) -> Duration {
-        let pauses = self
-            .platforms
-            .values()
-            .map(|platform| platform.common_capabilities().poll_interval);
-        pauses.fold(PAUSE, Duration::max)
-    }
 }
 
 /// Looks until no process works on the clusters; Ctrl-C ends it at any time.
@@ -165,7 +157,7 @@ fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
                 before = Some(seen);
             }
         }
-        sleep(eyes.pause());
+        sleep(PAUSE);
     }
 }
 

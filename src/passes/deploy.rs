@@ -260,10 +260,10 @@ impl Run<'_> {
     async fn complete_pass_one(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
         if self.backend.common_capabilities().leases_outlive_machines {
             // If one fails, the other one is nevertheless completed.
-            let (held, swept) = futures::join!(self.hold(parameters), self.sweep_pass_one());
+            let (held, swept) = futures::join!(self.hold(parameters, &[]), self.sweep_pass_one());
             return held.and_then(|held| swept.map(|()| held));
         }
-        let held = self.hold(parameters).await?;
+        let held = self.hold(parameters, &self.throwaway().await?).await?;
         self.sweep_pass_one().await?;
         Ok(held)
     }

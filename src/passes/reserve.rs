@@ -195,9 +195,13 @@ impl Run<'_> {
         .into())
     }
 
-    /// Reserves every address of the table on the platform, unless something else provides it. Where a platform frees a
-    /// machine's address with the machine, the throwaway machine of a node is deleted as soon as its address is reserved.
-    pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
+    /// Reserves every address of the table on the platform, unless something else provides it. A machine of `throwaway` is
+    /// deleted as soon as its node's address is reserved.
+    pub(super) async fn hold(
+        &self,
+        parameters: &Parameters,
+        throwaway: &[Machine],
+    ) -> Result<BTreeMap<NodeName, ReservationState>> {
         if let Some(state) = ReservationState::without_platform(self.config.dhcp) {
             let leases = parameters.leases().into_iter();
             return Ok(leases.map(|lease| (lease.name, state)).collect());
@@ -206,12 +210,8 @@ impl Run<'_> {
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
             self.release_declined(&holds).await?;
-            let throwaway = match self.backend.common_capabilities().leases_outlive_machines {
-                true => Vec::new(),
-                false => self.throwaway().await?,
-            };
             stream::iter(&holds)
-                .map(|hold| self.hold_and_delete(hold, &throwaway))
+                .map(|hold| self.hold_and_delete(hold, throwaway))
                 .buffer_unordered(self.backend.common_capabilities().concurrency)
                 .try_collect()
                 .await

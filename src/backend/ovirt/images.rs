@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::engine::Ovirt;
 use super::session::{conflict, if_free, if_there, pauses, wait_for};
-use super::upload::{IMAGE_MARK, LocalImage, Upload, image_disk, image_name};
+use super::upload::{IMAGE_MARK, Upload, image_disk, image_name, virtual_size};
 use super::wire::id;
 use super::wire::{self, Tag};
 use crate::backend::failure::Failure;
@@ -153,7 +153,7 @@ impl Ovirt {
 
     /// `false`: another run created it.
     async fn add_image_disk(&self, image: &Upload<'_>) -> Result<bool, Failure> {
-        let size = LocalImage::open(image).await?.virtual_size;
+        let size = virtual_size(image.path).await?;
         let storage = self.storage_domain(self.site().await?).await?;
         let disk = wire::image_disk(
             &image.disk,

@@ -3,7 +3,8 @@
 //! Facts: oVirt/ovirt-imageio: docs/images.md; oVirt/ovirt-engine-api-model: ImageTransferPhase; oVirt/ovirt-engine:
 //! TransferDiskImageCommand.
 
-use std::io::{Cursor, SeekFrom};
+use std::io::SeekFrom;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,8 +27,10 @@ use crate::cluster::ClusterId;
 use crate::http_upload::{self, UploadError, UploadLimits};
 use crate::xml::Element;
 
-/// The size of a part. A part is sent in one request and flushed at its end.
-const PIECE: u64 = 32 << 20;
+/// An upload has at most so many parts, and parts at least this size. A part is sent in one request and flushed at its end,
+/// which takes the server as long as writing several MiB.
+const PIECES: u64 = 8;
+const LEAST_PIECE: u64 = 32 << 20;
 /// How often a part is sent before the upload fails.
 const ATTEMPTS: usize = 5;
 /// A longer pause is left to the caller, who knows the user's timeout.
@@ -71,6 +74,11 @@ impl<'a> Upload<'a> {
         }
     }
 
+    /// The size of a part, which is the same in each run.
+    fn piece(&self) -> u64 {
+        LEAST_PIECE.max(self.bytes.div_ceil(PIECES).next_multiple_of(1 << 20))
+    }
+
     pub fn mark(&self) -> String {
         format!("{IMAGE_MARK}{}", self.sha256)
     }
@@ -85,7 +93,6 @@ impl Ovirt {
     /// Uploads an image, continuing where an earlier run stopped. `false`: the upload was cancelled, and the engine
     /// removes its disk.
     pub(super) async fn upload(&self, image: &Upload<'_>) -> Result<bool, Failure> {
-        let mut file = LocalImage::open(image).await?;
         let transfer = match self.transfer_of(&image.disk).await? {
             Some(transfer) => transfer,
             None => {
@@ -103,7 +110,7 @@ impl Ovirt {
         let path = format!("/imagetransfers/{}", id(&transfer)?);
         // An earlier run can have sent everything.
         let is_sent = transfer.text_of("phase") == Some("finalizing_success");
-        if !is_sent && !self.send(image, &mut file, &path).await? {
+        if !is_sent && !self.send(image, &path).await? {
             return Ok(false);
         }
         if !self.finalized(&path).await? {
@@ -113,7 +120,7 @@ impl Ovirt {
     }
 
     /// Sends the missing parts, and finalizes the transfer. `false`: it was cancelled.
-    async fn send(&self, image: &Upload<'_>, file: &mut LocalImage<'_>, path: &str) -> Result<bool, Failure> {
+    async fn send(&self, image: &Upload<'_>, path: &str) -> Result<bool, Failure> {
         let Some((transfer, url)) = self.open_transfer(path).await? else {
             return Ok(false);
         };
@@ -121,15 +128,16 @@ impl Ovirt {
         let sent = transfer
             .text_of("transferred")
             .and_then(|bytes| bytes.parse::<u64>().ok());
-        let mut at = sent.unwrap_or(0).min(image.bytes) / PIECE * PIECE;
+        let piece = image.piece();
+        let mut at = sent.unwrap_or(0).min(image.bytes) / piece * piece;
         let total = image.bytes >> 20;
         while at < image.bytes {
             tracing::info!("image {}: {} of {total} MiB uploaded", image.path.display(), at >> 20);
-            let piece = file.read(at, PIECE.min(image.bytes - at)).await?;
-            if !self.send_piece(path, &url, at, piece).await? {
+            let end = image.bytes.min(at + piece);
+            if !self.send_piece(path, &url, image.path, at..end).await? {
                 return Ok(false);
             }
-            at += PIECE;
+            at = end;
         }
         let finalize = format!("{path}/finalize");
         // A conflict or a missing transfer is judged by its phase.
@@ -221,11 +229,11 @@ impl Ovirt {
     }
 
     /// `false`: the upload was cancelled.
-    async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<bool, Failure> {
+    async fn send_piece(&self, path: &str, url: &str, file: &Path, piece: Range<u64>) -> Result<bool, Failure> {
         let mut backoff = pauses();
         let mut attempt = 0;
         loop {
-            let sent = put_piece(self.session.http(), url, at, piece.clone(), UploadLimits::default());
+            let sent = put_piece(self.session.http(), url, file, &piece, UploadLimits::default());
             let failure = match sent.await {
                 Ok(answer) if answer.status().is_success() => return Ok(true),
                 Ok(answer) => {
@@ -255,18 +263,23 @@ impl Ovirt {
     }
 }
 
-/// Sends a part that begins at `at`.
+/// Sends a part of a file.
 async fn put_piece(
     http: &Client,
     url: &str,
-    at: u64,
-    piece: Vec<u8>,
+    file: &Path,
+    piece: &Range<u64>,
     limits: UploadLimits,
 ) -> Result<Response, Failure> {
-    let bytes = piece.len() as u64;
-    let range = format!("bytes {at}-{}/*", at + bytes - 1);
+    let opened = async {
+        let mut file = File::open(file).await?;
+        file.seek(SeekFrom::Start(piece.start)).await?;
+        Ok(file)
+    };
+    let body = opened.await.map_err(|error| unreadable(file, &error))?;
+    let range = format!("bytes {}-{}/*", piece.start, piece.end - 1);
     let request = http.put(url).header(CONTENT_RANGE, range);
-    http_upload::send(request, Cursor::new(piece), bytes, limits)
+    http_upload::send(request, body, piece.end - piece.start, limits)
         .await
         .map_err(|error| match error {
             UploadError::Http(error) => unreachable(origin(url), &error),
@@ -288,49 +301,21 @@ fn origin(url: &str) -> &str {
     path.map_or(url, |path| &url[..path])
 }
 
-/// The file that is uploaded.
-pub(super) struct LocalImage<'a> {
-    path: &'a Path,
-    file: File,
-    /// The size of the disk that a guest sees.
-    pub virtual_size: u64,
-}
-
-impl<'a> LocalImage<'a> {
-    pub async fn open(image: &Upload<'a>) -> Result<Self, Failure> {
-        let path = image.path;
-        let mut file = File::open(path).await.map_err(|error| unreadable(path, &error))?;
-        let mut header = [0; 32];
-        let read = file.read_exact(&mut header).await;
-        match (read, header) {
-            // The magic, and the size at offset 24 (qemu: docs/interop/qcow2.txt).
-            (Ok(_), [b'Q', b'F', b'I', 0xfb, .., a, b, c, d, e, f, g, h]) => Ok(Self {
-                path,
-                file,
-                virtual_size: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-            }),
-            _ => Err(Failure::new(
-                BackendErrorKind::Rejected,
-                format!("{} is not a qcow2 image", path.display()),
-            )
-            .hint("use the CoreOS image for OpenStack, decompressed")),
+/// The size of the disk that a guest sees, in bytes, from the header of a qcow2 file.
+pub(super) async fn virtual_size(path: &Path) -> Result<u64, Failure> {
+    let mut file = File::open(path).await.map_err(|error| unreadable(path, &error))?;
+    let mut header = [0; 32];
+    let read = file.read_exact(&mut header).await;
+    match (read, header) {
+        // The magic, and the size at offset 24 (qemu: docs/interop/qcow2.txt).
+        (Ok(_), [b'Q', b'F', b'I', 0xfb, .., a, b, c, d, e, f, g, h]) => {
+            Ok(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
         }
-    }
-
-    async fn read(&mut self, at: u64, bytes: u64) -> Result<Vec<u8>, Failure> {
-        let mut piece = Vec::new();
-        let read = async {
-            self.file.seek(SeekFrom::Start(at)).await?;
-            (&mut self.file).take(bytes).read_to_end(&mut piece).await
-        };
-        match read.await {
-            Ok(count) if count as u64 == bytes => Ok(piece),
-            Ok(_) => Err(Failure::new(
-                BackendErrorKind::Rejected,
-                format!("{} became shorter during the upload", self.path.display()),
-            )),
-            Err(error) => Err(unreadable(self.path, &error)),
-        }
+        _ => Err(Failure::new(
+            BackendErrorKind::Rejected,
+            format!("{} is not a qcow2 image", path.display()),
+        )
+        .hint("use the CoreOS image for OpenStack, decompressed")),
     }
 }
 
@@ -340,6 +325,8 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::super::session::client;
     use super::*;
     use crate::http_upload::slow_server::{BYTES, Behavior, LIMITS, run, start};
@@ -347,7 +334,10 @@ mod tests {
     #[test]
     fn a_host_may_read_a_part_slowly_but_not_stop() {
         let http = client(None).unwrap();
-        let upload = |behavior| run(put_piece(&http, &start(behavior), 0, vec![7; BYTES], LIMITS));
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&vec![7; BYTES]).unwrap();
+        let piece = 0..BYTES as u64;
+        let upload = |behavior| run(put_piece(&http, &start(behavior), file.path(), &piece, LIMITS));
         assert_eq!(upload(Behavior::Slow).unwrap().status(), 200);
         let failure = upload(Behavior::Stops).unwrap_err();
         assert_eq!(failure.kind, BackendErrorKind::Timeout);
