@@ -176,8 +176,9 @@ class Ours:
         (WORK / "pull-secret.json").write_text('{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}')
         for cluster in ("upload", "upload2"):
             (WORK / f"{cluster}.sh").write_text(
-                f"cluster={cluster}\ndomain=example.com\n{platform.settings}image={url}#sha256={digest}\n"
-                f"helper_image={ROOT}/target/images/helper.qcow2\ncache={WORK}/cache\n"
+                f"cluster={cluster}\ndomain=example.com\n{platform.settings}cache={WORK}/cache\n"
+                # Both the same, so that one image is uploaded, as by the others.
+                f"image={url}#sha256={digest}\nhelper_image={url}#sha256={digest}\n"
                 "pull_secret=pull-secret.json\npub_key=key.pub\n")
 
     def push(self, cluster):

@@ -27,10 +27,8 @@ use crate::cluster::ClusterId;
 use crate::http_upload::{self, UploadError, UploadLimits};
 use crate::xml::Element;
 
-/// An upload has at most so many parts, and parts at least this size. A part is sent in one request and flushed at its end,
-/// which takes the server as long as writing several MiB.
-const PIECES: u64 = 8;
-const LEAST_PIECE: u64 = 32 << 20;
+/// The size of a part. A part is sent in one request and flushed at its end.
+const PIECE: u64 = 32 << 20;
 /// How often a part is sent before the upload fails.
 const ATTEMPTS: usize = 5;
 /// A longer pause is left to the caller, who knows the user's timeout.
@@ -72,11 +70,6 @@ impl<'a> Upload<'a> {
             path,
             bytes,
         }
-    }
-
-    /// The size of a part, which is the same in each run.
-    fn piece(&self) -> u64 {
-        LEAST_PIECE.max(self.bytes.div_ceil(PIECES).next_multiple_of(1 << 20))
     }
 
     pub fn mark(&self) -> String {
@@ -128,12 +121,11 @@ impl Ovirt {
         let sent = transfer
             .text_of("transferred")
             .and_then(|bytes| bytes.parse::<u64>().ok());
-        let piece = image.piece();
-        let mut at = sent.unwrap_or(0).min(image.bytes) / piece * piece;
+        let mut at = sent.unwrap_or(0).min(image.bytes) / PIECE * PIECE;
         let total = image.bytes >> 20;
         while at < image.bytes {
             tracing::info!("image {}: {} of {total} MiB uploaded", image.path.display(), at >> 20);
-            let end = image.bytes.min(at + piece);
+            let end = image.bytes.min(at + PIECE);
             if !self.send_piece(path, &url, image.path, at..end).await? {
                 return Ok(false);
             }
