@@ -18,6 +18,7 @@ use tokio::time::timeout;
 /// The size of the parts that are counted as progress.
 const PART: usize = 64 << 10;
 
+/// How much of a file is read at once: another thread reads it, and each time costs the same.
 const READ: usize = 1 << 20;
 
 /// How long to wait for a server that receives an upload.
@@ -57,15 +58,14 @@ pub async fn send(
     limits: UploadLimits,
 ) -> Result<Response, UploadError> {
     let (progress, mut moved) = watch::channel(());
-    // A file is read by another thread, which takes as long for a small part.
     let body = BufReader::with_capacity(READ, body).take(bytes);
     let parts = stream::try_unfold((body, progress), async |(mut body, progress)| {
         // The connection has taken the part before this one.
         progress.send_replace(());
-        let mut part = Vec::with_capacity(PART);
         if body.limit() == 0 {
             return Ok(None);
         }
+        let mut part = Vec::with_capacity(PART);
         if body.read_buf(&mut part).await? == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,

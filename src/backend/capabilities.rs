@@ -21,6 +21,8 @@ pub struct Capabilities {
     pub reserves_addresses: bool,
     /// Whether a machine that is deleted leaves its address to its MAC, for as long as the DHCP server's lease is valid.
     pub leases_outlive_machines: bool,
+    /// Whether the machines' host is this computer, so that it is on the platform's own networks.
+    pub host_is_here: bool,
     /// Whether the platform is simulated: no machine runs, and its addresses may be in use on a real network.
     pub simulated: bool,
     /// Whether this computer can reach machines over the network.
@@ -48,7 +50,7 @@ impl Capabilities {
 }
 
 impl From<&LibvirtConfig> for Capabilities {
-    fn from(_: &LibvirtConfig) -> Self {
+    fn from(config: &LibvirtConfig) -> Self {
         Self {
             concurrency: LIBVIRT_CONCURRENCY,
             // A query is three calls, which take one or two milliseconds.
@@ -58,6 +60,8 @@ impl From<&LibvirtConfig> for Capabilities {
             // dnsmasq frees a lease when it ends, or when the guest releases it (dnsmasq: `src/lease.c`, `lease_prune`). A guest
             // that is destroyed does not.
             leases_outlive_machines: true,
+            // `qemu:///system`; that of another host has its name, as `qemu+ssh://host/system`.
+            host_is_here: config.uri.contains(":///"),
             simulated: false,
             guests_reachable: true,
             addresses_from_agent: false,
@@ -79,6 +83,7 @@ impl From<&KubevirtConfig> for Capabilities {
             carrier: Carrier::SECRET,
             reserves_addresses: config.pods.is_some(),
             leases_outlive_machines: false,
+            host_is_here: false,
             simulated: false,
             // Behind their pods nobody from outside reaches them.
             guests_reachable: config.pods.is_none(),
@@ -102,6 +107,7 @@ impl From<&OpenStackConfig> for Capabilities {
             reserves_addresses: true,
             // With a machine, its ports are deleted, unless they are reserved.
             leases_outlive_machines: false,
+            host_is_here: false,
             simulated: false,
             guests_reachable: true,
             addresses_from_agent: false,
@@ -125,6 +131,7 @@ impl From<&OvirtConfig> for Capabilities {
             carrier: Carrier::CUSTOM_SCRIPT,
             reserves_addresses: false,
             leases_outlive_machines: false,
+            host_is_here: false,
             simulated: false,
             guests_reachable: true,
             addresses_from_agent: true,

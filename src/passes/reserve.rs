@@ -92,9 +92,10 @@ impl Run<'_> {
     pub(super) fn reserves_before_boot(&self) -> bool {
         let capabilities = self.backend.common_capabilities();
         let ranges = &self.facts.dhcp_ranges;
+        // In a container, it may not be.
         let is_near = |(first, _): &(IpAddr, IpAddr)| network_probe::device_to(*first).is_some();
         self.vip_source() == VipSource::Reserved
-            && capabilities.leases_outlive_machines
+            && capabilities.host_is_here
             && (capabilities.simulated || ranges.iter().all(is_near))
     }
 

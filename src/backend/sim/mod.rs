@@ -141,6 +141,7 @@ impl From<&SimConfig> for Capabilities {
             },
             reserves_addresses: true,
             leases_outlive_machines: true,
+            host_is_here: true,
             simulated: true,
             guests_reachable: false,
             addresses_from_agent: false,
