@@ -1,5 +1,6 @@
-//! Reservations on the platform: of the table's addresses, and of addresses that are chosen without a boot. These are all
-//! with `harvest=reserve`, otherwise virtual IPs where the platform is the DHCP server of the network.
+//! Reservations on the platform: of the table's addresses, and of addresses that are chosen before a boot or without one.
+//! These are all with `harvest=reserve`, otherwise, where the platform is the DHCP server of the network, virtual IPs, and on
+//! the libvirt host the addresses of pass one's machines.
 //!
 //! Reserving is atomic: of two clusters that choose the same address, the platform rejects the second one.
 
