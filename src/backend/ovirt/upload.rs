@@ -225,7 +225,8 @@ impl Ovirt {
         let mut backoff = pauses();
         let mut attempt = 0;
         loop {
-            let sent = put_piece(self.session.http(), url, file, &piece, UploadLimits::default());
+            let body = open_at(file, &piece).await?;
+            let sent = put_piece(self.session.http(), url, body, &piece, UploadLimits::default());
             let failure = match sent.await {
                 Ok(answer) if answer.status().is_success() => return Ok(true),
                 Ok(answer) => {
@@ -255,20 +256,32 @@ impl Ovirt {
     }
 }
 
-/// Sends a part of a file.
+/// A file at the beginning of a part that it contains completely.
+async fn open_at(path: &Path, piece: &Range<u64>) -> Result<File, Failure> {
+    let opened = async {
+        let mut file = File::open(path).await?;
+        file.seek(SeekFrom::Start(piece.start)).await?;
+        let bytes = file.metadata().await?.len();
+        Ok((file, bytes))
+    };
+    let (file, bytes) = opened.await.map_err(|error| unreadable(path, &error))?;
+    if bytes < piece.end {
+        return Err(Failure::new(
+            BackendErrorKind::Rejected,
+            format!("{} became shorter during the upload", path.display()),
+        ));
+    }
+    Ok(file)
+}
+
+/// Sends a part of a file, which is at the part's beginning.
 async fn put_piece(
     http: &Client,
     url: &str,
-    file: &Path,
+    body: File,
     piece: &Range<u64>,
     limits: UploadLimits,
 ) -> Result<Response, Failure> {
-    let opened = async {
-        let mut file = File::open(file).await?;
-        file.seek(SeekFrom::Start(piece.start)).await?;
-        Ok(file)
-    };
-    let body = opened.await.map_err(|error| unreadable(file, &error))?;
     let range = format!("bytes {}-{}/*", piece.start, piece.end - 1);
     let request = http.put(url).header(CONTENT_RANGE, range);
     http_upload::send(request, body, piece.end - piece.start, limits)
@@ -329,10 +342,24 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&vec![7; BYTES]).unwrap();
         let piece = 0..BYTES as u64;
-        let upload = |behavior| run(put_piece(&http, &start(behavior), file.path(), &piece, LIMITS));
+        let upload = |behavior| {
+            let url = start(behavior);
+            run(async { put_piece(&http, &url, open_at(file.path(), &piece).await?, &piece, LIMITS).await })
+        };
         assert_eq!(upload(Behavior::Slow).unwrap().status(), 200);
         let failure = upload(Behavior::Stops).unwrap_err();
         assert_eq!(failure.kind, BackendErrorKind::Timeout);
         assert!(failure.message.contains("stopped reading"), "{}", failure.message);
+    }
+
+    /// The platform is not asked again: that would not help.
+    #[test]
+    fn a_file_that_became_shorter_is_rejected() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(99).unwrap();
+        run(async { open_at(file.path(), &(10..99)).await }).unwrap();
+        let failure = run(async { open_at(file.path(), &(10..100)).await }).unwrap_err();
+        assert_eq!(failure.kind, BackendErrorKind::Rejected);
+        assert!(failure.message.contains("became shorter"), "{}", failure.message);
     }
 }
