@@ -211,7 +211,9 @@ impl Run<'_> {
         let holds = holds(parameters);
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
-            self.release_declined(&holds).await?;
+            if self.reserves_before_boot() {
+                self.release_declined(&holds).await?;
+            }
             stream::iter(&holds)
                 .map(|hold| self.hold_and_delete(hold, throwaway))
                 .buffer_unordered(self.backend.common_capabilities().concurrency)
