@@ -143,7 +143,7 @@ fn a_machine_that_declined_its_reserved_address_keeps_the_other_one() {
     let sandbox = lab(json!({"networks": network(&json!({"squatters": ["10.9.0.11"]}))}));
     sandbox.deploy("lab").succeeded();
     is_deployed(&sandbox, "lab");
-    // The next free one: of the range's end, or before the virtual IPs are reserved.
+    // Which one depends on whether the virtual IPs are reserved at that moment.
     let ip = sandbox.parameters("lab").unwrap().nodes[1].ip;
     assert_ne!(ip, Ipv4Addr::new(10, 9, 0, 11));
     let kept = sandbox.reservations(Some("lab")).into_iter();
@@ -152,6 +152,23 @@ fn a_machine_that_declined_its_reserved_address_keeps_the_other_one() {
         .map(|(ip, _)| ip)
         .collect();
     assert_eq!(masters, [ip.to_string()]);
+}
+
+/// On another host: the addresses are reserved when the table has them.
+#[test]
+fn machines_are_deleted_while_addresses_are_reserved_and_keep_their_leases() {
+    let limits = json!({"host_is_here": false});
+    let sandbox = lab(json!({"limits": limits, "script": {"latency_ms": {"reserve_address": 1500}}}));
+    sandbox.kill_deployment("lab", |sandbox| {
+        sandbox.is_within("lab", "pass-one/hold") && sandbox.of_pass("lab", "one").is_empty()
+    });
+    let reserved = reserved(&sandbox).len();
+    assert!(reserved < NODES.len() + VIPS.len(), "some addresses are only leased");
+    let table = sandbox.parameters("lab").unwrap();
+    sandbox.edit(|world| world["script"] = json!({}));
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    assert_eq!(sandbox.parameters("lab").unwrap().nodes, table.nodes);
 }
 
 /// The earlier version booted helpers on every platform, as this one does where no address is reserved.

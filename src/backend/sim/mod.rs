@@ -65,7 +65,7 @@ impl Sim {
                     ..Carrier::FW_CFG
                 },
                 reserves_addresses: world.limits.reserves_addresses,
-                leases_outlive_machines: true,
+                host_is_here: world.limits.host_is_here,
                 poll_interval: Duration::from_millis(world.limits.poll_interval_ms),
                 ..config.into()
             },

@@ -78,6 +78,8 @@ pub(super) struct SimLimits {
     pub concurrency: usize,
     pub carrier_bytes: usize,
     pub reserves_addresses: bool,
+    /// `false`: as libvirt on another host, whose addresses are reserved after they are known.
+    pub host_is_here: bool,
     /// The pause between two queries of all machines.
     pub poll_interval_ms: u64,
     /// Total memory of all machines; unlimited if not set.
@@ -92,6 +94,7 @@ impl Default for SimLimits {
             concurrency: 8,
             carrier_bytes: 8 << 20,
             reserves_addresses: true,
+            host_is_here: true,
             poll_interval_ms: 20,
             memory_mib: None,
             disk_gib: None,
