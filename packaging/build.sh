@@ -67,7 +67,7 @@ Section: admin
 Priority: optional
 Installed-Size: $(du -sk "$root/usr" | cut -f1)
 Depends: $depends, ca-certificates
-Recommends: openssh-client
+Recommends: libvirt0, openssh-client
 Suggests: bash-completion, qemu-utils
 Description: $summary
 EOF
@@ -93,6 +93,7 @@ Release: 1
 Summary: Deploys OpenShift 4 in two passes
 License: Apache-2.0
 Requires: ca-certificates
+Recommends: libvirt-libs
 Recommends: openssh-clients
 %description
 $summary

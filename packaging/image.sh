@@ -7,7 +7,7 @@ cd "$1"
 deb=$(echo ./*.deb) name=$(basename "$(echo ./*.tar.gz)" .tar.gz)
 work=$(mktemp -d "$PWD/.image.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
-"$here/root.sh" "$work/root" "$deb" --include=openssh-client
+"$here/root.sh" "$work/root" "$deb" --include=libvirt0,openssh-client
 layout=$work/layout image=$work/layout:latest
 umoci init --layout "$layout"
 umoci new --image "$image"

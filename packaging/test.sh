@@ -29,6 +29,8 @@ assert config["Entrypoint"] == ["ocpdeploy"] and "/state" in config["Volumes"], 
 skopeo --insecure-policy copy -q "$archive" "oci:$work/layout:latest"
 umoci raw unpack --image "$work/layout:latest" "$work/image"
 chroot "$work/image" env -i OCPDEPLOY_HOME=/state HOME=/state ocpdeploy -q deploy --rehearse --backend sim >/dev/null
+chroot "$work/image" env -i HOME=/root ocpdeploy init --backend libvirt >"$work/asked" 2>&1 <<<test:///default || true
+grep -q 'ok: connected to libvirt' "$work/asked"
 echo "packaging: the container image works"
 
 cat >"$work/inside" <<'EOF'
@@ -40,6 +42,9 @@ cd
 ocpdeploy deploy --rehearse --backend sim | tee rehearsal
 grep -q 'rehearsal of cluster rehearsal.example.com succeeded' rehearsal
 ocpdeploy destroy rehearsal --yes
+# Only who reaches a libvirt host needs its library.
+! ocpdeploy init --backend libvirt >libvirt 2>&1 <<<qemu:///system || fail "a libvirt is reached"
+grep -q 'hint: install it: `sudo apt install libvirt0`' libvirt || fail "$(<libvirt)"
 [ "$(man -w ocpdeploy)" = /usr/share/man/man1/ocpdeploy.1.gz ] || fail "no man page"
 man ocpdeploy-deploy | grep -q -- --rehearse || fail "the page of deploy has no --rehearse"
 . /usr/share/bash-completion/bash_completion

@@ -173,7 +173,7 @@ fn of_client_dns(error: &ClientDnsError) -> (Kind, Vec<String>) {
 fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
     let kind = match error.kind {
         BackendErrorKind::Timeout => Kind::Waited,
-        BackendErrorKind::NotBuiltIn => Kind::Tool,
+        BackendErrorKind::NotBuiltIn | BackendErrorKind::NoLibrary => Kind::Tool,
         _ => Kind::Platform,
     };
     let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());

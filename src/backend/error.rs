@@ -58,6 +58,8 @@ pub enum BackendErrorKind {
     Timeout,
     /// This build of the program does not include the backend.
     NotBuiltIn,
+    /// The backend's library is not installed on this computer.
+    NoLibrary,
 }
 
 impl fmt::Display for BackendErrorKind {
@@ -72,6 +74,7 @@ impl fmt::Display for BackendErrorKind {
             Self::Rejected => "rejected by the platform",
             Self::Timeout => "the platform did not respond in time",
             Self::NotBuiltIn => "not included in this build",
+            Self::NoLibrary => "a library is missing on this computer",
         })
     }
 }
@@ -93,6 +96,7 @@ impl BackendErrorKind {
             Self::Rejected => "see the platform's message above",
             Self::Timeout => "run the same command again; it continues where it stopped",
             Self::NotBuiltIn => "build ocpdeploy with it: `cargo install --locked --path .`",
+            Self::NoLibrary => "install it: `sudo apt install libvirt0` or `sudo dnf install libvirt-libs`",
         }
     }
 }

@@ -56,8 +56,11 @@ impl Sandbox {
     }
 
     fn run(&self, arguments: &[&str], answers: &[&str]) -> Ran {
-        let mut child = self
-            .command(arguments)
+        self.ended(self.command(arguments), answers)
+    }
+
+    fn ended(&self, mut command: Command, answers: &[&str]) -> Ran {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -341,6 +344,41 @@ fn libvirt_is_asked_what_it_has() {
     );
     insta::assert_snapshot!("libvirt", ran.err);
     insta::assert_snapshot!("libvirt_settings", sandbox.settings());
+}
+
+/// Other processors have the library linked.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn libvirt_s_library_is_loaded_only_when_a_libvirt_is_asked() {
+    for program in [
+        PathBuf::from(env!("CARGO_BIN_EXE_ocpdeploy")),
+        std::env::current_exe().unwrap(),
+    ] {
+        // The dynamic linker lists the libraries instead of starting the program.
+        let listed = Command::new(&program)
+            .env("LD_TRACE_LOADED_OBJECTS", "1")
+            .output()
+            .unwrap();
+        let libraries = String::from_utf8(listed.stdout).unwrap();
+        assert!(
+            libraries.contains("libc.so") && !libraries.contains("libvirt"),
+            "{libraries}"
+        );
+    }
+    let sandbox = Sandbox::new();
+    // What the dynamic linker finds first is no library.
+    sandbox.write("libvirt.so.0", "");
+    let mut command = sandbox.command(&["init", "--backend", "libvirt"]);
+    command.env("LD_LIBRARY_PATH", sandbox.path("."));
+    let ran = sandbox.ended(command, &["test:///default"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.err);
+    for part in [
+        "connect to test:///default: a library is missing on this computer",
+        "libvirt.so.0: file too short",
+        "`sudo apt install libvirt0`",
+    ] {
+        assert!(ran.err.contains(part), "{part}: {}", ran.err);
+    }
 }
 
 #[test]

@@ -35,6 +35,8 @@ impl LibvirtGround {
     /// Knows domains, volumes and networks, but moves no bytes and runs nothing.
     pub fn test_driver() -> Self {
         let uri = "test:///default";
+        // First, because it loads libvirt's library.
+        let backend = connect(uri, "default-pool", VirtType::Auto);
         let direct = Connect::open(Some(uri)).unwrap();
         let pool = direct.lookup_storage_pool_by_name("default-pool").unwrap();
         let volume = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity>\
@@ -43,7 +45,7 @@ impl LibvirtGround {
         let _ = StorageVol::create_xml(&pool, volume, 0);
         Self {
             name: "libvirt's test driver",
-            backend: connect(uri, "default-pool", VirtType::Auto),
+            backend,
             direct,
             pool: "default-pool".to_owned(),
             network: "default".to_owned(),
@@ -78,6 +80,7 @@ impl LibvirtGround {
         let bytes = std::fs::read(&image).unwrap();
         Some(Self {
             name: "the libvirt that is named",
+            // Before `direct`, because it loads libvirt's library.
             backend: connect(&uri, &pool, VirtType::Qemu),
             direct: Connect::open(Some(&uri)).unwrap(),
             pool,

@@ -9,7 +9,7 @@ use virt::connect::Connect;
 use virt::stream::Stream;
 
 use super::machines;
-use super::session::if_supported;
+use super::session::{if_supported, open_connection};
 use super::storage::Storage;
 use super::volumes::Part;
 use crate::backend::failure::Failure;
@@ -83,7 +83,7 @@ fn strip_control(line: &str) -> String {
 
 /// Attaches to the console on a separate connection, because reading blocks. `None` if the driver has no consoles.
 pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, Failure> {
-    let connect = Connect::open(Some(uri))?;
+    let connect = open_connection(uri)?;
     let domain = machines::existing(&connect, cluster, name)?;
     let stream = Stream::new(&connect, 0)?;
     let opened = domain.open_console(None, &stream, 0).map_err(explain);

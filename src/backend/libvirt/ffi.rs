@@ -1,6 +1,10 @@
-//! The two calls of libvirt that `virt` does not wrap: DHCP leases of a network, and memory of the host.
+//! libvirt's library: it is loaded here, and the two calls that `virt` does not wrap are made here: DHCP leases of a network,
+//! and memory of the host.
 
-#![expect(unsafe_code, reason = "C calls that return arrays of C structs")]
+#![expect(
+    unsafe_code,
+    reason = "a library loaded at run time; C calls that return arrays of C structs"
+)]
 
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
@@ -12,6 +16,106 @@ use virt::network::Network;
 use virt::sys;
 
 use crate::cluster::Mac;
+
+/// Loads libvirt's library when it is first needed; an error is the dynamic linker's.
+///
+/// A program that is linked to the library starts only where that is installed, and loads it and 50 others at each start, which
+/// takes longer than all else that most commands do. So each function of libvirt that `virt` calls is defined in this
+/// program instead: it jumps to the address that [`load`] has found in the library. The linker then leaves out a library that
+/// nothing needs any more. Not on other processors than x86-64, which keep the linked library.
+pub(super) fn load() -> Result<(), String> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        static LOADED: std::sync::OnceLock<Result<(), String>> = std::sync::OnceLock::new();
+        LOADED.get_or_init(library::load).clone()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    Ok(())
+}
+
+#[cfg(target_arch = "x86_64")]
+mod library {
+    use std::ffi::{CStr, c_void};
+    use std::sync::atomic::{AtomicPtr, Ordering};
+
+    /// What a function jumps to until the library is loaded.
+    extern "C" fn not_loaded() -> ! {
+        std::process::abort()
+    }
+
+    macro_rules! functions {
+        ($($name:ident)*) => {
+            #[expect(non_upper_case_globals, reason = "the names of C functions")]
+            mod addresses {
+                use super::{AtomicPtr, c_void, not_loaded};
+                $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(not_loaded as *mut c_void);)*
+            }
+
+            mod jumps {
+                $(
+                    // SAFETY: no other object of this program has a symbol of this name; the arguments stay where they are.
+                    #[unsafe(no_mangle)]
+                    #[unsafe(naked)]
+                    extern "C" fn $name() {
+                        std::arch::naked_asm!("jmp qword ptr [rip + {}]", sym super::addresses::$name)
+                    }
+                )*
+            }
+
+            const FUNCTIONS: &[(&str, &AtomicPtr<c_void>)] =
+                &[$((concat!(stringify!($name), "\0"), &addresses::$name)),*];
+        };
+    }
+
+    // Those that the program and its tests call, by name or through `virt`. With one that is missing they are linked to the
+    // library again, which a test notices.
+    functions! {
+        virConnectClose virConnectCompareCPU virConnectGetCapabilities virConnectGetHostname virConnectGetLibVersion
+        virConnectGetURI virConnectIsAlive virConnectListAllDomains virConnectListAllNetworks
+        virConnectListAllStoragePools virConnectOpen virDomainCreate virDomainDefineXML virDomainDefineXMLFlags
+        virDomainDestroy virDomainFree virDomainGetID virDomainGetName virDomainGetState virDomainGetUUID
+        virDomainGetXMLDesc virDomainInterfaceAddresses virDomainIsActive virDomainListAllSnapshots
+        virDomainLookupByName virDomainLookupByUUID virDomainOpenConsole virDomainRevertToSnapshot virDomainSetAutostart
+        virDomainShutdown virDomainSnapshotCreateXML virDomainSnapshotDelete virDomainSnapshotFree
+        virDomainSnapshotGetName virDomainSnapshotGetXMLDesc virDomainSnapshotLookupByName virDomainUndefine
+        virDomainUndefineFlags virGetLastError virInterfaceFree virInterfaceLookupByName virNetworkDHCPLeaseFree
+        virNetworkDestroy virNetworkFree virNetworkGetAutostart virNetworkGetDHCPLeases virNetworkGetName
+        virNetworkGetUUID virNetworkGetXMLDesc virNetworkIsActive virNetworkIsPersistent virNetworkLookupByName
+        virNetworkUndefine virNetworkUpdate virNodeGetInfo virNodeGetMemoryStats virSetErrorFunc virStoragePoolFree
+        virStoragePoolGetName virStoragePoolGetXMLDesc virStoragePoolIsActive virStoragePoolListAllVolumes
+        virStoragePoolLookupByName virStoragePoolRefresh virStorageVolCreateXML virStorageVolDelete
+        virStorageVolDownload virStorageVolFree virStorageVolGetInfo virStorageVolGetName virStorageVolGetPath
+        virStorageVolGetXMLDesc virStorageVolLookupByName virStorageVolLookupByPath virStorageVolUpload virStreamAbort
+        virStreamEventRemoveCallback virStreamFinish virStreamFree virStreamNew virStreamRecv virStreamRef virStreamSend
+    }
+
+    pub(super) fn load() -> Result<(), String> {
+        // SAFETY: libvirt's library may be loaded at any time, and stays loaded.
+        let library = unsafe { libc::dlopen(c"libvirt.so.0".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if library.is_null() {
+            return Err(error());
+        }
+        for (name, address) in FUNCTIONS {
+            // SAFETY: the library is loaded, and the name ends with a NUL.
+            let found = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
+            if found.is_null() {
+                return Err(error());
+            }
+            address.store(found, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn error() -> String {
+        // SAFETY: the text is valid until this thread's next call of these functions.
+        let text = unsafe { libc::dlerror() };
+        if text.is_null() {
+            return "libvirt.so.0 cannot be loaded".to_owned();
+        }
+        // SAFETY: not null, so a NUL-terminated string.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
 
 /// A lease of libvirt's DHCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

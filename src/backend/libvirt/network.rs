@@ -321,11 +321,12 @@ fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result
 
 #[cfg(test)]
 mod tests {
+    use super::super::session::open_connection;
     use super::*;
 
     #[test]
     fn names_have_a_record_in_each_family_and_a_users_record_stays() {
-        let connect = Connect::open(Some("test:///default")).unwrap();
+        let connect = open_connection("test:///default").unwrap();
         let network = find(&connect, "default").unwrap();
         let cluster = ClusterId::new("lab", "example.com");
         let record = |ip: &str, names: &[&str]| {
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     fn a_network_that_is_deleted_while_networks_are_listed_has_no_entries() {
         // The driver of libvirt for tests; it has one network.
-        let connect = Connect::open(Some("test:///default")).unwrap();
+        let connect = open_connection("test:///default").unwrap();
         let cluster = ClusterId::new("lab", "example.com");
         let listed = connect.list_all_networks(0).unwrap();
         assert_eq!(listed.len(), 1);

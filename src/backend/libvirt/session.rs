@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use virt::connect::Connect;
 use virt::error::{Error, ErrorDomain, ErrorNumber};
 
+use super::ffi;
 use crate::backend::capabilities::LIBVIRT_CONCURRENCY;
 use crate::backend::failure::{During, Failure};
 use crate::backend::{BackendError, BackendErrorKind};
@@ -126,6 +127,14 @@ impl Progress {
     }
 }
 
+/// A connection of its own. Nothing else of `virt` may be called before the first one.
+pub(super) fn open_connection(uri: &str) -> Result<Connect, Failure> {
+    ffi::load().map_err(|reason| Failure::new(BackendErrorKind::NoLibrary, reason))?;
+    // The default handler of libvirt writes all errors to stderr, including expected ones.
+    virt::error::clear_error_callback();
+    Ok(Connect::open(Some(uri))?)
+}
+
 /// A libvirt host, with as many connections as the concurrent calls require.
 pub(super) struct Session {
     uri: String,
@@ -135,10 +144,8 @@ pub(super) struct Session {
 
 impl Session {
     pub async fn open(uri: &str) -> Result<Self, BackendError> {
-        // The default handler of libvirt writes all errors to stderr, including expected ones.
-        virt::error::clear_error_callback();
         let own = uri.to_owned();
-        let connect = bounded(Progress::default(), move || Ok(Connect::open(Some(&own))?)).await;
+        let connect = bounded(Progress::default(), move || open_connection(&own)).await;
         let connect = connect
             .map_err(|failure| of_ssh(uri, failure))
             .during(format!("connect to {uri}"))?;
@@ -183,7 +190,7 @@ impl Session {
         match least_busy {
             // The reference of `least_busy` counts, too.
             Some(connection) if Arc::strong_count(&connection) - 2 < CALLS_PER_CONNECTION => Ok(connection),
-            other => match (Connect::open(Some(&self.uri)), other) {
+            other => match (open_connection(&self.uri), other) {
                 (Ok(connect), _) => {
                     let connection = Arc::new(connect);
                     connections.push(Arc::clone(&connection));
@@ -191,7 +198,7 @@ impl Session {
                 }
                 // The daemon may reject more clients. Then the existing connections are shared.
                 (Err(_), Some(connection)) => Ok(connection),
-                (Err(error), None) => Err(error.into()),
+                (Err(failure), None) => Err(failure),
             },
         }
     }
