@@ -57,7 +57,8 @@ test-guests: test-lab
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/run.sh
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/upload.sh libvirt
 
-test-fast: lint run-fast ## run rustfmt, clippy and the tests that need no lab (8 minutes on two cores when warm)
+test-fast: export NEXTEST_PROFILE = fast
+test-fast: lint run-fast ## run rustfmt, clippy and the tests that need no lab, without the longest (under 3 minutes on two cores when warm)
 
 run-fast: nextest
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.
