@@ -96,6 +96,7 @@ impl BackendErrorKind {
             Self::Rejected => "see the platform's message above",
             Self::Timeout => "run the same command again; it continues where it stopped",
             Self::NotBuiltIn => "build ocpdeploy with it: `cargo install --locked --path .`",
+            // Only libvirt has one. Fedora's package: libvirt/libvirt: libvirt.spec.in, `%files libs`.
             Self::NoLibrary => "install it: `sudo apt install libvirt0` or `sudo dnf install libvirt-libs`",
         }
     }
