@@ -228,10 +228,10 @@ fn a_quota_that_is_reached_is_refused_or_named_by_the_run() {
             "quota",
             name,
             "-o",
-            "jsonpath={.status.hard}",
+            "jsonpath={.status.used}",
         ];
         while kubectl(&known).is_empty() {
-            assert!(begun.elapsed() < LONG, "the quota is not known");
+            assert!(begun.elapsed() < LONG, "the quota is not counted");
             std::thread::sleep(Duration::from_millis(100));
         }
     };

@@ -124,9 +124,12 @@ apiserver() {
 controllers() {
     local run=namespace,garbagecollector,resourcequota,serviceaccount,serviceaccount-token,pvc-protection
     run+=,csrsigning,csrapproving,nodelifecycle
+    # A quota from before its kind's definition was discovered is counted at the next period, of five minutes by default
+    # (kubernetes/kubernetes: pkg/controller/resourcequota/resource_quota_controller.go, `enqueueAll`).
     start kube-controller-manager "$dir/bin/kube-controller-manager" --kubeconfig="$state/admin.kubeconfig" \
         --leader-elect=false --port=0 --secure-port=0 --root-ca-file="$pki/ca.crt" \
         --service-account-private-key-file="$pki/accounts.key" --concurrent-gc-syncs=4 --profiling=false \
+        --resource-quota-sync-period=5s \
         --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" \
         --controllers="$run"
 }
