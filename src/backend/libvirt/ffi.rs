@@ -9,6 +9,7 @@
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::os::raw::{c_char, c_int};
+use std::sync::OnceLock;
 
 use virt::connect::Connect;
 use virt::error::Error;
@@ -17,25 +18,27 @@ use virt::sys;
 
 use crate::cluster::Mac;
 
-/// Loads libvirt's library when it is first needed; an error is the dynamic linker's.
+/// Loads libvirt's library when it is first needed, and silences it; an error is the dynamic linker's.
 ///
 /// A program that is linked to the library starts only where that is installed, and loads it and 50 others at each start, which
 /// takes longer than all else that most commands do. So each function of libvirt that `virt` calls is defined in this
 /// program instead: it jumps to the address that [`load`] has found in the library. The linker then leaves out a library that
 /// nothing needs any more. Not on other processors than x86-64, which keep the linked library.
 pub(super) fn load() -> Result<(), String> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        static LOADED: std::sync::OnceLock<Result<(), String>> = std::sync::OnceLock::new();
-        LOADED.get_or_init(library::load).clone()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    Ok(())
+    static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
+    let load = || {
+        #[cfg(target_arch = "x86_64")]
+        library::load()?;
+        // The default handler of libvirt writes all errors to stderr, including expected ones.
+        virt::error::clear_error_callback();
+        Ok(())
+    };
+    LOADED.get_or_init(load).clone()
 }
 
 #[cfg(target_arch = "x86_64")]
 mod library {
-    use std::ffi::{CStr, c_void};
+    use std::ffi::c_void;
     use std::sync::atomic::{AtomicPtr, Ordering};
 
     /// What a function jumps to until the library is loaded.
@@ -107,13 +110,9 @@ mod library {
     }
 
     fn error() -> String {
-        // SAFETY: the text is valid until this thread's next call of these functions.
-        let text = unsafe { libc::dlerror() };
-        if text.is_null() {
-            return "libvirt.so.0 cannot be loaded".to_owned();
-        }
-        // SAFETY: not null, so a NUL-terminated string.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        // SAFETY: null, or a string that is valid until this thread's next call of these functions.
+        let text = unsafe { super::text(libc::dlerror()) };
+        text.unwrap_or_else(|| "libvirt.so.0 cannot be loaded".to_owned())
     }
 }
 

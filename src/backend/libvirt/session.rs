@@ -130,8 +130,6 @@ impl Progress {
 /// A connection of its own. Nothing else of `virt` may be called before the first one.
 pub(super) fn open_connection(uri: &str) -> Result<Connect, Failure> {
     ffi::load().map_err(|reason| Failure::new(BackendErrorKind::NoLibrary, reason))?;
-    // The default handler of libvirt writes all errors to stderr, including expected ones.
-    virt::error::clear_error_callback();
     Ok(Connect::open(Some(uri))?)
 }
 
