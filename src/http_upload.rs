@@ -46,9 +46,30 @@ pub enum UploadError {
     Stalled(Duration),
     #[error("no response within {} s after the upload", .0.as_secs())]
     NoAnswer(Duration),
+    /// The body could not be read to its end.
     #[error(transparent)]
-    Http(#[from] reqwest::Error),
+    File(io::Error),
+    #[error(transparent)]
+    Http(reqwest::Error),
 }
+
+impl From<reqwest::Error> for UploadError {
+    fn from(error: reqwest::Error) -> Self {
+        let mut cause = std::error::Error::source(&error);
+        while let Some(inner) = cause {
+            if let Some(Unreadable(error)) = inner.downcast_ref() {
+                return Self::File(io::Error::new(error.kind(), error.to_string()));
+            }
+            cause = inner.source();
+        }
+        Self::Http(error)
+    }
+}
+
+/// Tells a failure to read the body from one of the connection, which reqwest reports alike.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Unreadable(#[from] io::Error);
 
 /// Sends a request with a body of `bytes` bytes, and returns the response's head.
 pub async fn send(
@@ -67,10 +88,8 @@ pub async fn send(
         }
         let mut part = Vec::with_capacity(PART);
         if body.read_buf(&mut part).await? == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the file became shorter during the upload",
-            ));
+            let shorter = "the file became shorter during the upload";
+            return Err(Unreadable(io::Error::new(io::ErrorKind::UnexpectedEof, shorter)));
         }
         Ok(Some((Bytes::from(part), (body, progress))))
     });
@@ -200,12 +219,9 @@ mod tests {
     #[test]
     fn a_file_that_became_shorter_is_not_uploaded() {
         let error = upload(Behavior::Silent, BYTES - 1).unwrap_err();
-        let UploadError::Http(error) = error else {
+        let UploadError::File(error) = error else {
             panic!("{error}")
         };
-        assert_eq!(
-            crate::http_limits::innermost(&error),
-            "the file became shorter during the upload"
-        );
+        assert_eq!(error.to_string(), "the file became shorter during the upload");
     }
 }

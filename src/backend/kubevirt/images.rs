@@ -344,12 +344,7 @@ async fn send_to(
             .fold(client, reqwest::ClientBuilder::add_root_certificate);
     }
     let unreachable = |error: reqwest::Error| {
-        let mut words = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(inner) = cause {
-            words = inner.to_string();
-            cause = inner.source();
-        }
+        let words = http_limits::innermost(&error);
         Failure::new(BackendErrorKind::Unreachable, format!("upload to {proxy}: {words}"))
             .hint("upload_proxy gives the URL of CDI's upload proxy, upload_ca the certificate it shows")
     };
@@ -364,6 +359,7 @@ async fn send_to(
     let sent = http_upload::send(request, file, image.bytes, limits)
         .await
         .map_err(|error| match error {
+            UploadError::File(error) => unreadable(image.path, &error),
             UploadError::Http(error) => unreachable(error),
             error => Failure::new(BackendErrorKind::Timeout, format!("upload to {proxy}: {error}")),
         })?;

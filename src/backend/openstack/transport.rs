@@ -176,6 +176,7 @@ impl Transport {
         let response = http_upload::send(request, body, bytes, self.uploads)
             .await
             .map_err(|error| match error {
+                UploadError::File(error) => Failure::new(BackendErrorKind::Rejected, error.to_string()),
                 UploadError::Http(error) => unreachable(url, &error),
                 error => Failure::new(BackendErrorKind::Timeout, format!("{}: {error}", host(url))),
             })?;

@@ -225,8 +225,7 @@ impl Ovirt {
         let mut backoff = pauses();
         let mut attempt = 0;
         loop {
-            let body = open_at(file, &piece).await?;
-            let sent = put_piece(self.session.http(), url, body, &piece, UploadLimits::default());
+            let sent = put_piece(self.session.http(), url, file, &piece, UploadLimits::default());
             let failure = match sent.await {
                 Ok(answer) if answer.status().is_success() => return Ok(true),
                 Ok(answer) => {
@@ -244,6 +243,8 @@ impl Ovirt {
                     let asked = asked_pause(status, answer.headers());
                     Failure::new(kind, format!("{} returned HTTP {status}", origin(url))).pause(asked)
                 }
+                // That of the file does not pass.
+                Err(failure) if failure.kind == BackendErrorKind::Rejected => return Err(failure),
                 Err(failure) => failure,
             };
             attempt += 1;
@@ -256,37 +257,26 @@ impl Ovirt {
     }
 }
 
-/// A file at the beginning of a part that it contains completely.
-async fn open_at(path: &Path, piece: &Range<u64>) -> Result<File, Failure> {
-    let opened = async {
-        let mut file = File::open(path).await?;
-        file.seek(SeekFrom::Start(piece.start)).await?;
-        let bytes = file.metadata().await?.len();
-        Ok((file, bytes))
-    };
-    let (file, bytes) = opened.await.map_err(|error| unreadable(path, &error))?;
-    if bytes < piece.end {
-        return Err(Failure::new(
-            BackendErrorKind::Rejected,
-            format!("{} became shorter during the upload", path.display()),
-        ));
-    }
-    Ok(file)
-}
-
-/// Sends a part of a file, which is at the part's beginning.
+/// Sends a part of a file.
 async fn put_piece(
     http: &Client,
     url: &str,
-    body: File,
+    file: &Path,
     piece: &Range<u64>,
     limits: UploadLimits,
 ) -> Result<Response, Failure> {
+    let opened = async {
+        let mut file = File::open(file).await?;
+        file.seek(SeekFrom::Start(piece.start)).await?;
+        Ok(file)
+    };
+    let body = opened.await.map_err(|error| unreadable(file, &error))?;
     let range = format!("bytes {}-{}/*", piece.start, piece.end - 1);
     let request = http.put(url).header(CONTENT_RANGE, range);
     http_upload::send(request, body, piece.end - piece.start, limits)
         .await
         .map_err(|error| match error {
+            UploadError::File(error) => unreadable(file, &error),
             UploadError::Http(error) => unreachable(origin(url), &error),
             error => Failure::new(BackendErrorKind::Timeout, format!("{}: {error}", origin(url))),
         })
@@ -342,10 +332,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&vec![7; BYTES]).unwrap();
         let piece = 0..BYTES as u64;
-        let upload = |behavior| {
-            let url = start(behavior);
-            run(async { put_piece(&http, &url, open_at(file.path(), &piece).await?, &piece, LIMITS).await })
-        };
+        let upload = |behavior| run(put_piece(&http, &start(behavior), file.path(), &piece, LIMITS));
         assert_eq!(upload(Behavior::Slow).unwrap().status(), 200);
         let failure = upload(Behavior::Stops).unwrap_err();
         assert_eq!(failure.kind, BackendErrorKind::Timeout);
@@ -355,10 +342,10 @@ mod tests {
     /// The platform is not asked again: that would not help.
     #[test]
     fn a_file_that_became_shorter_is_rejected() {
+        let (http, url) = (client(None).unwrap(), start(Behavior::Silent));
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(99).unwrap();
-        run(async { open_at(file.path(), &(10..99)).await }).unwrap();
-        let failure = run(async { open_at(file.path(), &(10..100)).await }).unwrap_err();
+        let failure = run(put_piece(&http, &url, file.path(), &(10..100), LIMITS)).unwrap_err();
         assert_eq!(failure.kind, BackendErrorKind::Rejected);
         assert!(failure.message.contains("became shorter"), "{}", failure.message);
     }
