@@ -9,7 +9,7 @@ root=$PWD package=target/mutants/package out=$PWD/target/mutants/mutants.out
 files=("$@")
 [ ${#files[@]} -gt 0 ] || files=(
     src/openshift/csr/mod.rs src/openshift/csr/pkcs10.rs src/openshift/drain.rs src/openshift/wait/seen.rs
-    src/plan/addresses.rs src/plan/harvest.rs src/plan/machines.rs
+    src/plan/addresses.rs src/plan/harvest.rs src/plan/machines.rs src/plan/mismatch.rs src/plan/preview.rs
     src/ignition/merge.rs src/node/claims.rs src/node/budget.rs src/state/parameters.rs
 )
 

@@ -1,9 +1,11 @@
-//! The size of a machine.
+//! The sizes of machines.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::names::{NodeName, Role};
 use crate::printable::count;
 
 /// The size of a machine.
@@ -23,5 +25,50 @@ impl fmt::Display for Size {
         self.extra_disks_gib
             .iter()
             .try_for_each(|disk| write!(f, " + {disk} GiB"))
+    }
+}
+
+/// The sizes of each role's machines, and of each pool's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
+    pub bootstrap: Size,
+    pub master: Size,
+    /// Only if there is an arbiter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arbiter: Option<Size>,
+    pub worker: Size,
+    /// Missing in files of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, Size>,
+}
+
+impl Sizes {
+    /// The size of a node's machine; `None` for throwaway ones.
+    pub fn of(&self, node: &NodeName, role: Role) -> Option<&Size> {
+        match role {
+            Role::Bootstrap => Some(&self.bootstrap),
+            Role::Master => Some(&self.master),
+            Role::Arbiter => self.arbiter.as_ref(),
+            Role::Worker => Some(
+                node.pool()
+                    .and_then(|pool| self.pools.get(pool))
+                    .unwrap_or(&self.worker),
+            ),
+            Role::Helper => None,
+        }
+    }
+
+    /// Sets the size of a node's machine, and of all like it.
+    pub fn set(&mut self, node: &NodeName, role: Role, size: Size) {
+        match (role, node.pool()) {
+            (Role::Bootstrap, _) => self.bootstrap = size,
+            (Role::Master, _) => self.master = size,
+            (Role::Arbiter, _) => self.arbiter = Some(size),
+            (Role::Worker, None) => self.worker = size,
+            (Role::Worker, Some(pool)) => {
+                self.pools.insert(pool.to_owned(), size);
+            }
+            (Role::Helper, _) => {}
+        }
     }
 }

@@ -14,7 +14,8 @@ use crate::cli;
 use crate::cluster::{BackendConfig, ClusterConfig};
 use crate::plan::Change;
 use crate::plan::changes::{self, There};
-use crate::plan::machines::{self, ExpectedPhase, ExpectedTime, Plan};
+use crate::plan::mismatch::mismatch;
+use crate::plan::preview::{self, ExpectedPhase, ExpectedTime, Plan};
 use crate::report;
 use crate::state::durations::{self, Estimate, Phase};
 use crate::state::inventory::{self, Known};
@@ -27,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
     let config = session.load(&command.source)?.config;
     let parameters = Parameters::read(&session.home.cluster(&config.name).parameters())?;
-    if let Some(what) = parameters.as_ref().and_then(|known| machines::mismatch(&config, known)) {
+    if let Some(what) = parameters.as_ref().and_then(|known| mismatch(&config, known)) {
         tracing::warn!("`deploy` would fail: the parameter file does not match the settings: {what}");
     }
     let taken: BTreeSet<_> = inventory::clusters(&session.home)?
@@ -43,7 +44,7 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
     }
     #[cfg(feature = "kubevirt")]
     if let Some(folder) = &command.write_manifests {
-        let macs = machines::macs(&config, &taken);
+        let macs = crate::plan::machines::macs(&config, &taken);
         let written = super::manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
         tracing::info!(
             "wrote {} to {}",
@@ -51,7 +52,7 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
             folder.display()
         );
     }
-    let mut plan = machines::plan(&config, parameters.as_ref(), &taken);
+    let mut plan = preview::plan(&config, parameters.as_ref(), &taken);
     let journal = journal::read(&session.home.cluster(&config.name).journal())?;
     plan.expected = expected(session, &config, &journal, &plan);
     if !command.offline {

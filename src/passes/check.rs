@@ -29,6 +29,7 @@ use crate::plan::address_pool;
 use crate::plan::addresses::{ipv6_gateway, ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken};
 use crate::plan::connections::connections;
 use crate::plan::machines::{self, MacTable, VipSource};
+use crate::plan::mismatch::mismatch;
 use crate::state::home::Home;
 use crate::state::inventory::{self, Cluster, Known};
 use crate::state::journal::{self, Entry};
@@ -204,7 +205,7 @@ async fn known_table(
     refuse_other_kind(backend, config, &known.known, &journal).await?;
     refuse_changes(config, known, &journal, options)?;
     let table = known.parameters.clone().filter(|_| !options.harvest_again);
-    if let Some(what) = table.as_ref().and_then(|table| machines::mismatch(config, table)) {
+    if let Some(what) = table.as_ref().and_then(|table| mismatch(config, table)) {
         let cluster = config.name.clone();
         return Err(PassError::Mismatch { cluster, what }.into());
     }

@@ -1,7 +1,7 @@
 //! An installed cluster: `deploy` verifies it and changes nothing.
 
 use crate::cluster::{ClusterConfig, Role, Sizes};
-use crate::plan::machines;
+use crate::plan::mismatch::mismatch;
 use crate::printable::count;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{self, Entry, INSTALLED};
@@ -98,7 +98,7 @@ fn others<'a>(config: &'a ClusterConfig, cluster: &'a Cluster, table: &Parameter
         arbiter: has_arbiter,
         ..config.with_workers_of(table.nodes.iter().map(|node| &node.name))
     };
-    what.extend(machines::mismatch(&as_many, table));
+    what.extend(mismatch(&as_many, table));
     let sizes = cluster.known.sizes.as_ref();
     let of_pools = |sizes: &'a Sizes| {
         let pools = config.pools.iter();

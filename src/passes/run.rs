@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
     pub(super) fn record_size(&self, node: &NodeName, role: Role) -> Result<()> {
         let mut known = Known::read(&self.dir)?.unwrap_or_else(|| self.known.clone());
         let mut sizes = known.sizes.take().unwrap_or_else(|| self.config.sizes());
-        sizes.update(node, role, self.config);
+        sizes.set(node, role, self.config.size_of(node, role).clone());
         known.sizes = Some(sizes);
         Ok(known.write(&self.dir)?)
     }
@@ -270,7 +270,7 @@ fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Op
             .iter()
             .any(|steps| journal.was_begun(&format!("{steps}/{like_it}")));
         if !had {
-            sizes.update(&first, role, config);
+            sizes.set(&first, role, config.size_of(&first, role).clone());
         }
     }
     Some(sizes)

@@ -18,6 +18,7 @@ use crate::openshift::drain::Drain;
 use crate::openshift::releases::Releases;
 use crate::plan::address_pool;
 use crate::plan::machines::{self, VipSource};
+use crate::plan::mismatch::mismatch;
 use crate::state::home::Home;
 use crate::state::inventory;
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -107,7 +108,7 @@ impl Run<'_> {
     /// Rejects any change except the numbers of workers.
     pub(super) fn refuse_other_settings(&self, table: &Parameters) -> Result<()> {
         let as_it_is = self.config.with_workers_of(table.nodes.iter().map(|node| &node.name));
-        match machines::mismatch(&as_it_is, table) {
+        match mismatch(&as_it_is, table) {
             Some(what) => Err(PassError::Complete {
                 cluster: self.config.name.clone(),
                 what,

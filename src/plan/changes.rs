@@ -2,7 +2,8 @@
 
 use crate::backend::Machine;
 use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role, Size, Sizes};
-use crate::plan::machines::{Plan, Planned};
+use crate::plan::machines::Planned;
+use crate::plan::preview::Plan;
 use crate::plan::{Action, Change};
 
 /// The objects of the cluster on its platforms.

@@ -1,20 +1,16 @@
 //! Derives the machines of both passes from a cluster's configuration.
-//!
-//! More than 500 lines with its tests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde::Serialize;
 
 use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, NetworkFacts, Nic, Payload, Requirements};
 use crate::cluster::{
-    self, AddressAssignment, BackendConfig, ClusterConfig, Dhcp, Harvest, ImageSource, InstallerChoice, Lb, Mac,
-    MachineName, Mcs, NodeName, Pass, Role, Size, Vip,
+    self, AddressAssignment, ClusterConfig, Dhcp, ImageSource, InstallerChoice, Lb, Mac, MachineName, Mcs, NodeName,
+    Pass, Role, Size, Vip,
 };
-use crate::plan::Change;
 use crate::plan::addresses::derive_mac;
-use crate::plan::node_settings::NodeSettings;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A machine of one of the passes, before its image and payload are known.
@@ -317,83 +313,6 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
     machines
 }
 
-/// How a parameter file contradicts this configuration.
-pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
-    if parameters.id() != config.id() {
-        return Some(format!("it belongs to cluster {}", parameters.id()));
-    }
-    if parameters.backend != config.backend.name() {
-        return Some(format!("it was harvested on {}", parameters.backend));
-    }
-    if parameters.network != config.network {
-        return Some(format!("it was harvested on network {}", parameters.network));
-    }
-    if let Some((node, _)) = config.nodes().iter().find(|(node, _)| parameters.node(node).is_none()) {
-        return Some(format!("it has no address for {node}"));
-    }
-    let nodes = config.nodes();
-    if let Some((node, _)) = nodes.iter().find(|(node, _)| parameters.is_external(node)) {
-        return Some(format!("its {node} is an external node"));
-    }
-    if let Some(node) = parameters
-        .nodes
-        .iter()
-        .find(|known| nodes.iter().all(|(node, _)| *node != known.name))
-    {
-        return Some(format!("it has {}, which is not in the settings", node.name));
-    }
-    for vip in Vip::ALL {
-        if let Some(given) = given_vip(config, vip)
-            && given != parameters.vip(vip).ip
-        {
-            return Some(format!(
-                "its {vip}_ip is {}, but the settings have {given}",
-                parameters.vip(vip).ip
-            ));
-        }
-    }
-    let given = &config.given;
-    if let Some(gateway) = given.gateway.filter(|gateway| parameters.gateway != Some(*gateway)) {
-        return Some(format!(
-            "its gateway is {}, but the settings have {gateway}",
-            parameters.gateway.map_or("unknown".to_owned(), |ip| ip.to_string())
-        ));
-    }
-    if let Some(what) = ipv6_mismatch(config, parameters) {
-        return Some(what);
-    }
-    if !given.name_servers.is_empty() && given.name_servers != parameters.resolvers {
-        return Some("its name servers differ from `name_servers` in the settings".to_owned());
-    }
-    None
-}
-
-/// As `mismatch`, for the second address family.
-fn ipv6_mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
-    let (given, table) = match (&config.ipv6, &parameters.ipv6) {
-        (None, None) => return None,
-        (Some(_), None) => return Some("it has no IPv6 network, but the settings have one".to_owned()),
-        (None, Some(table)) => {
-            let network = table.machine_network;
-            return Some(format!("it has IPv6 network {network}, but the settings have none"));
-        }
-        (Some(given), Some(table)) => (given, table),
-    };
-    if given.machine_network != table.machine_network {
-        let (has, wanted) = (table.machine_network, given.machine_network);
-        return Some(format!("its IPv6 network is {has}, but the settings have {wanted}"));
-    }
-    let addresses = [
-        ("gateway", given.gateway, table.gateway),
-        ("api_ip", given.api_ip, table.api_ip),
-        ("ingress_ip", given.ingress_ip, table.ingress_ip),
-    ];
-    let (what, wanted, has) = addresses
-        .into_iter()
-        .find(|(_, given, table)| given.is_some_and(|given| given != *table))?;
-    Some(format!("its {what} is {has}, but the settings have {}", wanted?))
-}
-
 /// The requirements on the platform, and on the workers' own.
 pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
     let elsewhere = |machine: &&Planned| config.place_of(&machine.node) == Role::Worker;
@@ -470,173 +389,12 @@ fn networks(config: &ClusterConfig, two: &[Planned]) -> Vec<String> {
     networks
 }
 
-/// What a deployment would create; changes nothing.
-#[derive(Clone, Debug, Serialize)]
-pub struct Plan {
-    pub cluster: String,
-    pub domain: String,
-    pub backend: &'static str,
-    /// The workers' own platform, if they have one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workers_on: Option<PlannedPlace>,
-    pub network: String,
-    pub harvest: Harvest,
-    /// Whether a parameter file exists, so that pass one is skipped.
-    pub harvested: bool,
-    pub vips: Vec<PlannedVip>,
-    pub nodes: NodeSettings,
-    pub pass_one: Vec<Planned>,
-    pub pass_two: Vec<Planned>,
-    /// How long earlier deployments took; `None` if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expected: Option<ExpectedTime>,
-    /// The address of the registry cache that the nodes pull through.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub registry_cache: Option<Ipv4Addr>,
-    /// What this network does not support.
-    pub limits: Vec<&'static str>,
-    /// Peak usage, without the workers' own platform.
-    pub memory_mib: u64,
-    pub disk_gib: u64,
-    /// Compared with the platform, if it was asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub changes: Option<Vec<Change>>,
-}
-
-/// How long a deployment probably takes.
-#[derive(Clone, Debug, Serialize)]
-pub struct ExpectedTime {
-    pub seconds: u64,
-    /// As long as that many earlier deployments on this platform.
-    pub deployments: usize,
-    /// Where the time goes.
-    pub phases: Vec<ExpectedPhase>,
-}
-
-/// A part of a deployment: its usual time, and the best one of all earlier deployments.
-#[derive(Clone, Debug, Serialize)]
-pub struct ExpectedPhase {
-    pub phase: String,
-    pub seconds: u64,
-    pub best_seconds: u64,
-}
-
-/// The workers' own platform, and its peak usage.
-#[derive(Clone, Debug, Serialize)]
-pub struct PlannedPlace {
-    /// `workers`, or some of them.
-    pub machines: String,
-    pub backend: String,
-    pub network: String,
-    pub memory_mib: u64,
-    pub disk_gib: u64,
-}
-
-/// A virtual IP of the plan.
-#[derive(Clone, Debug, Serialize)]
-pub struct PlannedVip {
-    pub name: NodeName,
-    pub ip: Option<IpAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ipv6: Option<Ipv6Addr>,
-    pub mac: Mac,
-    /// `None` until the address is known.
-    pub virtual_router_id: Option<u8>,
-    /// On a platform that cannot reserve addresses: what keeps the VIP.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<&'static str>,
-}
-
-/// What keeps a VIP's address if the platform does not reserve it.
-fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
-    if Capabilities::of(&config.backend).reserves_addresses || config.lb == Lb::Platform {
-        return None;
-    }
-    Some(match is_harvested(config, vip) {
-        false => "not reserved: it must be outside the range of every DHCP server",
-        true => {
-            "leased with its own MAC; the node that holds it renews the lease, which can expire while all nodes are off"
-        }
-    })
-}
-
-/// Limitations of clusters on the pod network.
-const ON_PODS: [&str; 5] = [
-    "addresses cannot be learned by MAC: only the node itself sees its address, and nodes reach each other through Services",
-    "this computer cannot reach the nodes: `node console` works, SSH and the probe of a rehearsal do not",
-    "virtual IPs are Services, without keepalived or haproxy on the nodes; the networks in `admit` can reach the machine config server",
-    "live migration interrupts a machine's connections for some seconds",
-    "experimental: OpenShift expects nodes on one network",
-];
-
-/// Plans both passes. Pass one is empty if it boots no machine.
-pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTreeSet<Mac>) -> Plan {
-    let macs = macs(config, taken);
-    let one = match (parameters, config.harvest) {
-        (None, Harvest::Boot) => {
-            let vips = VipSource::of(config, &Capabilities::of(&config.backend), None);
-            pass_one(config, &macs, vips)
-        }
-        _ => Vec::new(),
-    };
-    let two = pass_two(config, &macs, parameters);
-    let needs = needs(config, &one, &two);
-    let vips = Vip::ALL
-        .into_iter()
-        .filter_map(|vip| {
-            let name = NodeName::vip(vip);
-            let ip = parameters.map(|p| p.vip(vip).ip).or_else(|| given_vip(config, vip));
-            let of_table = parameters.and_then(|p| Some(p.ipv6.as_ref()?.vip(vip)));
-            Some(PlannedVip {
-                ip,
-                ipv6: of_table.or_else(|| Some(config.ipv6.as_ref()?.vip(vip, ip?))),
-                mac: parameters
-                    .map(|p| p.vip(vip).mac)
-                    .or_else(|| macs.get(&name).copied())?,
-                virtual_router_id: parameters.map(|parameters| parameters.router_id(vip)),
-                kept: kept_by(config, vip),
-                name,
-            })
-        })
-        .collect();
-    Plan {
-        cluster: config.name.clone(),
-        domain: config.domain.clone(),
-        backend: config.backend.name(),
-        workers_on: config
-            .workers_on
-            .as_ref()
-            .zip(needs.workers.as_ref())
-            .map(|(workers, needs)| PlannedPlace {
-                machines: workers.machines(),
-                backend: workers.name_beside(&config.backend),
-                network: workers.network.clone(),
-                memory_mib: needs.memory_mib,
-                disk_gib: needs.disk_gib,
-            }),
-        network: config.network.clone(),
-        harvest: config.harvest,
-        harvested: parameters.is_some(),
-        vips,
-        nodes: NodeSettings::new(config, parameters),
-        pass_one: one,
-        pass_two: two,
-        expected: None,
-        registry_cache: config.registry_cache.as_ref().map(|cache| cache.address),
-        limits: match &config.backend {
-            BackendConfig::Kubevirt(site) if site.pods.is_some() => ON_PODS.to_vec(),
-            _ => Vec::new(),
-        },
-        memory_mib: needs.memory_mib,
-        disk_gib: needs.disk_gib,
-        changes: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
-    use crate::cluster::{Effect, GivenAddresses, KubevirtConfig, PodNetwork, Pool, Taint, WorkersOn};
+    use crate::cluster::{BackendConfig, Effect, GivenAddresses, Pool, Taint, WorkersOn};
     use crate::state::parameters::tests::example;
 
     fn names(machines: &[Planned]) -> Vec<&str> {
@@ -738,7 +496,7 @@ mod tests {
         };
         let workers_elsewhere = |config: &mut ClusterConfig| {
             config.workers_on = Some(WorkersOn {
-                backend: ovirt(),
+                backend: BackendConfig::example_ovirt(),
                 network: "ovirtmgmt".to_owned(),
                 only: Vec::new(),
             });
@@ -753,23 +511,15 @@ mod tests {
                 VipSource::Leased,
             ),
             (|config| config.dhcp = Dhcp::User, Some(&serving), VipSource::Leased),
-            (|config| config.backend = ovirt(), Some(&serving), VipSource::Leased),
+            (
+                |config| config.backend = BackendConfig::example_ovirt(),
+                Some(&serving),
+                VipSource::Leased,
+            ),
             (workers_elsewhere, Some(&serving), VipSource::Leased),
         ] {
             assert_eq!(of(change, facts), vips);
         }
-    }
-
-    #[test]
-    fn the_plan_counts_the_larger_pass() {
-        let mut config = ClusterConfig::example();
-        let plan_now = plan(&config, None, &BTreeSet::new());
-        assert_eq!(plan_now.memory_mib, 8192 + 3 * 16384 + 2 * 8192);
-        assert_eq!(plan_now.disk_gib, 600);
-        config.helper_size.memory_mib = 100_000;
-        assert_eq!(plan(&config, None, &BTreeSet::new()).memory_mib, 600_000);
-        config.harvest = Harvest::Reserve;
-        assert!(plan(&config, None, &BTreeSet::new()).pass_one.is_empty());
     }
 
     const API: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 122, 10));
@@ -981,51 +731,11 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_file_that_does_not_match_the_settings_is_rejected() {
-        let table = example();
-        let settings = |change: fn(&mut ClusterConfig)| {
-            let mut config = ClusterConfig::example();
-            change(&mut config);
-            mismatch(&config, &table)
-        };
-        assert_eq!(settings(|_| {}), None);
-        assert_eq!(settings(|config| config.given.api_ip = Some(API)), None);
-        for (change, problem) in [
-            (
-                (|config| config.name = "prod".to_owned()) as fn(&mut ClusterConfig),
-                "it belongs to cluster lab.example.com",
-            ),
-            (|config| config.backend = ovirt(), "it was harvested on sim"),
-            (
-                |config| config.network = "br0".to_owned(),
-                "it was harvested on network default",
-            ),
-            (|config| config.workers = 3, "it has no address for worker-2"),
-            (
-                |config| config.workers = 1,
-                "it has worker-1, which is not in the settings",
-            ),
-            (
-                |config| config.given.ingress_ip = Some(API),
-                "its ingress_ip is 192.168.122.9, but the settings have 192.168.122.10",
-            ),
-        ] {
-            assert_eq!(settings(change).as_deref(), Some(problem));
-        }
-    }
-
-    fn ovirt() -> BackendConfig {
-        let settings = serde_json::json!({"url": "https://engine.example.com/ovirt-engine", "user": "admin@internal",
-            "cluster": "Default", "affinity": "soft", "clone": false, "ignition": "auto"});
-        BackendConfig::Ovirt(serde_json::from_value(settings).unwrap())
-    }
-
-    #[test]
     fn workers_on_another_platform_count_there_only() {
         let mut config = ClusterConfig::example();
         config.worker_size.extra_disks_gib = vec![200, 300];
         config.workers_on = Some(WorkersOn {
-            backend: ovirt(),
+            backend: BackendConfig::example_ovirt(),
             network: "ovirtmgmt".to_owned(),
             only: Vec::new(),
         });
@@ -1053,31 +763,5 @@ mod tests {
         );
         assert!(all.workers.is_none());
         assert_eq!(machines(&all.machines), 4);
-    }
-
-    #[test]
-    fn a_plan_has_the_limits_of_its_network_and_who_keeps_its_vips() {
-        let mut config = ClusterConfig::example();
-        let kept = |config: &ClusterConfig| {
-            let vips = plan(config, None, &BTreeSet::new()).vips;
-            [vips[0].kept, vips[1].kept]
-        };
-        assert_eq!(kept(&config), [None, None]);
-        assert!(plan(&config, None, &BTreeSet::new()).limits.is_empty());
-        config.backend = ovirt();
-        config.given.api_ip = Some(API);
-        let [api, ingress] = kept(&config).map(Option::unwrap);
-        assert!(
-            api.starts_with("not reserved") && ingress.starts_with("leased"),
-            "{api} {ingress}"
-        );
-        config.lb = Lb::Platform;
-        assert_eq!(kept(&config), [None, None]);
-        assert!(plan(&config, None, &BTreeSet::new()).limits.is_empty());
-        config.backend = BackendConfig::Kubevirt(KubevirtConfig {
-            pods: Some(PodNetwork::default()),
-            ..KubevirtConfig::default()
-        });
-        assert_eq!(plan(&config, None, &BTreeSet::new()).limits, ON_PODS);
     }
 }

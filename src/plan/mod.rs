@@ -7,8 +7,10 @@ pub mod connections;
 pub mod egress;
 pub mod harvest;
 pub mod machines;
+pub mod mismatch;
 pub mod node_report;
 pub mod node_settings;
+pub mod preview;
 
 use serde::Serialize;
 

@@ -1,0 +1,22 @@
+//! The networks inside a cluster.
+
+use ipnetwork::IpNetwork;
+use serde::Serialize;
+
+/// The networks inside the cluster, as in install-config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClusterNetworks {
+    /// `OVNKubernetes` or another plugin's name.
+    pub network_type: String,
+    pub cluster_network: IpNetwork,
+    /// Prefix length of the part of `cluster_network` that one node gets.
+    pub host_prefix: u8,
+    pub service_network: IpNetwork,
+}
+
+impl ClusterNetworks {
+    /// Whether IPv6 is their first family, and so their only one.
+    pub fn is_ipv6_only(&self) -> bool {
+        self.service_network.is_ipv6()
+    }
+}
