@@ -801,6 +801,19 @@ async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &Mach
     );
 }
 
+/// The address of the cluster's only machine, as soon as it shows one.
+async fn address(backend: &dyn Backend, cluster: &ClusterId) -> IpAddr {
+    let begun = Instant::now();
+    loop {
+        let machines = backend.list_machines(cluster).await.unwrap();
+        if let Some(ip) = machines[0].nics[0].addresses.first() {
+            return *ip;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "no address");
+        tokio::time::sleep(backend.capabilities(Role::Worker).poll_interval).await;
+    }
+}
+
 /// Boots for real where `make` has built the rehearsal's images.
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test runs it in the lab"]
@@ -826,15 +839,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
         network_config: String::new(),
     };
     backend.create_machine(&spec).await.unwrap();
-    let begun = Instant::now();
-    let ip = loop {
-        let machines = backend.list_machines(&cluster).await.unwrap();
-        if let Some(ip) = machines[0].nics[0].addresses.first() {
-            break *ip;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(120), "no address");
-        tokio::time::sleep(backend.capabilities(Role::Worker).poll_interval).await;
-    };
+    let ip = address(&backend, &cluster).await;
     let leases = virsh(&["net-dhcp-leases", NETWORK, "--mac", &spec.nics[0].mac.to_string()]);
     assert!(leases.contains(&ip.to_string()), "{ip} is not in {leases}");
     let facts = backend.network_facts(NETWORK).await.unwrap();
@@ -852,5 +857,15 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
         backend.reserve_address(&other).await.unwrap(),
         ReservationState::ByPlatform
     );
+    // Nor does its lease show that the next machine with its MAC came up.
+    backend.delete_machine(&cluster, &spec.name).await.unwrap();
+    backend.create_machine(&spec).await.unwrap();
+    let machines = backend.list_machines(&cluster).await.unwrap();
+    assert!(machines[0].nics[0].addresses.is_empty(), "before it has booted");
+    assert_eq!(
+        backend.network_facts(NETWORK).await.unwrap().taken[&ip],
+        Some(spec.nics[0].mac)
+    );
+    assert_eq!(address(&backend, &cluster).await, ip);
     destroy(&backend, &cluster).await;
 }

@@ -121,6 +121,8 @@ mod library {
 pub(super) struct DhcpLease {
     pub mac: Mac,
     pub ip: Ipv4Addr,
+    /// Seconds since 1970; 0 for an infinite lease.
+    pub expires: i64,
 }
 
 /// All IPv4 leases, including those of deleted machines.
@@ -139,7 +141,8 @@ pub(super) fn dhcp_leases(network: &Network) -> Result<Vec<DhcpLease>, Error> {
             let mac = text((*lease).mac).and_then(|mac| mac.parse().ok());
             let ip = text((*lease).ipaddr).and_then(|ip| ip.parse().ok());
             if let (Some(mac), Some(ip)) = (mac, ip) {
-                leases.push(DhcpLease { mac, ip });
+                let expires = (*lease).expirytime;
+                leases.push(DhcpLease { mac, ip, expires });
             }
             sys::virNetworkDHCPLeaseFree(lease);
         }

@@ -13,6 +13,7 @@ use virt::sys;
 
 use super::attachment::{self, Attachment};
 use super::domain::{self, OwnershipTag, Paths, Platform};
+use super::leases::OldLeases;
 use super::power::power_of;
 use super::session::{Progress, checked_text, document, if_exists, lock};
 use super::storage::{self, Content, Storage};
@@ -58,6 +59,7 @@ pub(super) fn create(
     storage: &Storage,
     connect: &Connect,
     platform: &Platform,
+    leases: &OldLeases,
     cache: DiskCache,
     spec: &MachineSpec,
     progress: &Progress,
@@ -66,7 +68,7 @@ pub(super) fn create(
     if let Some(there) = if_exists(connect.lookup_domain_by_name(spec.name.as_str()))? {
         let own_tag = read(&there)?.filter(|tag| tag.cluster == spec.cluster);
         return match own_tag {
-            Some(tag) if tag.fingerprint == spec.fingerprint() => adopt(&there, &tag, spec),
+            Some(tag) if tag.fingerprint == spec.fingerprint() => adopt(connect, leases, &there, &tag, spec),
             Some(_) => conflict(format!("machine {} of this cluster has other settings", spec.name)),
             None => conflict(format!("domain {} exists and is not owned by this cluster", spec.name)),
         };
@@ -84,6 +86,7 @@ pub(super) fn create(
         connect.define_domain_xml_flags(&xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)
     };
     let mut domain = define(&paths)?;
+    leases.note(connect, &spec.nics)?;
     match start(&domain, spec) {
         Err(failure) if is_of_console(&failure, &paths) => {
             warn!(
@@ -134,9 +137,16 @@ fn check_names(cluster: &ClusterId, name: &MachineName) -> Result<(), Failure> {
 }
 
 /// A domain is defined after its volumes, so at most its start is missing.
-fn adopt(domain: &Domain, tag: &OwnershipTag, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
+fn adopt(
+    connect: &Connect,
+    leases: &OldLeases,
+    domain: &Domain,
+    tag: &OwnershipTag,
+    spec: &MachineSpec,
+) -> Result<Action<Machine>, Failure> {
     let off = domain.id().is_none();
     if off {
+        leases.note(connect, &spec.nics)?;
         start(domain, spec)?;
     }
     let machine = machine(tag, power_of(domain, tag)?, &BTreeMap::new());
@@ -163,11 +173,18 @@ fn switch_on(domain: &Domain) -> Result<(), Failure> {
 }
 
 /// Starts a machine that is off.
-pub(super) fn start_again(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+pub(super) fn start_again(
+    connect: &Connect,
+    leases: &OldLeases,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Action<()>, Failure> {
     let domain = existing(connect, cluster, name)?;
     if domain.is_active()? {
         return Ok(Action::Unchanged(()));
     }
+    let tag = read(&domain)?;
+    leases.note(connect, &tag.map(|tag| tag.nics).unwrap_or_default())?;
     switch_on(&domain)?;
     Ok(Action::Done(()))
 }
@@ -242,7 +259,12 @@ fn create_volumes(storage: &Storage, spec: &MachineSpec, progress: &Progress) ->
 }
 
 /// All machines of a cluster, by two calls, one for each machine that is off, and one for each network.
-pub(super) fn list(connect: &Connect, tags: &TagCache, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
+pub(super) fn list(
+    connect: &Connect,
+    tags: &TagCache,
+    old: &OldLeases,
+    cluster: &ClusterId,
+) -> Result<Vec<Machine>, Failure> {
     let mut found = Vec::new();
     // One call for all states. With one call for each state, a machine that starts or stops meanwhile would be missing.
     let all = connect.list_all_domains(0)?;
@@ -261,7 +283,7 @@ pub(super) fn list(connect: &Connect, tags: &TagCache, cluster: &ClusterId) -> R
         }
     }
     found.retain(|(_, tag, _)| tag.cluster == *cluster);
-    let addresses = addresses(connect, &found)?;
+    let addresses = addresses(connect, old, &found)?;
     let mut machines: Vec<Machine> = found
         .iter()
         .filter_map(|(_, tag, power)| Some(machine(tag, power.clone()?, &addresses)))
@@ -282,7 +304,12 @@ fn none_if_deleted<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> 
 type Addresses = BTreeMap<Mac, Vec<IpAddr>>;
 
 /// All addresses of the machines' MACs, so that conflicts are detected: IPv4 ones, or IPv6 ones of a machine without.
-fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)]) -> Result<Addresses, Failure> {
+/// None of a lease from before the machine's start.
+fn addresses(
+    connect: &Connect,
+    old: &OldLeases,
+    found: &[(Domain, OwnershipTag, Option<Power>)],
+) -> Result<Addresses, Failure> {
     let mut addresses = Addresses::new();
     let mut learn = |mac: Mac, ip: IpAddr| {
         let known = addresses.entry(mac).or_default();
@@ -309,7 +336,8 @@ fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)])
         // It may also be deleted before the query.
         let answer = none_if_deleted(network.map(query).transpose())?.flatten();
         let (leases, serves) = answer.unwrap_or_default();
-        leases.iter().for_each(|lease| learn(lease.mac, lease.ip.into()));
+        let shown = leases.iter().filter(|lease| !old.contain(lease));
+        shown.for_each(|lease| learn(lease.mac, lease.ip.into()));
         served.insert(&nic.network, serves);
     }
     for (domain, tag, power) in found {

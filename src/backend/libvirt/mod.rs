@@ -11,6 +11,7 @@ mod entries;
 mod ffi;
 mod guest;
 mod images;
+mod leases;
 mod machines;
 mod network;
 mod power;
@@ -30,6 +31,7 @@ use virt::connect::Connect;
 
 use self::domain::{OwnershipTag, Platform, uuid_of};
 use self::entries::Entry;
+use self::leases::OldLeases;
 use self::machines::TagCache;
 use self::session::{Progress, Session, document, if_exists, lock};
 use self::storage::Storage;
@@ -46,6 +48,7 @@ use crate::cluster::{AddressAssignment, ClusterId, LibvirtConfig, MachineName, R
 pub struct Libvirt {
     session: Arc<Session>,
     tags: Arc<TagCache>,
+    leases: Arc<OldLeases>,
     config: LibvirtConfig,
     /// Read when the first machine is created, because the emulators of a host do not change.
     platform: Arc<OnceLock<Platform>>,
@@ -64,6 +67,7 @@ impl Libvirt {
         Ok(Self {
             session: Arc::new(Session::open(&config.uri).await?),
             tags: Arc::default(),
+            leases: Arc::default(),
             config: config.clone(),
             platform: Arc::default(),
             busy: Mutex::default(),
@@ -188,7 +192,7 @@ impl Backend for Libvirt {
         let (spec, virt_type, cache) = (spec.clone(), self.config.virt_type, self.config.disk_cache);
         let operation = format!("create machine {}", spec.name);
         let _turn = self.lock_machine(&spec.name).await;
-        let platform = Arc::clone(&self.platform);
+        let (platform, leases) = (Arc::clone(&self.platform), Arc::clone(&self.leases));
         let create = move |storage: &Storage, connect: &Connect, progress: &Progress| {
             let platform = match platform.get() {
                 Some(platform) => platform,
@@ -198,16 +202,19 @@ impl Backend for Libvirt {
                     platform.get_or_init(|| chosen)
                 }
             };
-            machines::create(storage, connect, platform, cache, &spec, progress)
+            machines::create(storage, connect, platform, &leases, cache, &spec, progress)
         };
         self.call_storage(operation, create).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        let (cluster, tags) = (cluster.clone(), Arc::clone(&self.tags));
+        let cluster = cluster.clone();
+        let (tags, leases) = (Arc::clone(&self.tags), Arc::clone(&self.leases));
         let operation = format!("list the machines of cluster {cluster}");
-        self.call(operation, move |connect, _| machines::list(connect, &tags, &cluster))
-            .await
+        self.call(operation, move |connect, _| {
+            machines::list(connect, &tags, &leases, &cluster)
+        })
+        .await
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
@@ -221,11 +228,11 @@ impl Backend for Libvirt {
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let (cluster, name) = (cluster.clone(), name.clone());
+        let (cluster, name, leases) = (cluster.clone(), name.clone(), Arc::clone(&self.leases));
         let operation = format!("start machine {name}");
         let _turn = self.lock_machine(&name).await;
         self.call(operation, move |connect, _| {
-            machines::start_again(connect, &cluster, &name)
+            machines::start_again(connect, &leases, &cluster, &name)
         })
         .await
     }
