@@ -3,10 +3,11 @@
 # KEEP=1 keeps it. A lab or libvirtd that was up before keeps running.
 set -euo pipefail
 lab=$(dirname "$0")/lab.sh
-started=/run/ocpdeploy-lab.started
+name=ocpdeploy-lab${OCPDEPLOY_LAB:+-$OCPDEPLOY_LAB}
+started=/run/$name.started
 
 # Users of the lab hold the lock, shared; children get it closed (8>&-), otherwise a daemon would hold it forever.
-exec 8>/run/ocpdeploy-lab.users
+exec 8>"/run/$name.users"
 flock -s -w 600 8
 if ! "$lab" status >/dev/null 8>&-; then touch "$started"; fi
 leave() {
