@@ -16,7 +16,7 @@ files=("$@")
 # What these modules and their tests need, and nothing that talks to a platform or a cluster.
 rm -rf $package
 mkdir -p $package
-cp -r --parents src/{digest.rs,cluster,ignition,plan} src/backend/{mod,capabilities,error,facets,findings}.rs \
+cp -r --parents src/{digest.rs,printable.rs,cluster,ignition,plan} src/backend/{mod,action,capabilities,error,facets,findings,snapshots}.rs \
     src/node/{budget,claims}.rs src/openshift/{csr,drain.rs} src/openshift/wait/{heartbeats,seen}.rs \
     src/state/{dir,home,parameters}.rs src/state/snapshots \
     tests/it/ignition_corpus.rs tests/fixtures/ignition-{corpus,merges}.json $package/
@@ -74,6 +74,7 @@ pub mod openshift {
     }
 }
 pub mod plan;
+pub mod printable;
 /// As far as `plan` asks: of the platforms only oVirt cannot reserve addresses.
 impl backend::Capabilities {
     pub fn of(backend: &cluster::BackendConfig) -> Self {
@@ -82,11 +83,16 @@ impl backend::Capabilities {
             poll_interval: Default::default(),
             carrier: backend::Carrier::FW_CFG,
             reserves_addresses: !matches!(backend, cluster::BackendConfig::Ovirt(_)),
+            leases_outlive_machines: true,
+            host_is_here: true,
             simulated: false,
             guests_reachable: true,
             addresses_from_agent: false,
             image_artifact: "qemu",
             fetches_images: false,
+            load_balancers: false,
+            snapshots: Ok(()),
+            static_ipv6: true,
         }
     }
 }
@@ -106,7 +112,9 @@ RUST
 mkdir $package/src/support
 cp tests/support/clean.rs $package/src/support/
 # Of the backends, the trait and its values alone.
-sed -i -E '/^#\[cfg\(feature = .*\)\]$/d; /^(pub )?mod (capabilities|error|facets|findings);$/b; /^(pub )?mod [a-z_]+;$/d' $package/src/backend/mod.rs
+sed -i -E '/^#\[cfg\(feature = .*\)\]$/d; /^(pub )?mod (action|capabilities|error|facets|findings|snapshots);$/b; /^(pub )?mod [a-z_]+;$/d' $package/src/backend/mod.rs
+# It needs nmstate, and nothing here needs it.
+sed -i '/^pub mod connections;$/d' $package/src/plan/mod.rs
 sed -i 's/kube::api::DynamicObject/kube::core::DynamicObject/' $package/src/openshift/wait/seen.rs
 
 uses() { for crate in "$@"; do grep -m 1 "^$crate = " Cargo.toml; done; }
