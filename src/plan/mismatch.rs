@@ -83,9 +83,9 @@ fn ipv6_mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::{IpAddr, Ipv4Addr};
 
+    use super::*;
     use crate::cluster::BackendConfig;
     use crate::state::parameters::tests::example;
 

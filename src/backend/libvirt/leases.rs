@@ -8,9 +8,9 @@ use virt::connect::Connect;
 use super::attachment::Attachment;
 use super::ffi::DhcpLease;
 use super::network;
-use super::session::{checked_text, if_exists, lock};
+use super::session::{checked_text, if_exists, lock, none_if_deleted};
+use crate::backend::Nic;
 use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, Nic};
 use crate::cluster::Mac;
 
 /// The leases that existed when this process started a machine: they do not show that it came up.
@@ -30,11 +30,8 @@ impl OldLeases {
         {
             let network = if_exists(connect.lookup_network_by_name(checked_text("network name", &nic.network)?))?;
             // The start names a network that is missing.
-            let leases = match network.map(|network| network::valid_leases(&network)).transpose() {
-                Err(failure) if failure.kind == BackendErrorKind::NotFound => None,
-                other => other?,
-            };
-            self.keep(nic.mac, leases.unwrap_or_default());
+            let leases = none_if_deleted(network.map(|network| network::valid_leases(&network)).transpose())?;
+            self.keep(nic.mac, leases.flatten().unwrap_or_default());
         }
         Ok(())
     }

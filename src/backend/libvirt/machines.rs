@@ -15,13 +15,13 @@ use super::attachment::{self, Attachment};
 use super::domain::{self, OwnershipTag, Paths, Platform};
 use super::leases::OldLeases;
 use super::power::power_of;
-use super::session::{Progress, checked_text, document, if_exists, lock};
+use super::session::{Progress, checked_text, document, if_exists, lock, none_if_deleted};
 use super::storage::{self, Content, Storage};
 use super::volumes::{Part, Volume, is_name};
 use super::{guest, network, seed};
 use crate::backend::failure::Failure;
 use crate::backend::{
-    Action, BackendErrorKind, Description, Form, Machine, MachineSpec, Payload, Power, SeenNic, Stop,
+    Action, BackendErrorKind, Description, Form, Machine, MachineSpec, Nic, Payload, Power, SeenNic, Stop,
 };
 use crate::cluster::{ClusterId, DiskCache, Mac, MachineName};
 use crate::xml;
@@ -86,8 +86,7 @@ pub(super) fn create(
         connect.define_domain_xml_flags(&xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)
     };
     let mut domain = define(&paths)?;
-    leases.note(connect, &spec.nics)?;
-    match start(&domain, spec) {
+    match start(connect, leases, &domain, spec) {
         Err(failure) if is_of_console(&failure, &paths) => {
             warn!(
                 "{}: libvirt cannot write the log of the serial console, so the machine has none: {}",
@@ -96,7 +95,7 @@ pub(super) fn create(
             paths.console = None;
             storage.delete(&Part::Console.volume(&spec.cluster, &spec.name))?;
             domain = define(&paths)?;
-            start(&domain, spec)?;
+            start(connect, leases, &domain, spec)?;
         }
         other => other?,
     }
@@ -146,8 +145,7 @@ fn adopt(
 ) -> Result<Action<Machine>, Failure> {
     let off = domain.id().is_none();
     if off {
-        leases.note(connect, &spec.nics)?;
-        start(domain, spec)?;
+        start(connect, leases, domain, spec)?;
     }
     let machine = machine(tag, power_of(domain, tag)?, &BTreeMap::new());
     Ok(if off {
@@ -157,14 +155,15 @@ fn adopt(
     })
 }
 
-fn start(domain: &Domain, spec: &MachineSpec) -> Result<(), Failure> {
+fn start(connect: &Connect, leases: &OldLeases, domain: &Domain, spec: &MachineSpec) -> Result<(), Failure> {
     if spec.autostart {
         domain.set_autostart(true)?;
     }
-    switch_on(domain)
+    switch_on(connect, leases, domain, &spec.nics)
 }
 
-fn switch_on(domain: &Domain) -> Result<(), Failure> {
+fn switch_on(connect: &Connect, leases: &OldLeases, domain: &Domain, nics: &[Nic]) -> Result<(), Failure> {
+    leases.note(connect, nics)?;
     match domain.create().map_err(Failure::from) {
         // It was started meanwhile.
         Err(failure) if failure.is(ErrorNumber::OperationInvalid) && domain.is_active()? => Ok(()),
@@ -183,9 +182,8 @@ pub(super) fn start_again(
     if domain.is_active()? {
         return Ok(Action::Unchanged(()));
     }
-    let tag = read(&domain)?;
-    leases.note(connect, &tag.map(|tag| tag.nics).unwrap_or_default())?;
-    switch_on(&domain)?;
+    let nics = read(&domain)?.map(|tag| tag.nics).unwrap_or_default();
+    switch_on(connect, leases, &domain, &nics)?;
     Ok(Action::Done(()))
 }
 
@@ -292,15 +290,6 @@ pub(super) fn list(
     Ok(machines)
 }
 
-/// `None` if the domain was deleted meanwhile.
-fn none_if_deleted<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(None),
-        Err(failure) => Err(failure),
-    }
-}
-
 type Addresses = BTreeMap<Mac, Vec<IpAddr>>;
 
 /// All addresses of the machines' MACs, so that conflicts are detected: IPv4 ones, or IPv6 ones of a machine without.
@@ -357,7 +346,7 @@ fn addresses(
 }
 
 fn machine(tag: &OwnershipTag, power: Power, addresses: &Addresses) -> Machine {
-    let nic = |nic: &crate::backend::Nic| SeenNic {
+    let nic = |nic: &Nic| SeenNic {
         network: nic.network.clone(),
         mac: nic.mac,
         addresses: addresses.get(&nic.mac).cloned().unwrap_or_default(),

@@ -101,8 +101,13 @@ impl From<xml::BadXml> for Failure {
 
 /// `None` if the object does not exist.
 pub(super) fn if_exists<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
-    match answer.map_err(Failure::from) {
-        Ok(found) => Ok(Some(found)),
+    none_if_deleted(answer.map_err(Failure::from))
+}
+
+/// `None` if the object was deleted meanwhile.
+pub(super) fn none_if_deleted<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
         Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(None),
         Err(failure) => Err(failure),
     }
