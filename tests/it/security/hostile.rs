@@ -309,7 +309,7 @@ fn cases(clients: &[Client], attacks: &[Attack], from: &[From]) -> Vec<Case> {
     pairs.flat_map(case).collect()
 }
 
-const USUAL: Duration = Duration::from_secs(300);
+const USUAL: Duration = Duration::from_secs(120);
 const STAGES: &[From] = &[From::TheFirstRequest, From::SignedIn];
 
 /// The attacks that depend most on what is asked.
