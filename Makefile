@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-upload bench-page bench-small dist test-dist run-fast compile tools install-all install-build root bench-nodes mutants docs tour reliability build test test-fast test-labs test-guests lint deny test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
+.PHONY: bench-upload bench-page bench-small dist test-dist run-fast compile install-all install-build root bench-nodes mutants docs tour reliability build test test-fast test-labs test-guests lint deny deny-once test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openpgp,openstack,ovirt
@@ -29,25 +29,25 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 
 test: export NEXTEST_PROFILE = ci
 test: install-build ## run all checks and tests, including the rehearsal and all labs (root, 45 minutes on two cores)
-	@# What waits runs beside what computes: packages beside compilers; then benches, packages, Kubernetes, the node image
-	@# and cargo's tools on idle processors beside the tests. Who needs them waits for them.
+	@# What waits runs beside what computes: packages beside compilers; then Kubernetes, the node image, benches and packages
+	@# on idle processors beside the tests. Who needs them waits for them.
 	mkdir -p target; $(MAKE) install-all >target/install.log 2>&1 & packages=$$!; spare=; \
 	trap 'kill $$spare 2>/dev/null || true; wait' EXIT; \
 	$(phase); \
 	phase $(MAKE) lint; \
 	phase $(MAKE) compile; \
 	wait $$packages || { cat target/install.log; exit 1; }; \
-	nice -n 19 $(MAKE) bench-small test-dist node-image tools >target/spare.log 2>&1 & spare=$$!; \
+	nice -n 19 $(MAKE) node-image bench-small test-dist >target/spare.log 2>&1 & spare=$$!; \
 	OVIRT_SDK=required CSR_JUDGE=required NMCLI=required REGISTRY_JUDGE=required phase $(MAKE) run-fast; \
 	phase $(MAKE) test-labs; \
-	wait $$spare || { cat target/spare.log; exit 1; }; \
-	phase $(MAKE) test-nodes
+	wait $$spare || { cat target/spare.log; exit 1; }
 
 test-labs: # those that wait for guests beside those that wait for servers: either leaves a processor idle
 	mkdir -p target; $(phase); \
-	{ phase $(MAKE) test-openstack; phase $(MAKE) test-kubernetes; phase $(MAKE) deny; } >target/test-servers.log 2>&1 & servers=$$!; \
+	{ phase $(MAKE) test-openstack; phase $(MAKE) test-kubernetes; phase $(MAKE) deny-once; } >target/test-servers.log 2>&1 & servers=$$!; \
 	trap 'kill $$servers 2>/dev/null && wait $$servers || true' EXIT; \
 	phase $(MAKE) test-guests; \
+	phase $(MAKE) test-nodes; \
 	wait $$servers || { cat target/test-servers.log; exit 1; }; \
 	cat target/test-servers.log
 
@@ -72,7 +72,6 @@ lint: ## run rustfmt, and clippy on everything; builds with fewer backends are o
 	cargo fmt --check
 	cargo clippy --all-targets $(FEATURES) -- -D warnings
 	tests/check.sh $(WITHOUT_LIBVIRT)
-	tests/check.sh --no-default-features
 	$(if $(FEATURES),,tests/check.sh --no-default-features --features libvirt)
 
 mutants: ## mutate the decision modules and compare the undetected mutants with tests/mutants.txt (FILES=… to select)
@@ -83,8 +82,10 @@ deny: $(DENY) $(MACHETE) ## check licenses, sources, duplicate and unused crates
 	$(MACHETE)
 	$(DENY) check --hide-inclusion-graph bans licenses sources
 	tests/advisories.sh $(DENY)
+	sha256sum Cargo.toml Cargo.lock deny.toml >tests/deny.sum
 
-tools: $(DENY) $(MACHETE)
+deny-once: # the same, unless it judged these very files before: building its tools takes minutes
+	sha256sum --quiet --check tests/deny.sum || $(MAKE) deny
 
 # Installed once; kept until `make clean`.
 nextest:
