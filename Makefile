@@ -29,18 +29,20 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 
 test: export NEXTEST_PROFILE = ci
 test: install-build ## run all checks and tests, including the rehearsal and all labs (root, 45 minutes on two cores)
-	@# What waits runs beside what computes: packages beside compilers; then Kubernetes, the node image, benches and packages
-	@# on idle processors beside the tests. Who needs them waits for them.
+	@# What waits runs beside what computes: packages and the node image beside compilers, benches and packages of ours on
+	@# idle processors beside the tests. Who needs them waits for them.
 	mkdir -p target; $(MAKE) install-all >target/install.log 2>&1 & packages=$$!; spare=; \
-	trap 'kill $$spare 2>/dev/null || true; wait' EXIT; \
+	{ tail --pid=$$packages -f /dev/null; exec nice -n 19 $(MAKE) node-image; } >target/node-image.log 2>&1 & image=$$!; \
+	trap 'kill $$image $$spare 2>/dev/null || true; wait' EXIT; \
 	$(phase); \
 	phase $(MAKE) lint; \
 	phase $(MAKE) compile; \
 	wait $$packages || { cat target/install.log; exit 1; }; \
-	nice -n 19 $(MAKE) node-image bench-small test-dist >target/spare.log 2>&1 & spare=$$!; \
+	nice -n 19 $(MAKE) bench-small test-dist >target/spare.log 2>&1 & spare=$$!; \
 	OVIRT_SDK=required CSR_JUDGE=required NMCLI=required REGISTRY_JUDGE=required phase $(MAKE) run-fast; \
 	phase $(MAKE) test-labs; \
-	wait $$spare || { cat target/spare.log; exit 1; }
+	wait $$spare || { cat target/spare.log; exit 1; }; \
+	wait $$image || { cat target/node-image.log; exit 1; }
 
 test-labs: # those that wait for guests beside those that wait for servers: either leaves a processor idle
 	mkdir -p target; $(phase); \
