@@ -225,3 +225,16 @@ fn an_address_is_noticed_within_a_second_of_its_lease() {
         assert!((0..1000).contains(&delay), "{node}: noticed after {delay} ms");
     }
 }
+
+/// Whether the network is still there is asked only because of machines without an address: no answer is no reason to end.
+#[test]
+fn a_network_query_that_is_denied_does_not_end_the_wait_for_addresses() {
+    let denied = json!([{"call": "network_facts", "nth": 2, "times": 9, "what": "denied"}]);
+    let late = json!({"lab-harvest-master-0": {"late_ms": 10_500}});
+    // Where no address is reserved, the checks and the wait are all that queries the network.
+    let limits = json!({"reserves_addresses": false});
+    let sandbox = Sandbox::new(json!({"limits": limits, "script": {"guests": late, "faults": denied}}));
+    sandbox.env("lab", "masters=1\nworkers=0");
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    assert_eq!(sandbox.state()["script"]["faults"][0]["seen"], 2, "the queries");
+}

@@ -628,13 +628,11 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
         "no such file",
         "no network elsewhere",
     ];
-    let is_before = matches!(
-        step.twist,
-        Twist::Fault {
-            call: "preflight" | "network_facts",
-            ..
-        }
-    );
+    // Pass one queries the network again, before it reserves addresses.
+    let is_before = match step.twist {
+        Twist::Fault { call, nth, .. } => call == "preflight" || (call == "network_facts" && nth == 1),
+        _ => false,
+    };
     let message = outcome.message();
     let refused_words = words.iter().any(|words| message.contains(words));
     let is_new = message.contains("was interrupted");
