@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-upload bench-page bench-small dist test-dist run-fast compile install-all install-build root bench-nodes mutants docs tour reliability build test test-fast test-labs test-guests lint deny deny-once test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
+.PHONY: bench-upload bench-page bench-small dist test-dist run-fast compile install-all install-build root bench-nodes mutants docs tour reliability build test test-fast test-labs test-rehearsal lint deny deny-once test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openpgp,openstack,ovirt
@@ -46,14 +46,16 @@ test: install-build ## run all checks and tests, including the rehearsal and all
 
 test-labs: # those that wait for guests beside those that wait for servers: either leaves a processor idle
 	mkdir -p target; $(phase); \
-	{ phase $(MAKE) test-openstack; phase $(MAKE) test-kubernetes; phase $(MAKE) deny-once; } >target/test-servers.log 2>&1 & servers=$$!; \
+	{ phase $(MAKE) test-openstack; phase $(MAKE) test-kubernetes; phase $(MAKE) test-rehearsal; phase $(MAKE) deny-once; } \
+		>target/test-servers.log 2>&1 & servers=$$!; \
 	trap 'kill $$servers 2>/dev/null && wait $$servers || true' EXIT; \
-	phase $(MAKE) test-guests; \
+	phase $(MAKE) test-lab; \
 	phase $(MAKE) test-nodes; \
 	wait $$servers || { cat target/test-servers.log; exit 1; }; \
 	cat target/test-servers.log
 
-test-guests: test-lab
+test-rehearsal: export OCPDEPLOY_LAB = rehearsal
+test-rehearsal: # in a lab of its own, beside that of other tests
 	@# The tests' debug build is sufficient: a release build takes six minutes.
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/run.sh
