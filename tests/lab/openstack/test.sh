@@ -8,20 +8,19 @@ export NEXTEST_PROFILE=lab
 cargo nextest run "$@" --test lab --test it --no-run
 selected='test(on_openstack::)'
 # 18 minutes, which `make test` does not have: they repeat tests on libvirt, or on the fake, on a real cloud.
-[ "${LAB_TESTS-}" = all ] || selected+=' and not test(/(three_clusters|services_that_ignore|killed_after_each|many_machines|an_upload_may_take)/)
-    and not test(throwaway_machines_harvest)'
+[ "${LAB_TESTS-}" = all ] || selected+=' and not test(/(three_clusters|services_that_ignore|killed_after_each|many_machines|an_upload_may_take|throwaway_machines)/)'
 # Cinder, Swift, Octavia and a Nova that keeps deleted servers.
 all=no
 if tests/lab/openstack/lab.sh status | grep -q 'services all'; then all=yes; fi
 [ $all = yes ] || selected+=' and not (test(/^openstack_(storage|balancers)::/) and not test(an_upload_may_take))'
 tests/lab/openstack/lab.sh exec cargo nextest run --offline "$@" --test lab --run-ignored only -E "$selected"
 # The contract of every backend on the fake compute node, which reads no image, and the guests' part of it on the real ones.
-image=$PWD/target/images
-qemu-img create -q -f qcow2 "$image/empty.qcow2" 1M
+images=$PWD/target/images
+qemu-img create -q -f qcow2 "$images/empty.qcow2" 1M
 # promises ZONE IMAGE FILTER: each promise takes this cloud 5 to 100 s.
 promises() {
     tests/lab/openstack/lab.sh exec env "OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD=$cloud" "OCPDEPLOY_CONTRACT_OPENSTACK_ZONE=$1" \
-        "OCPDEPLOY_CONTRACT_OPENSTACK_IMAGE=$image/$2.qcow2" \
+        "OCPDEPLOY_CONTRACT_OPENSTACK_IMAGE=$images/$2.qcow2" \
         cargo nextest run --offline "${flags[@]}" --test it --test-threads 2 -E "test(contract::openstack_named::) and $3"
 }
 flags=("$@") cloud=demo named='all()'
