@@ -74,7 +74,8 @@ grep -q 'if data == nil {' "$validation" || { say "$validation is not the known 
 root=k8s.io/kubernetes
 mkdir -p "$work/gopath/src/k8s.io"
 ln -sfn "$tree" "$work/gopath/src/$root"
-# Debug information takes a fifteenth of the compiler's time.
+# Debug information takes a fifteenth of the compiler's time, and collecting its own garbage a quarter.
+export GOGC=400
 export GO111MODULE=off GOPATH=$work/gopath GOFLAGS=-gcflags=all=-dwarf=false CGO_ENABLED=0
 export GOCACHE=${GOCACHE:-$work/gocache}
 cd "$GOPATH/src/$root"

@@ -154,20 +154,32 @@ impl Nodes {
         found.unwrap_or_else(|| panic!("the table has no {name}"))
     }
 
+    /// `ssh` to a node, by one connection to each: an emulated guest takes many seconds to let in another one.
+    fn ssh(&self, node: &NodeAddress) -> Command {
+        let mut ssh = Command::new("timeout");
+        ssh.args(["120", "ssh", "-q", "-i"])
+            .arg(self.path("key"))
+            .arg("-o")
+            .arg(format!("ControlPath={}", self.path("ssh-%h").display()));
+        for option in [
+            "ControlMaster=auto",
+            "ControlPersist=60",
+            "StrictHostKeyChecking=no",
+            "UserKnownHostsFile=/dev/null",
+            "ConnectTimeout=10",
+            // A guest that was switched off does not end its connections.
+            "ServerAliveInterval=10",
+        ] {
+            ssh.args(["-o", option]);
+        }
+        ssh.arg(format!("core@{}", node.ip));
+        ssh
+    }
+
     /// Runs a script on a node as root.
     pub(super) fn try_on(&self, node: &NodeAddress, script: &str) -> Output {
-        let mut child = Command::new("timeout")
-            .args(["120", "ssh", "-q", "-i"])
-            .arg(self.path("key"))
-            .args([
-                "-o",
-                "StrictHostKeyChecking=no",
-                "-o",
-                "UserKnownHostsFile=/dev/null",
-                "-o",
-                "ConnectTimeout=10",
-            ])
-            .arg(format!("core@{}", node.ip))
+        let mut child = self
+            .ssh(node)
             .arg("sudo bash -s")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -242,9 +254,27 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         let _ = self.agent.kill();
         let _ = self.agent.wait();
-        if !std::thread::panicking() {
-            return;
+        if std::thread::panicking() {
+            self.show();
         }
+        // Of nodes whose connections lasted longer than they did, too.
+        for socket in std::fs::read_dir(self.lab.folder.path())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if socket.file_name().to_string_lossy().starts_with("ssh-") {
+                let path = format!("ControlPath={}", socket.path().display());
+                let _ = Command::new("ssh")
+                    .args(["-q", "-O", "exit", "-o", &path, "node"])
+                    .status();
+            }
+        }
+    }
+}
+
+impl Nodes {
+    fn show(&self) {
         for node in self
             .lab
             .parameters(&self.name)
