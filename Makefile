@@ -29,10 +29,10 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 
 test: export NEXTEST_PROFILE = ci
 test: install-build ## run all checks and tests, including the rehearsal and all labs (root, 45 minutes on two cores)
-	@# What waits runs beside what computes: packages and the node image beside compilers, benches and packages of ours on
-	@# idle processors beside the tests. Who needs them waits for them.
+	@# What waits runs beside what computes: packages beside compilers, benches and packages of ours on idle processors beside
+	@# the tests. Kubernetes is compiled with all else, not beside tests that measure time. Who needs them waits for them.
 	mkdir -p target; $(MAKE) install-all >target/install.log 2>&1 & packages=$$!; spare=; \
-	{ tail --pid=$$packages -f /dev/null; exec nice -n 19 $(MAKE) node-image; } >target/node-image.log 2>&1 & image=$$!; \
+	{ tail --pid=$$packages -f /dev/null; exec $(MAKE) node-image; } >target/node-image.log 2>&1 & image=$$!; \
 	trap 'kill $$image $$spare 2>/dev/null || true; wait' EXIT; \
 	$(phase); \
 	phase $(MAKE) lint; \
@@ -131,7 +131,7 @@ lab-openstack: install ## start that OpenStack and keep it running; for access s
 node-image: ## build target/images/node.qcow2, a guest that behaves like a CoreOS node with a real Kubernetes (root; 2 minutes, and 5 once for Kubernetes)
 	tests/lab/install.sh images/node/packages.txt
 	tests/lab/kubernetes/build.sh target/kubernetes
-	nice images/node/build.sh target/images
+	images/node/build.sh target/images
 
 rehearse: install-build ## run both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
 	@# Packages and guests beside the compiler. Optimized code and the other backends take minutes to compile, and save no second.

@@ -104,7 +104,7 @@ done
 # Source: kubernetes/kubernetes: cmd/kubelet/app/plugins_providerless.go, pkg/kubelet/kubelet_dockershim_nodocker.go
 without=providerless,dockerless
 for program in "${programs[@]}"; do
-    [ -x "$dir/bin/$program" ] || nice go build -tags "$without" -ldflags "$ldflags" -o "$dir/bin/$program.new" "$root/cmd/$program"
+    [ -x "$dir/bin/$program" ] || go build -tags "$without" -ldflags "$ldflags" -o "$dir/bin/$program.new" "$root/cmd/$program"
     [ ! -e "$dir/bin/$program.new" ] || mv "$dir/bin/$program.new" "$dir/bin/$program"
 done
 rm -rf "$work"
