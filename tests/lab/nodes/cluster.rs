@@ -204,6 +204,20 @@ impl Nodes {
         out
     }
 
+    /// What the nodes of a test that failed said.
+    fn show_journals(&self) {
+        let table = self.lab.parameters(&self.name);
+        for node in table.map(|table| table.nodes).unwrap_or_default() {
+            let units = "-u bootkube -u operators -u kubelet -u ocpdeploy-resolver -u ocpdeploy-dns";
+            let script = format!(
+                "systemctl --failed --no-legend; ip -o addr; cat /etc/resolv.conf; journalctl -b --no-pager -q -n 60 {units}; \
+                 tail -n 20 /var/log/pods/*/*/*.log"
+            );
+            let output = self.try_on(&node, &script);
+            eprintln!("──── {}\n{}{}", node.name, text(&output.stdout), text(&output.stderr));
+        }
+    }
+
     /// The administrator's kubectl, with the kubeconfig of the deployment.
     pub(super) fn kubectl(&self, arguments: &[&str]) -> Output {
         let kubeconfig = self.lab.home().cluster(&self.name).kubeconfig();
@@ -249,45 +263,21 @@ fn start_agent(socket: &Path, key: &Path) -> Child {
     child
 }
 
-/// A test that failed shows what its nodes said.
 impl Drop for Nodes {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_journals();
+        }
         let _ = self.agent.kill();
         let _ = self.agent.wait();
-        if std::thread::panicking() {
-            self.show();
-        }
-        // Of nodes whose connections lasted longer than they did, too.
-        for socket in std::fs::read_dir(self.lab.folder.path())
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if socket.file_name().to_string_lossy().starts_with("ssh-") {
-                let path = format!("ControlPath={}", socket.path().display());
-                let _ = Command::new("ssh")
-                    .args(["-q", "-O", "exit", "-o", &path, "node"])
-                    .status();
+        // Also the connections that a guest's end left.
+        let files = std::fs::read_dir(self.lab.folder.path());
+        for file in files.into_iter().flatten().flatten() {
+            if file.file_name().as_encoded_bytes().starts_with(b"ssh-") {
+                let socket = format!("ControlPath={}", file.path().display());
+                let mut exit = Command::new("ssh");
+                let _ = exit.args(["-q", "-O", "exit", "-o", &socket, "node"]).status();
             }
-        }
-    }
-}
-
-impl Nodes {
-    fn show(&self) {
-        for node in self
-            .lab
-            .parameters(&self.name)
-            .map(|table| table.nodes)
-            .unwrap_or_default()
-        {
-            let units = "-u bootkube -u operators -u kubelet -u ocpdeploy-resolver -u ocpdeploy-dns";
-            let script = format!(
-                "systemctl --failed --no-legend; ip -o addr; cat /etc/resolv.conf; journalctl -b --no-pager -q -n 60 {units}; \
-                 tail -n 20 /var/log/pods/*/*/*.log"
-            );
-            let output = self.try_on(&node, &script);
-            eprintln!("──── {}\n{}{}", node.name, text(&output.stdout), text(&output.stderr));
         }
     }
 }
