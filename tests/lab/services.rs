@@ -21,10 +21,10 @@ const SHAPE: Shape = Shape {
     masters_schedulable: false,
 };
 
-/// A move takes 5 s at most, and twice that where other labs and compilers have the processors.
-const MOVED: Duration = Duration::from_secs(10);
+/// What the issue of a move promises.
+const MOVED: Duration = Duration::from_secs(5);
 /// keepalived, haproxy and their checks have found their ways.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLED: Duration = Duration::from_secs(20);
 
 /// haproxy has no healthy server for eleven checks in a row, one each 2 s.
 const GIVEN_UP: Duration = Duration::from_secs(60);
@@ -190,7 +190,7 @@ fn assert_moves(lab: &Lab, watch: &Watch, expected: &[&str]) {
 
 /// The node that answers a URL, asked from the wire.
 fn who(wire: &Wire, url: &str) -> Option<String> {
-    let (answered, name) = wire.sh(&format!("curl -kfs --max-time 3 {url}/who"));
+    let (answered, name) = wire.sh(&format!("curl -kfs --max-time 1 {url}/who"));
     answered.then(|| name.trim().to_owned())
 }
 
