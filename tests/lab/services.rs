@@ -232,7 +232,7 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     lab.boot(Role::Master);
     lab.boot(Role::Worker);
     lab.fake("api", bootstrap);
-    until(MOVED, "the bootstrap's API answers", || {
+    until(SETTLED, "the bootstrap's API answers", || {
         who(&wire, &api_url).as_deref() == Some("lab-bootstrap")
     });
     for master in lab.of(Role::Master) {
