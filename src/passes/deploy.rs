@@ -161,7 +161,9 @@ impl Run<'_> {
             dir: &self.dir,
             guests_answer: self.backend.common_capabilities().guests_reachable,
         };
-        let mut reports = self.bootstrap_complete(installer, &wait).await?;
+        let mut running = self.planned_nodes(&parameters, &configs);
+        let bootstrap = Box::pin(self.bootstrap_complete(installer, &wait));
+        let mut reports = self.while_running(&running, &images, bootstrap).await?;
         self.etcd_without_bootstrap(installer, &wait).await?;
         // Its API and its machine config server have ended.
         self.balance(self.config, &parameters).await?;
@@ -171,7 +173,10 @@ impl Run<'_> {
             self.pass_two(&parameters, &configs, &images).await?;
             self.compare_addresses(&parameters, &held, &configs, &images).await?;
         }
-        reports.extend(self.install_complete(installer, &wait).await?);
+        running = self.planned_nodes(&parameters, &configs);
+        running.retain(|machine| machine.role != Role::Bootstrap);
+        let install = Box::pin(self.install_complete(installer, &wait));
+        reports.extend(self.while_running(&running, &images, install).await?);
         self.dir
             .remove_old_installer()
             .context("remove the previous installer's files")?;

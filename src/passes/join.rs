@@ -86,13 +86,13 @@ impl Run<'_> {
         }
         let held = self.hold_for(nodes, &joining).await?;
         self.make_later(reach, table, &lacking).await?;
-        let mut planned = self.later(table);
-        planned.retain(|machine| joining.contains(&machine.node));
-        if !planned.is_empty() {
-            self.settle(&planned, &held, &self.node_images_again().await?).await?;
-        }
-        self.become_ready(reach, table, &joining).await?;
         if !joining.is_empty() {
+            let mut planned = self.later(table);
+            planned.retain(|machine| joining.contains(&machine.node));
+            let images = self.node_images_again().await?;
+            self.settle(&planned, &held, &images).await?;
+            let ready = Box::pin(self.become_ready(reach, table, &joining));
+            self.while_running(&planned, &images, ready).await?;
             self.backend.delete_fetched_configs(&self.config.id()).await?;
         }
         for node in &joining {
@@ -208,9 +208,6 @@ impl Run<'_> {
     }
 
     async fn become_ready(&self, reach: &Reach, table: &Parameters, joining: &BTreeSet<NodeName>) -> Result<()> {
-        if joining.is_empty() {
-            return Ok(());
-        }
         let limit = self.config.timeouts.install;
         match reach {
             Reach::Api(api) => {

@@ -1,18 +1,27 @@
-//! Restarts machines that stop soon after their start, on another host where the platform chooses one.
+//! Restarts machines that stop, on another host where the platform chooses one.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::error::PassError;
+use super::images::Handles;
 use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{Machine, MachineSpec, Power};
+use crate::backoff::Backoff;
 use crate::cluster::MachineName;
 use crate::plan::harvest::Seen;
 use crate::plan::machines::Planned;
+
+/// The pauses between looks for stopped machines, while a cluster is waited for. Most stop soon after their start.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// How often each machine was started, and when last.
 pub(super) struct Launches {
@@ -40,10 +49,7 @@ impl Run<'_> {
     ) -> Result<()> {
         let all = self.config.launch.retries.saturating_add(1);
         for plan in planned {
-            if !machines
-                .iter()
-                .any(|machine| machine.name == plan.name && machine.power == Power::Off)
-            {
+            if !is_off(plan, machines) {
                 continue;
             }
             let (starts, since) = launches.starts.entry(plan.name.clone()).or_insert((1, launches.begun));
@@ -63,4 +69,60 @@ impl Run<'_> {
         }
         Ok(())
     }
+
+    /// Waits, and starts machines of these again that stop meanwhile. One whose address the platform knew before it ran, as
+    /// OpenStack's ports, may never have come up; and whoever waits for a cluster does not see that a machine is off.
+    pub(super) async fn while_running<T>(
+        &self,
+        planned: &[Planned],
+        images: &Handles,
+        wait: Pin<Box<impl Future<Output = T>>>,
+    ) -> T {
+        // Boxed, as the wait: both are large, and part of a future that is larger still.
+        tokio::select! {
+            waited = wait => waited,
+            never = Box::pin(self.keep_running(planned, images)) => match never {},
+        }
+    }
+
+    /// An error only delays the next look: it is the wait for the cluster that fails or succeeds.
+    async fn keep_running(&self, planned: &[Planned], images: &Handles) -> Infallible {
+        let all = self.config.launch.retries.saturating_add(1);
+        let mut starts: BTreeMap<&MachineName, u32> = BTreeMap::new();
+        let mut backoff = Backoff::doubling(FIRST_LOOK, LONGEST_PAUSE);
+        loop {
+            tokio::time::sleep(backoff.pause(None)).await;
+            let machines = match self.backend.list_machines(&self.config.id()).await {
+                Ok(machines) => machines,
+                Err(error) => {
+                    debug!("cannot look for stopped machines: {error}");
+                    continue;
+                }
+            };
+            for plan in planned.iter().filter(|plan| is_off(plan, &machines)) {
+                let name = &plan.name;
+                let starts = starts.entry(name).or_insert(1);
+                if *starts > all {
+                    continue;
+                }
+                *starts += 1;
+                if *starts > all {
+                    warn!(target: PROGRESS, "{name} stopped and is left off: look at its console, then start it on the platform");
+                    continue;
+                }
+                warn!(target: PROGRESS, "{name} stopped and is started again ({starts} of {all})");
+                let started = async {
+                    Ok::<_, anyhow::Error>(self.backend.create_machine(&self.node_spec(plan, images)?).await?)
+                };
+                if let Err(error) = started.await {
+                    warn!(target: PROGRESS, "{name}: {error:#}");
+                }
+            }
+        }
+    }
+}
+
+fn is_off(plan: &Planned, machines: &[Machine]) -> bool {
+    let mut machines = machines.iter();
+    machines.any(|machine| machine.name == plan.name && machine.power == Power::Off)
 }

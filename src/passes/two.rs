@@ -344,7 +344,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn node_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
+    pub(super) fn node_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let ignition = fs_err::read(self.dir.ignition(machine.node.as_str()))?;
         Ok(machine.spec(
             self.config,

@@ -486,7 +486,8 @@ settings! {
         harvest_timeout: Duration = "10m";
         /// Timeout until each node appears with its planned address.
         address_timeout: Duration = "15m";
-        /// A machine that stops within this time after its start, while the deployment waits for it, is started again.
+        /// A machine that stops within this time after its start, while its address is waited for, is started again. Later, while
+        /// the cluster is waited for, it always is.
         launch_timeout: Duration = "10m";
         /// Maximum number of such restarts, on another host if the platform supports it.
         launch_retries: Count = 2;

@@ -102,6 +102,45 @@ fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
     );
 }
 
+/// The platform had its address before it ran, and nobody but the platform sees that it is off.
+#[test]
+fn a_machine_that_stops_while_the_cluster_is_waited_for_is_started_again() {
+    let site = Site::new(15, "launch_retries=1\n");
+    let mut child = site.start(&[]);
+    until("the wait for the cluster", || {
+        site.sandbox.is_within("lab", "bootstrap-complete") || child.try_wait().unwrap().is_some()
+    });
+    let starts = || site.sandbox.state()["machines"]["lab-master-1"]["starts"].clone();
+    let stop = || {
+        site.sandbox
+            .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(true));
+    };
+    let is_told = |words: &str| {
+        let logs = std::fs::read_dir(site.sandbox.home().cluster("lab").log()).unwrap();
+        logs.flatten()
+            .any(|log| std::fs::read_to_string(log.path()).unwrap().contains(words))
+    };
+    stop();
+    until("its second start", || starts() == 2);
+    stop();
+    until("the end of the restarts", || {
+        is_told("lab-master-1 stopped and is left off")
+    });
+    // Somebody has done as told.
+    site.sandbox
+        .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(false));
+    let kube = site.kube(&mut child, Stage::Installed);
+    let outcome = outcome(child).succeeded();
+    finish(kube);
+    assert_eq!(starts(), 2);
+    for told in [
+        "lab-master-1 stopped and is started again (2 of 2)",
+        "lab-master-1 stopped and is left off: look at its console",
+    ] {
+        assert_eq!(outcome.stderr.matches(told).count(), 1, "{told}: {}", outcome.stderr);
+    }
+}
+
 const ARBITER: &str = "masters=2\narbiter=1\nworkers=0\n";
 const WITH_ARBITER: [&str; 3] = ["lab-arbiter-0", "lab-master-0", "lab-master-1"];
 

@@ -61,8 +61,11 @@ impl Sandbox {
         self.path().join("sim.json")
     }
 
+    /// At once: a fake that reads an empty file takes all machines for gone.
     fn write_state(&self, world: &Value) {
-        std::fs::write(self.state_file(), world.to_string()).unwrap();
+        let new = self.path().join("sim.json.edited");
+        std::fs::write(&new, world.to_string()).unwrap();
+        std::fs::rename(&new, self.state_file()).unwrap();
     }
 
     /// The platform as its file has it now.
@@ -70,8 +73,10 @@ impl Sandbox {
         pretend_platform(&self.state_file()).unwrap()
     }
 
-    /// Changes the platform behind everybody's back; nothing may be running.
+    /// Changes the platform behind everybody's back.
     pub fn edit(&self, change: impl FnOnce(&mut Value)) {
+        let lock = std::fs::File::create(self.path().join("sim.json.lock")).unwrap();
+        lock.lock().unwrap();
         let mut world = self.state();
         change(&mut world);
         self.write_state(&world);
