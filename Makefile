@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-upload bench-page bench-small dist test-dist run-fast compile install-all install-build root bench-nodes mutants docs tour reliability build test test-fast test-labs test-rehearsal lint deny deny-once test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
+.PHONY: mutants-small bench-upload bench-page bench-small dist test-dist run-fast compile install-all install-build root bench-nodes mutants docs tour reliability build test test-fast test-labs test-rehearsal lint deny deny-once test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openpgp,openstack,ovirt
@@ -38,7 +38,7 @@ test: install-build ## run all checks and tests, including the rehearsal and all
 	phase $(MAKE) lint; \
 	phase $(MAKE) compile; \
 	wait $$packages || { cat target/install.log; exit 1; }; \
-	nice -n 19 $(MAKE) bench-small test-dist >target/spare.log 2>&1 & spare=$$!; \
+	nice -n 19 $(MAKE) bench-small test-dist mutants-small >target/spare.log 2>&1 & spare=$$!; \
 	OVIRT_SDK=required CSR_JUDGE=required NMCLI=required REGISTRY_JUDGE=required phase $(MAKE) run-fast; \
 	phase $(MAKE) test-labs; \
 	wait $$spare || { cat target/spare.log; exit 1; }; \
@@ -81,6 +81,9 @@ lint: ## run rustfmt, and clippy on everything; builds with fewer backends are o
 mutants: ## mutate the decision modules and compare the undetected mutants with tests/mutants.txt (FILES=… to select)
 	@command -v cargo-mutants >/dev/null || { $(call cargo_tool,cargo-mutants); }
 	tests/mutants.sh $(FILES)
+
+mutants-small: # that they could be run
+	tests/mutants.sh --check
 
 deny: $(DENY) $(MACHETE) ## check licenses, sources, duplicate and unused crates, and advisories if their database is available
 	$(MACHETE)
