@@ -161,9 +161,9 @@ impl Run<'_> {
             dir: &self.dir,
             guests_answer: self.backend.common_capabilities().guests_reachable,
         };
-        let mut running = self.planned_nodes(&parameters, &configs);
+        let nodes = self.remaining_nodes(&parameters, &configs);
         let bootstrap = Box::pin(self.bootstrap_complete(installer, &wait));
-        let mut reports = self.while_running(&running, &images, bootstrap).await?;
+        let mut reports = self.while_running(&nodes, &images, bootstrap).await?;
         self.etcd_without_bootstrap(installer, &wait).await?;
         // Its API and its machine config server have ended.
         self.balance(self.config, &parameters).await?;
@@ -173,10 +173,9 @@ impl Run<'_> {
             self.pass_two(&parameters, &configs, &images).await?;
             self.compare_addresses(&parameters, &held, &configs, &images).await?;
         }
-        running = self.planned_nodes(&parameters, &configs);
-        running.retain(|machine| machine.role != Role::Bootstrap);
+        let nodes = self.remaining_nodes(&parameters, &configs);
         let install = Box::pin(self.install_complete(installer, &wait));
-        reports.extend(self.while_running(&running, &images, install).await?);
+        reports.extend(self.while_running(&nodes, &images, install).await?);
         self.dir
             .remove_old_installer()
             .context("remove the previous installer's files")?;

@@ -11,9 +11,10 @@ use tracing::{debug, warn};
 
 use super::error::PassError;
 use super::images::Handles;
+use super::power;
 use super::run::Run;
 use crate::PROGRESS;
-use crate::backend::{Machine, MachineSpec, Power};
+use crate::backend::{Machine, MachineSpec};
 use crate::backoff::Backoff;
 use crate::cluster::MachineName;
 use crate::plan::harvest::Seen;
@@ -39,6 +40,11 @@ impl Launches {
 }
 
 impl Run<'_> {
+    /// How often a machine is started at most.
+    fn all_starts(&self) -> u32 {
+        self.config.launch.retries.saturating_add(1)
+    }
+
     /// Starts stopped machines as at their first start: one that never came up still needs its payload.
     pub(super) async fn start_again(
         &self,
@@ -47,9 +53,9 @@ impl Run<'_> {
         machines: &[Machine],
         spec: impl Fn(&Planned) -> Result<MachineSpec>,
     ) -> Result<()> {
-        let all = self.config.launch.retries.saturating_add(1);
+        let all = self.all_starts();
         for plan in planned {
-            if !is_off(plan, machines) {
+            if !is_stopped(plan, machines) {
                 continue;
             }
             let (starts, since) = launches.starts.entry(plan.name.clone()).or_insert((1, launches.begun));
@@ -64,9 +70,16 @@ impl Run<'_> {
                 .into());
             }
             (*starts, *since) = (*starts + 1, Instant::now());
-            warn!(target: PROGRESS, "{} stopped and is started again ({starts} of {all})", plan.name);
-            self.backend.create_machine(&spec(plan)?).await?;
+            self.restart(plan, *starts, spec(plan)).await?;
         }
+        Ok(())
+    }
+
+    /// Starts a stopped machine, for the time `starts`.
+    async fn restart(&self, plan: &Planned, starts: u32, spec: Result<MachineSpec>) -> Result<()> {
+        let all = self.all_starts();
+        warn!(target: PROGRESS, "{} stopped and is started again ({starts} of {all})", plan.name);
+        self.backend.create_machine(&spec?).await?;
         Ok(())
     }
 
@@ -87,7 +100,7 @@ impl Run<'_> {
 
     /// An error only delays the next look: it is the wait for the cluster that fails or succeeds.
     async fn keep_running(&self, planned: &[Planned], images: &Handles) -> Infallible {
-        let all = self.config.launch.retries.saturating_add(1);
+        let all = self.all_starts();
         let mut starts: BTreeMap<&MachineName, u32> = BTreeMap::new();
         let mut backoff = Backoff::doubling(FIRST_LOOK, LONGEST_PAUSE);
         loop {
@@ -99,22 +112,17 @@ impl Run<'_> {
                     continue;
                 }
             };
-            for plan in planned.iter().filter(|plan| is_off(plan, &machines)) {
+            for plan in planned.iter().filter(|plan| is_stopped(plan, &machines)) {
                 let name = &plan.name;
                 let starts = starts.entry(name).or_insert(1);
                 if *starts > all {
                     continue;
                 }
                 *starts += 1;
+                // One more than all: told, once.
                 if *starts > all {
                     warn!(target: PROGRESS, "{name} stopped and is left off: look at its console, then start it on the platform");
-                    continue;
-                }
-                warn!(target: PROGRESS, "{name} stopped and is started again ({starts} of {all})");
-                let started = async {
-                    Ok::<_, anyhow::Error>(self.backend.create_machine(&self.node_spec(plan, images)?).await?)
-                };
-                if let Err(error) = started.await {
+                } else if let Err(error) = self.restart(plan, *starts, self.node_spec(plan, images)).await {
                     warn!(target: PROGRESS, "{name}: {error:#}");
                 }
             }
@@ -122,7 +130,7 @@ impl Run<'_> {
     }
 }
 
-fn is_off(plan: &Planned, machines: &[Machine]) -> bool {
+fn is_stopped(plan: &Planned, machines: &[Machine]) -> bool {
     let mut machines = machines.iter();
-    machines.any(|machine| machine.name == plan.name && machine.power == Power::Off)
+    machines.any(|machine| machine.name == plan.name && power::is_off(machine))
 }

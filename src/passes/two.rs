@@ -361,12 +361,22 @@ impl Run<'_> {
         configs: &BTreeMap<NodeName, NodeConfig>,
         images: &Handles,
     ) -> Result<()> {
+        self.settle(&self.remaining_nodes(parameters, configs), held, images)
+            .await
+    }
+
+    /// The machines that must exist: after bootstrap-complete not the bootstrap, even if the run that removed it was killed
+    /// before recording it.
+    pub(super) fn remaining_nodes(
+        &self,
+        parameters: &Parameters,
+        configs: &BTreeMap<NodeName, NodeConfig>,
+    ) -> Vec<Planned> {
         let mut planned = self.planned_nodes(parameters, configs);
-        // From then on it may be missing, even if the run that removed it was killed before recording it.
         if self.journal.done_at("bootstrap-complete").is_some() {
             planned.retain(|machine| machine.role != Role::Bootstrap);
         }
-        self.settle(&planned, held, images).await
+        planned
     }
 
     /// Waits until each of these machines has shown its planned address twice.
