@@ -7,8 +7,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD package=target/mutants/package out=$PWD/target/mutants/mutants.out
-check=
-if [ "${1-}" = --check ]; then check=yes && shift; fi
 files=("$@")
 [ ${#files[@]} -gt 0 ] || files=(
     src/openshift/csr/mod.rs src/openshift/csr/pkcs10.rs src/openshift/drain.rs src/openshift/wait/seen.rs
@@ -134,7 +132,7 @@ uses() { for crate in "$@"; do grep -m 1 "^$crate = " Cargo.toml; done; }
 cp Cargo.lock $package/
 cd $package
 export CARGO_TARGET_DIR=$root/target/mutants/target
-if [ -n "$check" ]; then exec cargo check --lib --tests; fi
+if [ "${1-}" = --check ]; then exec cargo check --lib --tests; fi
 
 # Cases of each property: most changes are seen by the first few, and a change costs as much as its tests.
 export PROPTEST_CASES=64
