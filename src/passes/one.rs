@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use ipnetwork::IpNetwork;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -111,11 +112,22 @@ impl Run<'_> {
         let create = async {
             info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
             // Not for new workers: until they are in the table, a reservation would not be released.
-            if workflow == "pass-one" && self.reserves_before_boot() {
-                self.reserve_machines(&planned).await?;
-            }
+            let reserves = workflow == "pass-one" && self.reserves_before_boot();
+            let mac = |machine: &Planned| Some((machine.node.clone(), machine.mac()?));
+            let to_reserve: MacTable = planned.iter().filter(|_| reserves).filter_map(mac).collect();
+            let choice = match to_reserve.is_empty() {
+                true => None,
+                false => Some(Mutex::new(self.choose(&to_reserve, |ip| self.in_dhcp_range(ip)).await?)),
+            };
+            let reserve_and_create = async |machine: &Planned| {
+                if let Some((choice, mac)) = choice.as_ref().zip(to_reserve.get(&machine.node)) {
+                    let mut choice = choice.lock().await;
+                    self.reserve_next(&mut choice, &machine.node, *mac).await?;
+                }
+                self.create_helper(workflow, machine, &images).await
+            };
             stream::iter(&planned)
-                .map(|machine| self.create_helper(workflow, machine, &images))
+                .map(reserve_and_create)
                 .buffer_unordered(self.backend.common_capabilities().concurrency)
                 .try_collect::<Vec<()>>()
                 .await?;

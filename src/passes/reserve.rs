@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
+use std::vec;
 
 use anyhow::Result;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -21,9 +22,8 @@ use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Harvest, Mac, NodeName,
 use crate::local::network_probe;
 use crate::plan::address_pool;
 use crate::plan::addresses::free_addresses;
-use crate::plan::machines::{self, MacTable, Planned, VipSource};
+use crate::plan::machines::{self, MacTable, VipSource};
 use crate::printable::count;
-use crate::state::inventory;
 use crate::state::parameters::Parameters;
 
 /// The step that reserves the VIPs which no helper leases.
@@ -31,6 +31,15 @@ const VIPS: &str = "pass-one/vips";
 
 /// The step that reserves the table's addresses on the platform.
 const HOLD: &str = "pass-one/hold";
+
+/// The addresses from which reservations are chosen.
+pub(super) struct Choice<P> {
+    /// The reservations that exist.
+    held: Vec<AddressAssignment>,
+    /// The usable addresses that the DHCP server has leased.
+    leased: BTreeMap<Mac, IpAddr>,
+    free: Silent<vec::IntoIter<IpAddr>, P>,
+}
 
 impl Run<'_> {
     /// The reservation of an address of the cluster.
@@ -100,26 +109,32 @@ impl Run<'_> {
             && (capabilities.simulated || ranges.iter().all(is_near))
     }
 
-    pub(super) async fn reserve_machines(&self, planned: &[Planned]) -> Result<()> {
-        let mac = |machine: &Planned| Some((machine.node.clone(), machine.mac()?));
-        let macs = planned.iter().filter_map(mac).collect();
-        self.reserve_free(&macs, |ip| self.in_dhcp_range(ip)).await.map(drop)
-    }
-
-    fn in_dhcp_range(&self, ip: IpAddr) -> bool {
+    pub(super) fn in_dhcp_range(&self, ip: IpAddr) -> bool {
         let ranges = &self.facts.dhcp_ranges;
         ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip))
     }
 
-    /// Reserves addresses that no machine uses, or that an earlier machine of the MAC has leased, as the DHCP server would.
-    /// Existing reservations of these MACs are kept.
+    /// Chooses and reserves an address for each of these MACs.
     async fn reserve_free(
         &self,
         macs: &MacTable,
         is_usable: impl Fn(IpAddr) -> bool,
     ) -> Result<Vec<AddressAssignment>> {
+        let mut choice = self.choose(macs, is_usable).await?;
+        let mut leases = Vec::new();
+        for (name, mac) in macs {
+            leases.push(self.reserve_next(&mut choice, name, *mac).await?);
+        }
+        Ok(leases)
+    }
+
+    /// Prepares the choice of addresses for these MACs, of the usable ones that nothing uses.
+    pub(super) async fn choose(
+        &self,
+        macs: &MacTable,
+        is_usable: impl Fn(IpAddr) -> bool,
+    ) -> Result<Choice<impl AsyncFnMut(&[IpAddr]) -> Answering>> {
         let network = self.machine_network()?;
-        let _allocation = inventory::allocate(self.home)?;
         let neighbours = self.neighbours()?;
         let ours = self.backend.list_reservations(&self.config.id()).await?;
         // The bootstrap's address is free, but stays in the table.
@@ -132,42 +147,46 @@ impl Run<'_> {
             .into_iter()
             .filter_map(|vip| machines::given_vip(self.config, vip));
         let not: BTreeSet<IpAddr> = kept.chain(given).collect();
+        let is_usable = |ip: &IpAddr| !not.contains(ip) && is_usable(*ip);
         // Those of an earlier pass one may have been released since the run began.
         let now = self.backend.network_facts(&self.config.network).await?;
         let facts = NetworkFacts {
             taken: now.taken,
             ..self.facts.clone()
         };
-        let free = free_addresses(network, &facts, &neighbours.addresses).into_iter();
-        let free = free.filter(|ip| !not.contains(ip) && is_usable(*ip));
-        let mut free = self.silent(free);
-        let mut leases = Vec::new();
-        for (name, mac) in macs {
-            leases.push(match ours.iter().find(|held| held.assignment.mac == *mac) {
-                Some(held) => AddressAssignment {
-                    name: name.clone(),
-                    ..held.assignment.clone()
-                },
-                None => {
-                    let leased = facts.taken.iter().filter(|(_, holder)| **holder == Some(*mac));
-                    let leased = leased.map(|(ip, _)| *ip).find(|ip| !not.contains(ip) && is_usable(*ip));
-                    self.reserve_one(name, *mac, leased, &mut free).await?
-                }
-            });
+        let mut leased = BTreeMap::new();
+        for (ip, mac) in facts.taken.iter().filter(|(ip, _)| is_usable(ip)) {
+            if let Some(mac) = mac {
+                leased.entry(*mac).or_insert(*ip);
+            }
         }
-        Ok(leases)
+        let mut free = free_addresses(network, &facts, &neighbours.addresses);
+        free.retain(is_usable);
+        Ok(Choice {
+            held: ours.into_iter().map(|held| held.assignment).collect(),
+            leased,
+            free: self.silent(free.into_iter()),
+        })
     }
 
-    async fn reserve_one(
+    /// Reserves an address that no machine uses, or that an earlier machine of the MAC has leased, as the DHCP server would.
+    /// An existing reservation of the MAC is kept.
+    pub(super) async fn reserve_next(
         &self,
+        choice: &mut Choice<impl AsyncFnMut(&[IpAddr]) -> Answering>,
         name: &NodeName,
         mac: Mac,
-        mut leased: Option<IpAddr>,
-        free: &mut Silent<impl Iterator<Item = IpAddr>, impl AsyncFnMut(&[IpAddr]) -> Answering>,
     ) -> Result<AddressAssignment> {
+        if let Some(held) = choice.held.iter().find(|held| held.mac == mac) {
+            return Ok(AddressAssignment {
+                name: name.clone(),
+                ..held.clone()
+            });
+        }
+        let mut leased = choice.leased.remove(&mac);
         while let Some(ip) = match leased.take() {
             Some(ip) => Some(ip),
-            None => free.next().await,
+            None => choice.free.next().await,
         } {
             let lease = AddressAssignment {
                 name: name.clone(),

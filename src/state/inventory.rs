@@ -243,7 +243,7 @@ pub struct Allocation {
     _file: File,
 }
 
-/// Waits for the allocation lock; it is held for milliseconds, and for seconds while addresses are reserved.
+/// Waits for the allocation lock, which is held for milliseconds.
 pub fn allocate(home: &Home) -> Result<Allocation, InventoryError> {
     let path = home.root().join("inventory.lock");
     let io = |source| InventoryError::Io {

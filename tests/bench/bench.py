@@ -283,8 +283,9 @@ def as_result(results, rounds, program):
                      f"{len(late)} machines), {max(late) * 1000:.0f} ms at most.")
     if any("virsh+net-update" in by for by in results.values()):
         notes.append("virsh+net-update is the same loop, which reserves each machine's address first.")
-    notes.append("ocpdeploy also reserves each address and two virtual IPs, and uploads the image. It reserves before it creates: "
-                 "libvirt's DHCP server pings an address for 3 s before it leases it, up to six times, but not a reserved one.")
+    notes.append("ocpdeploy also reserves each address and two virtual IPs, and uploads the image. It reserves a machine's address "
+                 "before it creates the machine: libvirt's DHCP server pings an address for 3 s before it leases it, up to six "
+                 "times, but not a reserved one.")
     if program:
         notes.append(f"`ocpdeploy --help`: {program['help_ms']:.1f} ms (`virsh --version`: {program['virsh_version_ms']:.1f} ms); "
                      f"plan of 500 nodes: {program['plan_500_nodes_ms']:.0f} ms.")
