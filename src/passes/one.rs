@@ -114,15 +114,15 @@ impl Run<'_> {
             // Not for new workers: until they are in the table, a reservation would not be released.
             let reserves = workflow == "pass-one" && self.reserves_before_boot();
             let mac = |machine: &Planned| Some((machine.node.clone(), machine.mac()?));
-            let to_reserve: MacTable = planned.iter().filter(|_| reserves).filter_map(mac).collect();
-            let choice = match to_reserve.is_empty() {
-                true => None,
-                false => Some(Mutex::new(self.choose(&to_reserve, |ip| self.in_dhcp_range(ip)).await?)),
+            let macs: MacTable = planned.iter().filter_map(mac).collect();
+            let choice = match reserves {
+                true => Some(Mutex::new(self.choose(&macs, |ip| self.in_dhcp_range(ip)).await?)),
+                false => None,
             };
             let reserve_and_create = async |machine: &Planned| {
-                if let Some((choice, mac)) = choice.as_ref().zip(to_reserve.get(&machine.node)) {
+                if let Some((choice, mac)) = choice.as_ref().zip(machine.mac()) {
                     let mut choice = choice.lock().await;
-                    self.reserve_next(&mut choice, &machine.node, *mac).await?;
+                    self.reserve_next(&mut choice, &machine.node, mac).await?;
                 }
                 self.create_helper(workflow, machine, &images).await
             };
@@ -140,7 +140,7 @@ impl Run<'_> {
         let step = format!("{workflow}/leases");
         let look = self.look_for_leases(workflow, &planned, &images);
         let look = self.journal.step(&step, &planned, look);
-        // While the machines boot: reserving makes their creation wait, because libvirt locks the network.
+        // While the machines boot: libvirt locks the network for a reservation, and their creation would wait.
         let (mut leases, vips) = futures::try_join!(look, self.reserve_vips(&vips))?;
         leases.extend(vips);
         let endpoints = self.egress()?;
