@@ -24,20 +24,9 @@ use crate::plan::machines::Planned;
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// How often each machine was started, and when last.
-pub(super) struct Launches {
-    begun: Instant,
-    starts: BTreeMap<MachineName, (u32, Instant)>,
-}
-
-impl Launches {
-    pub(super) fn new() -> Self {
-        Self {
-            begun: Instant::now(),
-            starts: BTreeMap::new(),
-        }
-    }
-}
+/// How often each machine was started, and when last; the first start is when it was first looked for.
+#[derive(Default)]
+pub(super) struct Launches(BTreeMap<MachineName, (u32, Instant)>);
 
 impl Run<'_> {
     /// How often a machine is started at most.
@@ -55,10 +44,11 @@ impl Run<'_> {
     ) -> Result<()> {
         let all = self.all_starts();
         for plan in planned {
+            let first = || (1, Instant::now());
+            let (starts, since) = launches.0.entry(plan.name.clone()).or_insert_with(first);
             if !is_stopped(plan, machines) {
                 continue;
             }
-            let (starts, since) = launches.starts.entry(plan.name.clone()).or_insert((1, launches.begun));
             if *starts >= all || since.elapsed() > self.config.launch.limit {
                 let down = vec![(plan.name.clone(), Seen::Down(*starts))];
                 let machines = self.with_consoles(down).await;

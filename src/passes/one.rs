@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use ipnetwork::IpNetwork;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -109,6 +109,7 @@ impl Run<'_> {
             "pass-one" => self.estimate.behind(Phase::PassOne),
             _ => String::new(),
         };
+        let (created, of_created) = watch::channel(Vec::new());
         let create = async {
             info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
             // Not for new workers: until they are in the table, a reservation would not be released.
@@ -124,7 +125,9 @@ impl Run<'_> {
                     let mut choice = choice.lock().await;
                     self.reserve_next(&mut choice, &machine.node, mac).await?;
                 }
-                self.create_helper(workflow, machine, &images).await
+                self.create_helper(workflow, machine, &images).await?;
+                created.send_modify(|created| created.push(machine.clone()));
+                anyhow::Ok(())
             };
             stream::iter(&planned)
                 .map(reserve_and_create)
@@ -133,12 +136,22 @@ impl Run<'_> {
                 .await?;
             Ok(())
         };
+        let mut look = Box::pin(self.look_for_leases(workflow, &planned, of_created, &images));
+        let create = async {
+            tokio::select! {
+                // In this order: when the last machine is created, only this step ends.
+                biased;
+                done = create => done,
+                failed = &mut look => failed.map(|_| ()),
+            }
+        };
         self.journal
             .step(&format!("{workflow}/create"), &(&planned, &images), create)
             .await?;
+        // An earlier run may have created them.
+        created.send_replace(planned.clone());
         let vips = machines::unleased_vips(self.config, macs, &planned);
         let step = format!("{workflow}/leases");
-        let look = self.look_for_leases(workflow, &planned, &images);
         let look = self.journal.step(&step, &planned, look);
         // While the machines boot: libvirt locks the network for a reservation, and their creation would wait.
         let (mut leases, vips) = futures::try_join!(look, self.reserve_vips(&vips))?;
@@ -230,26 +243,34 @@ impl Run<'_> {
         }
     }
 
+    /// Waits for the addresses of all these machines, and while they are created for those of the ones that are.
     async fn look_for_leases(
         &self,
         workflow: &str,
-        planned: &[Planned],
+        all: &[Planned],
+        mut created: watch::Receiver<Vec<Planned>>,
         images: &Handles,
     ) -> Result<Vec<AddressAssignment>> {
-        let begun = Instant::now();
-        let mut launches = Launches::new();
+        let mut begun = Instant::now();
+        let mut launches = Launches::default();
         let mut watch = Watch::new(self.facts.cidr);
         let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
         let mut network_seen = begun;
         let id = self.config.id();
         loop {
+            let is_one = |created: &Vec<Planned>| !created.is_empty() || all.is_empty();
+            let planned = created.wait_for(is_one).await?.clone();
+            let are_all = planned.len() == all.len();
+            if !are_all {
+                begun = Instant::now();
+            }
             let queried = Instant::now();
             let mut machines = self.backend.list_machines(&id).await?;
             let query = queried.elapsed();
             let spec = |machine: &Planned| self.helper_spec(machine, images);
-            self.start_again(&mut launches, planned, &machines, spec).await?;
-            guests.complete(self, planned, &mut machines).await;
-            for change in watch.look(planned, &machines) {
+            self.start_again(&mut launches, &planned, &machines, spec).await?;
+            guests.complete(self, &planned, &mut machines).await;
+            for change in watch.look(&planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
                 let evidence = plan
@@ -265,7 +286,7 @@ impl Run<'_> {
                         .note(&format!("{workflow}/leases/{}", plan.node), &(ip, evidence))?;
                 }
             }
-            if watch.is_complete(planned) {
+            if are_all && watch.is_complete(all) {
                 break;
             }
             if network_seen.elapsed() >= NETWORK {
@@ -273,7 +294,7 @@ impl Run<'_> {
                 network_seen = Instant::now();
             }
             let (waited, limit) = (begun.elapsed(), self.config.timeouts.harvest);
-            if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
+            if let Some(error) = self.wait_failure(&watch, &planned, waited, limit).await {
                 return Err(error.into());
             }
             tokio::time::sleep(self.pause(&watch, query)).await;
@@ -285,7 +306,7 @@ impl Run<'_> {
                 ip: watch.address(&plan.name)?,
             })
         };
-        Ok(planned.iter().filter_map(lease).collect())
+        Ok(all.iter().filter_map(lease).collect())
     }
 
     /// A line of the table, with the evidence for the address that `look_for_leases` has noted.

@@ -387,7 +387,7 @@ impl Run<'_> {
         images: &Handles,
     ) -> Result<()> {
         let begun = Instant::now();
-        let (mut watch, mut launches) = (Watch::new(None), Launches::new());
+        let (mut watch, mut launches) = (Watch::new(None), Launches::default());
         let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
         loop {
             let queried = Instant::now();

@@ -231,6 +231,30 @@ fn an_address_is_noticed_within_a_second_of_its_lease() {
     }
 }
 
+/// A platform that creates one machine after the other.
+fn slow_lab(guests: &Value) -> Sandbox {
+    let script = json!({"boot_ms": 0, "latency_ms": {"create_machine": 500}, "guests": guests});
+    lab(json!({"limits": {"concurrency": 1}, "script": script}))
+}
+
+#[test]
+fn an_address_is_noticed_while_other_machines_are_created() {
+    let sandbox = slow_lab(&json!({}));
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    let done = |entry: &Entry| (entry.event == Event::Done).then(|| entry.step.clone());
+    let steps: Vec<_> = journal(&sandbox).iter().filter_map(done).collect();
+    let at = |step: &str| steps.iter().position(|done| done == step).unwrap();
+    assert!(at("pass-one/leases/bootstrap") < at("pass-one/create"), "{steps:?}");
+}
+
+#[test]
+fn a_machine_that_cannot_run_ends_pass_one_before_the_others_are_created() {
+    let sandbox = slow_lab(&json!({"lab-harvest-bootstrap-0": {"does": "paused"}}));
+    let failed = sandbox.deploy("lab");
+    assert!(failed.message().contains("lab-harvest-bootstrap-0"), "{}", failed.message());
+    assert!(booted(&sandbox).len() < NODES.len(), "{:?}", booted(&sandbox));
+}
+
 /// Whether the network is still there is asked only because of machines without an address: no answer is no reason to end.
 #[test]
 fn a_network_query_that_is_denied_does_not_end_the_wait_for_addresses() {
