@@ -28,7 +28,7 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 	cargo build --release $(FEATURES)
 
 test: export NEXTEST_PROFILE = ci
-test: install-build ## run all checks and tests, including the rehearsal and all labs (root, 45 minutes on two cores)
+test: install-build ## run all checks and tests, including the rehearsal and all labs (root, 45 to 70 minutes on two cores)
 	@# What waits runs beside what computes: packages beside compilers, benches and packages of ours on idle processors beside
 	@# the tests. Kubernetes is compiled with all else, not beside tests that measure time. Who needs them waits for them.
 	mkdir -p target; $(MAKE) install-all >target/install.log 2>&1 & packages=$$!; spare=; \

@@ -407,6 +407,9 @@ pub struct AddressReservation {
     pub ipv6: Option<Ipv6Addr>,
     /// Fully qualified DNS names of the address.
     pub dns_names: Vec<String>,
+    /// Whether it will be reserved again, and its DNS records need not exist before. Conflicts with others are errors.
+    #[serde(skip)]
+    pub dns_later: bool,
     /// What its machine has to use besides, if it exists already and the platform filters addresses.
     #[serde(skip)]
     pub allowed: Vec<IpAddr>,

@@ -37,6 +37,7 @@ mod scale;
 mod services;
 mod simulated;
 pub mod snapshot;
+mod throwaway;
 mod two;
 mod verify;
 mod version_lock;

@@ -193,7 +193,12 @@ impl Run<'_> {
                 mac,
                 ip,
             };
-            let reservation = self.hold_of(&lease);
+            // Each change of a network makes dnsmasq run a program of libvirt for every lease of it, one after the other, and a
+            // new lease is noticed only behind them (dnsmasq: `src/dnsmasq.c`, `async_event`; `src/lease.c`, `rerun_scripts`).
+            let reservation = AddressReservation {
+                dns_later: true,
+                ..self.hold_of(&lease)
+            };
             match self.backend.reserve_address(&reservation).await {
                 Ok(_) => {
                     info!(target: PROGRESS, machine = %name, state = "reserved", done = true, "{ip}");
@@ -316,6 +321,7 @@ fn hold(cluster: &ClusterId, network: &str, lease: &AddressAssignment, ipv6: Opt
         assignment: lease.clone(),
         ipv6,
         dns_names: hosts.into_iter().map(|host| cluster.fqdn(host)).collect(),
+        dns_later: false,
         allowed: Vec::new(),
     }
 }

@@ -489,7 +489,7 @@ settings! {
         /// A machine that stops within this time after its start, while its address is waited for, is started again. Later, while
         /// the cluster is waited for, it always is.
         launch_timeout: Duration = "10m";
-        /// Maximum number of such restarts, on another host if the platform supports it.
+        /// Maximum number of such restarts of a machine in each wait, on another host if the platform supports it.
         launch_retries: Count = 2;
         /// Timeout until the bootstrap is complete.
         bootstrap_timeout: Duration = "60m";

@@ -233,7 +233,8 @@ def noticed_after(folder, seen):
         if fields.get("state") != "address":
             continue
         for ip, when in leases.items():
-            if ip in fields.get("message", "").split():
+            # Behind the address may be how it was found.
+            if fields.get("message", "").split(",")[0] == ip:
                 late.append(moment(event["timestamp"]) - when)
     return late
 

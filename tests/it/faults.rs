@@ -497,6 +497,7 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         },
         ipv6: None,
         dns_names: vec!["worker-0.lab.example.com".to_owned()],
+        dns_later: false,
         allowed: vec![],
     };
     let balancer = LoadBalancer {

@@ -405,6 +405,7 @@ fn hold(
         },
         ipv6: None,
         dns_names: vec![],
+        dns_later: false,
         allowed: vec![],
     };
     let held = sandbox.on_backend(async |backend| backend.reserve_address(&hold).await);

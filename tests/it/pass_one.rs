@@ -57,6 +57,9 @@ fn virtual_ips_are_reserved_in_the_dhcp_range_and_no_machine_is_booted_for_them(
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
     assert_eq!(booted(&sandbox), names(NODES));
     assert_eq!(reserved(&sandbox), names(NODES.into_iter().chain(VIPS)));
+    for (ip, kept) in sandbox.reservations(Some("lab")) {
+        assert_ne!(kept["dns_names"], json!([]), "{ip}");
+    }
     let table = sandbox.parameters("lab").unwrap();
     for ip in [table.api_ip, table.ingress_ip] {
         assert!((12..=99).contains(&ipv4(ip).octets()[3]), "{ip}");

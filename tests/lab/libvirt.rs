@@ -649,6 +649,7 @@ fn hold(cluster: &ClusterId, node: &str, ip: IpAddr) -> AddressReservation {
         },
         ipv6: None,
         dns_names: names,
+        dns_later: false,
         allowed: vec![],
     }
 }
@@ -666,11 +667,20 @@ async fn addresses_are_held_for_exactly_one_cluster() {
     for id in [&lab, &lookalike, &nested] {
         for node in ["master-0", "api", "ingress"] {
             let hold = hold(id, node, free.next().unwrap());
-            for _ in 0..2 {
+            let record = format!("<hostname>{}</hostname>", hold.dns_names[0]);
+            // In the running and in the persistent network.
+            for (dns_later, records) in [(true, 0), (false, 2), (false, 2), (true, 2)] {
+                let hold = AddressReservation {
+                    dns_later,
+                    ..hold.clone()
+                };
                 assert_eq!(
                     backend.reserve_address(&hold).await.unwrap(),
                     ReservationState::ByPlatform
                 );
+                let now = everything();
+                let found = now.iter().filter(|line| line.contains(&record)).count();
+                assert_eq!(found, records, "{record}, later: {dns_later}");
             }
             holds.push(hold);
         }

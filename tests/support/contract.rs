@@ -274,6 +274,7 @@ impl<G: Ground> Stage<G> {
             },
             ipv6: None,
             dns_names: vec![owner.id.fqdn(node)],
+            dns_later: false,
             allowed: vec![],
         }
     }
@@ -567,7 +568,9 @@ pub async fn what_another_cluster_holds_is_a_conflict<G: Ground>(stage: &Stage<G
     mac.assignment.mac = theirs.assignment.mac;
     let mut name = stage.hold(&other, "master-0").await;
     name.dns_names = theirs.dns_names.clone();
-    for (what, clash) in [("address", ip), ("MAC", mac), ("name", name)] {
+    let mut later = name.clone();
+    later.dns_later = true;
+    for (what, clash) in [("address", ip), ("MAC", mac), ("name", name), ("name", later)] {
         match stage.backend().reserve_address(&clash).await {
             Ok(held) => panic!("a second hold of one {what} was granted: {held:?}"),
             refusal => refused(refusal, BackendErrorKind::Conflict, &clash.assignment.ip.to_string()),

@@ -117,6 +117,7 @@ impl Ground for KubevirtGround {
                 },
                 ipv6: None,
                 dns_names: vec![],
+                dns_later: false,
                 allowed: vec![],
             };
             // Several specs of one node are made in some promises; the first one's address stays.

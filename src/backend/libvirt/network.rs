@@ -141,7 +141,7 @@ pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Re
         let addresses = [Some(IpAddr::V4(*ip)), reservation.ipv6.map(IpAddr::V6)];
         entries.extend(addresses.into_iter().flatten().map(record).map(Entry::Record));
     }
-    create_entries(&network, &entries)?;
+    create_entries(&network, &entries, reservation.dns_later)?;
     // The server may have leased it just before: from now on it does not.
     if let Err(leased) = refuse_leased(&network, *mac, *ip) {
         remove(&network, |document| of_reservation(document, reservation))?;
@@ -186,10 +186,10 @@ fn unless_gone<T: Default>(answer: Result<T, Failure>) -> Result<T, Failure> {
     }
 }
 
-/// Creates all entries where they are missing, or none.
+/// Creates all entries where they are missing, or none. With `dns_later`, records are only checked.
 ///
 /// libvirt rejects an entry that conflicts with one that was created after the query. Then the query is repeated.
-fn create_entries(network: &Network, entries: &[Entry]) -> Result<(), Failure> {
+fn create_entries(network: &Network, entries: &[Entry], dns_later: bool) -> Result<(), Failure> {
     let mut refused = None;
     for _ in 0..3 {
         let mut lacking: Vec<_> = entries.iter().map(|entry| (entry, 0)).collect();
@@ -199,7 +199,8 @@ fn create_entries(network: &Network, entries: &[Entry]) -> Result<(), Failure> {
                     Entry::Host(host) => document.lacks_host(host),
                     Entry::Record(record) => document.lacks_record(record),
                 };
-                if lacks.map_err(|holder| Failure::new(BackendErrorKind::Conflict, holder))? {
+                let lacks = lacks.map_err(|holder| Failure::new(BackendErrorKind::Conflict, holder))?;
+                if lacks && !(dns_later && matches!(entry, Entry::Record(_))) {
                     *flags |= flag;
                 }
             }
@@ -344,8 +345,10 @@ mod tests {
         let names = ["api-int.lab.example.com", "api.lab.example.com.ocpdeploy"];
         let ours = ["192.168.122.10", "fd00:1::c0a8:7a0a"].map(|ip| record(ip, &names));
         add(&network, &of_user, sys::VIR_NETWORK_UPDATE_AFFECT_LIVE).unwrap();
+        create_entries(&network, &ours, true).unwrap();
+        assert_eq!(records(), [of_user.clone()], "later");
         for _ in 0..2 {
-            create_entries(&network, &ours).unwrap();
+            create_entries(&network, &ours, false).unwrap();
             assert_eq!(records(), [std::slice::from_ref(&of_user), &ours[..]].concat());
         }
         // Neither family may be another's.
@@ -357,8 +360,10 @@ mod tests {
             (record("fd00:1::9", &names), "already resolves to fd00:1::c0a8:7a0a"),
         ] {
             let free = record("192.168.122.11", &["b"]);
-            let failure = create_entries(&network, &[free, taken]).unwrap_err();
-            assert!(failure.to_string().contains(words), "{failure}");
+            for later in [true, false] {
+                let failure = create_entries(&network, &[free.clone(), taken.clone()], later).unwrap_err();
+                assert!(failure.to_string().contains(words), "{failure}");
+            }
             assert_eq!(records().len(), 3, "none is created");
         }
         delete_entries(&network, &cluster).unwrap();

@@ -352,13 +352,18 @@ impl Backend for Sim {
                 return Ok(ReservationState::Unreserved);
             }
             let ip = check_reservation(network, reservation)?;
+            let old = network.reservations.get(&ip);
+            let dns_names = match reservation.dns_later {
+                true => old.map(|old| old.dns_names.clone()).unwrap_or_default(),
+                false => reservation.dns_names.iter().cloned().collect(),
+            };
             let entry = Reservation {
                 mac: reservation.assignment.mac,
                 name: name.clone(),
                 cluster: Some(reservation.cluster.clone()),
-                dns_names: reservation.dns_names.iter().cloned().collect(),
+                dns_names,
             };
-            if network.reservations.get(&ip) != Some(&entry) {
+            if old != Some(&entry) {
                 network.reservations.insert(ip, entry);
             }
             Ok(ReservationState::ByPlatform)

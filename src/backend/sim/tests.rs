@@ -79,6 +79,7 @@ fn reservation(index: u8, ip: IpAddr) -> AddressReservation {
         },
         ipv6: None,
         dns_names: vec![],
+        dns_later: false,
         allowed: vec![],
     }
 }

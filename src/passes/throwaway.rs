@@ -1,0 +1,323 @@
+//! The throwaway machines of pass one: their creation, their addresses, and their deletion.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use tracing::info;
+
+use super::destroy::delete_machines;
+use super::error::PassError;
+use super::guest_addresses::GuestAddresses;
+use super::images::Handles;
+use super::launch::Launches;
+use super::run::Run;
+use crate::PROGRESS;
+use crate::backend::{BackendErrorKind, Machine, MachineSpec, Owned};
+use crate::cluster::{AddressAssignment, Evidence, MachineName, NodeName, Pass, Role, Vip};
+use crate::node::cloud_init;
+use crate::node::services::Release;
+use crate::plan::egress;
+use crate::plan::harvest::Watch;
+use crate::plan::machines::{self, MacTable, Planned, VipSource};
+use crate::printable::count;
+use crate::state::durations::Phase;
+
+/// Time between two reads of a machine's serial console.
+const CONSOLE: Duration = Duration::from_millis(700);
+
+/// The timeout until a machine reaches the image registries.
+const EGRESS: Duration = Duration::from_secs(30);
+
+/// Time between two queries whether the network of machines without an address still exists.
+const NETWORK: Duration = Duration::from_secs(10);
+
+impl Run<'_> {
+    /// Compares the inputs of `boot_and_look` with those of earlier runs.
+    pub(super) async fn judge_boot(&self, workflow: &str, macs: &MacTable) -> Result<()> {
+        let images = self.judge_helper_images(workflow).await?;
+        let planned = self.throwaway_machines(workflow, macs, images.as_ref())?;
+        self.journal.judge(&format!("{workflow}/leases"), &planned)?;
+        self.judge_vips(&machines::unleased_vips(self.config, macs, &planned))?;
+        if let Some(images) = images {
+            self.journal
+                .judge(&format!("{workflow}/create"), &(&planned, &images))?;
+        }
+        Ok(())
+    }
+
+    /// The machines of pass one. Earlier versions booted helpers everywhere: what one of them has created is continued.
+    fn throwaway_machines(&self, workflow: &str, macs: &MacTable, images: Option<&Handles>) -> Result<Vec<Planned>> {
+        let earlier = machines::pass_one(self.config, macs, VipSource::Leased);
+        let create = format!("{workflow}/create");
+        let continues = match images {
+            Some(images) if self.journal.done_at(&create).is_some() => {
+                !self.journal.is_outdated(&create, &(&earlier, images))?
+            }
+            _ => false,
+        };
+        Ok(match continues {
+            true => earlier,
+            false => machines::pass_one(self.config, macs, self.vip_source()),
+        })
+    }
+
+    pub(super) fn vip_source(&self) -> VipSource {
+        VipSource::of(self.config, &self.backend.capabilities(Role::Master), Some(self.facts))
+    }
+
+    /// Boots throwaway machines and waits until each has shown one stable address; the steps' names begin with
+    /// `workflow`.
+    pub(super) async fn boot_and_look(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
+        let images = self.helper_images(workflow).await?;
+        let planned = self.throwaway_machines(workflow, macs, Some(&images))?;
+        let total = planned.len();
+        // The machines of other workflows are fewer.
+        let about = match workflow {
+            "pass-one" => self.estimate.behind(Phase::PassOne),
+            _ => String::new(),
+        };
+        let (created, of_created) = watch::channel(Vec::new());
+        let create = async {
+            info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
+            // Not for new workers: until they are in the table, a reservation would not be released.
+            let reserves = workflow == "pass-one" && self.reserves_before_boot();
+            let mac = |machine: &Planned| Some((machine.node.clone(), machine.mac()?));
+            let macs: MacTable = planned.iter().filter_map(mac).collect();
+            let choice = match reserves {
+                true => Some(Mutex::new(self.choose(&macs, |ip| self.in_dhcp_range(ip)).await?)),
+                false => None,
+            };
+            let reserve_and_create = async |machine: &Planned| {
+                if let Some((choice, mac)) = choice.as_ref().zip(machine.mac()) {
+                    let mut choice = choice.lock().await;
+                    self.reserve_next(&mut choice, &machine.node, mac).await?;
+                }
+                self.create_helper(workflow, machine, &images).await?;
+                created.send_modify(|created| created.push(machine.clone()));
+                anyhow::Ok(())
+            };
+            stream::iter(&planned)
+                .map(reserve_and_create)
+                .buffer_unordered(self.backend.common_capabilities().concurrency)
+                .try_collect::<Vec<()>>()
+                .await?;
+            Ok(())
+        };
+        let mut look = Box::pin(self.look_for_leases(workflow, &planned, of_created, &images));
+        let create = async {
+            tokio::select! {
+                // In this order: when the last machine is created, only this step ends.
+                biased;
+                done = create => done,
+                failed = &mut look => failed.map(|_| ()),
+            }
+        };
+        self.journal
+            .step(&format!("{workflow}/create"), &(&planned, &images), create)
+            .await?;
+        // An earlier run may have created them.
+        created.send_replace(planned.clone());
+        let vips = machines::unleased_vips(self.config, macs, &planned);
+        let step = format!("{workflow}/leases");
+        let look = self.journal.step(&step, &planned, look);
+        // While the machines boot: libvirt locks the network for a reservation, and their creation would wait.
+        let (mut leases, vips) = futures::try_join!(look, self.reserve_vips(&vips))?;
+        leases.extend(vips);
+        let endpoints = self.egress()?;
+        let egress = self.check_egress(&planned, &endpoints);
+        self.journal
+            .step(&format!("{workflow}/egress"), &endpoints, egress)
+            .await?;
+        leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
+            let name = NodeName::vip(vip);
+            Some(AddressAssignment {
+                ip: machines::given_vip(self.config, vip)?,
+                mac: *macs.get(&name)?,
+                name,
+            })
+        }));
+        Ok(leases)
+    }
+
+    async fn create_helper(&self, workflow: &str, machine: &Planned, images: &Handles) -> Result<()> {
+        info!(target: PROGRESS, machine = %machine.name, state = "creating");
+        self.backend.create_machine(&self.helper_spec(machine, images)?).await?;
+        info!(target: PROGRESS, machine = %machine.name, state = "booting");
+        self.journal.note(&format!("{workflow}/create/{}", machine.node), &())
+    }
+
+    fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
+        let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
+        let egress: Vec<String> = self.egress()?.into_iter().flatten().collect();
+        let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys, &egress)?;
+        Ok(machine.spec(self.config, images.at(self.config.place_of(&machine.node)), payload))
+    }
+
+    /// The endpoints that nodes must reach; none if no release is installed.
+    fn egress(&self) -> Result<Vec<egress::AnyOf>> {
+        if !self.config.egress_check {
+            return Ok(Vec::new());
+        }
+        let release = self.journal.output::<Release>("release")?.unwrap_or_default();
+        // The release of a rehearsal has no real images, but its mirrors are checked.
+        let mirrors = self.config.registry_mirrors.iter().map(|mirror| mirror.source.as_str());
+        let images: Vec<&str> = match self.config.is_rehearsal() {
+            true => mirrors.collect(),
+            false => release.images.values().map(String::as_str).collect(),
+        };
+        Ok(egress::endpoints(self.config, images))
+    }
+
+    /// Fails if the first machine repeatedly reports that it cannot reach them. Without a report, e.g. on a platform
+    /// without serial consoles, the check is skipped.
+    async fn check_egress(&self, planned: &[Planned], wanted: &[egress::AnyOf]) -> Result<()> {
+        let Some((first, console)) = planned
+            .first()
+            .and_then(|first| Some((first, self.backend.serial_console(self.backend.place(&first.name))?)))
+            .filter(|_| !wanted.is_empty())
+        else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        loop {
+            let text = console
+                .tail(&self.config.id(), &first.name)
+                .await
+                .ok()
+                .flatten()
+                .unwrap_or_default();
+            let unreachable = egress::unreachable(wanted, &egress::results(&text));
+            match unreachable {
+                Some(endpoints) if endpoints.is_empty() => {
+                    info!(target: PROGRESS, machine = %first.name, "the image registries can be reached");
+                    return Ok(());
+                }
+                Some(endpoints) if begun.elapsed() > EGRESS => {
+                    return Err(PassError::NoEgress {
+                        cluster: self.config.name.clone(),
+                        machine: first.name.clone(),
+                        endpoints,
+                    }
+                    .into());
+                }
+                None if begun.elapsed() > EGRESS => {
+                    let name = &first.name;
+                    info!(target: PROGRESS, machine = %name, "egress check skipped: no result on the serial console");
+                    return Ok(());
+                }
+                _ => tokio::time::sleep(CONSOLE).await,
+            }
+        }
+    }
+
+    /// Waits for the addresses of all these machines, and while they are created for those of the ones that are.
+    async fn look_for_leases(
+        &self,
+        workflow: &str,
+        all: &[Planned],
+        mut created: watch::Receiver<Vec<Planned>>,
+        images: &Handles,
+    ) -> Result<Vec<AddressAssignment>> {
+        let mut begun = Instant::now();
+        let mut launches = Launches::default();
+        let mut watch = Watch::new(self.facts.cidr);
+        let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
+        let mut network_seen = begun;
+        let id = self.config.id();
+        loop {
+            let is_one = |created: &Vec<Planned>| !created.is_empty() || all.is_empty();
+            let planned = created.wait_for(is_one).await?.clone();
+            let are_all = planned.len() == all.len();
+            if !are_all {
+                begun = Instant::now();
+            }
+            let queried = Instant::now();
+            let mut machines = self.backend.list_machines(&id).await?;
+            let query = queried.elapsed();
+            let spec = |machine: &Planned| self.helper_spec(machine, images);
+            self.start_again(&mut launches, &planned, &machines, spec).await?;
+            guests.complete(self, &planned, &mut machines).await;
+            for change in watch.look(&planned, &machines) {
+                let state = if change.stable { "address" } else { "looking" };
+                let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
+                let evidence = plan
+                    .and_then(Planned::mac)
+                    .map_or(Evidence::Platform, |mac| guests.evidence(mac));
+                let text = match evidence {
+                    Evidence::Platform => change.to_string(),
+                    other => format!("{change}, {other}"),
+                };
+                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{text}");
+                if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
+                    self.journal
+                        .note(&format!("{workflow}/leases/{}", plan.node), &(ip, evidence))?;
+                }
+            }
+            if are_all && watch.is_complete(all) {
+                break;
+            }
+            if network_seen.elapsed() >= NETWORK {
+                self.require_network().await?;
+                network_seen = Instant::now();
+            }
+            let (waited, limit) = (begun.elapsed(), self.config.timeouts.harvest);
+            if let Some(error) = self.wait_failure(&watch, &planned, waited, limit).await {
+                return Err(error.into());
+            }
+            tokio::time::sleep(self.pause(&watch, query)).await;
+        }
+        let lease = |plan: &Planned| {
+            Some(AddressAssignment {
+                name: plan.node.clone(),
+                mac: plan.mac()?,
+                ip: watch.address(&plan.name)?,
+            })
+        };
+        Ok(all.iter().filter_map(lease).collect())
+    }
+
+    /// Fails if the machines' network was deleted or stopped; a query without an answer does not end the wait.
+    async fn require_network(&self) -> Result<()> {
+        match self.backend.network_facts(&self.config.network).await {
+            Err(error) if error.kind == BackendErrorKind::NotFound => {
+                let cluster = &self.config.name;
+                let hint = format!(
+                    "machines do not return to a network that was stopped: start the network again, run \
+                     `ocpdeploy destroy {cluster}`, then deploy again"
+                );
+                Err(error.hint(hint).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes the machines of pass one that are left, and verifies that none is.
+    pub(super) async fn sweep_pass_one(&self) -> Result<()> {
+        self.journal
+            .step("pass-one/gone", &(), self.delete_throwaway_machines())
+            .await
+    }
+
+    /// The machines of pass one that exist.
+    pub(super) async fn throwaway(&self) -> Result<Vec<Machine>> {
+        let mut machines = self.backend.list_machines(&self.config.id()).await?;
+        machines.retain(|machine| machine.pass == Pass::One);
+        Ok(machines)
+    }
+
+    pub(super) async fn delete_throwaway_machines(&self) -> Result<()> {
+        let id = self.config.id();
+        delete_machines(self.backend, &id, &self.throwaway().await?).await?;
+        // A run that was killed while deleting may have left a machine's disks, which no list of machines shows.
+        let owned = self.backend.list_owned(&id).await?;
+        let of_machine = |thing: &Owned| MachineName::of_harvest_in(&self.config.name, &thing.name);
+        for name in owned.iter().filter_map(of_machine).collect::<BTreeSet<_>>() {
+            self.backend.delete_machine(&id, &name).await?;
+        }
+        Ok(())
+    }
+}
