@@ -254,7 +254,8 @@ fn an_address_is_noticed_while_other_machines_are_created() {
 fn a_machine_that_cannot_run_ends_pass_one_before_the_others_are_created() {
     let sandbox = slow_lab(&json!({"lab-harvest-bootstrap-0": {"does": "paused"}}));
     let failed = sandbox.deploy("lab");
-    assert!(failed.message().contains("lab-harvest-bootstrap-0"), "{}", failed.message());
+    let text = failed.message();
+    assert!(text.contains("lab-harvest-bootstrap-0"), "{text}");
     assert!(booted(&sandbox).len() < NODES.len(), "{:?}", booted(&sandbox));
 }
 

@@ -346,7 +346,7 @@ mod tests {
         let ours = ["192.168.122.10", "fd00:1::c0a8:7a0a"].map(|ip| record(ip, &names));
         add(&network, &of_user, sys::VIR_NETWORK_UPDATE_AFFECT_LIVE).unwrap();
         create_entries(&network, &ours, true).unwrap();
-        assert_eq!(records(), [of_user.clone()], "later");
+        assert_eq!(records(), std::slice::from_ref(&of_user), "later");
         for _ in 0..2 {
             create_entries(&network, &ours, false).unwrap();
             assert_eq!(records(), [std::slice::from_ref(&of_user), &ours[..]].concat());
