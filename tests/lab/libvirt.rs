@@ -678,9 +678,7 @@ async fn addresses_are_held_for_exactly_one_cluster() {
                     backend.reserve_address(&hold).await.unwrap(),
                     ReservationState::ByPlatform
                 );
-                let now = everything();
-                let found = now.iter().filter(|line| line.contains(&record)).count();
-                assert_eq!(found, records, "{record}, later: {dns_later}");
+                assert_eq!(inventory(&record).len(), records, "{record}, later: {dns_later}");
             }
             holds.push(hold);
         }
