@@ -110,9 +110,8 @@ impl Run<'_> {
         let mut look = Box::pin(self.look_for_leases(workflow, &planned, of_created, &images));
         let create = async {
             tokio::select! {
-                // In this order: when the last machine is created, only this step ends.
-                biased;
                 done = create => done,
+                // It does not end otherwise before `created` is dropped.
                 failed = &mut look => failed.map(|_| ()),
             }
         };
@@ -121,6 +120,7 @@ impl Run<'_> {
             .await?;
         // An earlier run may have created them.
         created.send_replace(planned.clone());
+        drop(created);
         let vips = machines::unleased_vips(self.config, macs, &planned);
         let step = format!("{workflow}/leases");
         let look = self.journal.step(&step, &planned, look);
@@ -214,7 +214,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for the addresses of all these machines, and while they are created for those of the ones that are.
+    /// Waits for the addresses of all these machines; while they are created, of those in `created`, whose sender is dropped
+    /// after the last one.
     async fn look_for_leases(
         &self,
         workflow: &str,
@@ -231,7 +232,7 @@ impl Run<'_> {
         loop {
             let is_one = |created: &Vec<Planned>| !created.is_empty() || all.is_empty();
             let planned = created.wait_for(is_one).await?.clone();
-            let are_all = planned.len() == all.len();
+            let are_all = created.has_changed().is_err();
             if !are_all {
                 begun = Instant::now();
             }

@@ -79,6 +79,24 @@ def network():
         yield
     finally:
         run(*VIRSH, "net-destroy", NETWORK)
+        # dnsmasq's child still reports leases, which libvirt would give to the next network of this name.
+        deadline = time.time() + PATIENCE
+        while is_served():
+            if time.time() > deadline:
+                sys.exit(f"bench: dnsmasq of {NETWORK} still runs after {PATIENCE} s")
+            time.sleep(0.1)
+        Path(STATUS).unlink(missing_ok=True)
+
+
+def is_served():
+    """Whether a process of the network's DHCP server runs."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if f"/{NETWORK}.conf" in process.read_text():
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def fresh_macs(count):
