@@ -92,7 +92,8 @@ def is_served():
     """Whether a process of the network's DHCP server runs."""
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if f"/{NETWORK}.conf" in process.read_text():
+            # Bytes: another program's arguments may be no text.
+            if f"/{NETWORK}.conf".encode() in process.read_bytes():
                 return True
         except OSError:
             continue
