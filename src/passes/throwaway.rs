@@ -74,43 +74,11 @@ impl Run<'_> {
     pub(super) async fn boot_and_look(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let images = self.helper_images(workflow).await?;
         let planned = self.throwaway_machines(workflow, macs, Some(&images))?;
-        let total = planned.len();
-        // The machines of other workflows are fewer.
-        let about = match workflow {
-            "pass-one" => self.estimate.behind(Phase::PassOne),
-            _ => String::new(),
-        };
         let (created, of_created) = watch::channel(Vec::new());
-        let create = async {
-            info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
-            // Not for new workers: until they are in the table, a reservation would not be released.
-            let reserves = workflow == "pass-one" && self.reserves_before_boot();
-            let mac = |machine: &Planned| Some((machine.node.clone(), machine.mac()?));
-            let macs: MacTable = planned.iter().filter_map(mac).collect();
-            let choice = match reserves {
-                true => Some(Mutex::new(self.choose(&macs, |ip| self.in_dhcp_range(ip)).await?)),
-                false => None,
-            };
-            let reserve_and_create = async |machine: &Planned| {
-                if let Some((choice, mac)) = choice.as_ref().zip(machine.mac()) {
-                    let mut choice = choice.lock().await;
-                    self.reserve_next(&mut choice, &machine.node, mac).await?;
-                }
-                self.create_helper(workflow, machine, &images).await?;
-                created.send_modify(|created| created.push(machine.clone()));
-                anyhow::Ok(())
-            };
-            stream::iter(&planned)
-                .map(reserve_and_create)
-                .buffer_unordered(self.backend.common_capabilities().concurrency)
-                .try_collect::<Vec<()>>()
-                .await?;
-            Ok(())
-        };
         let mut look = Box::pin(self.look_for_leases(workflow, &planned, of_created, &images));
         let create = async {
             tokio::select! {
-                done = create => done,
+                done = self.create_helpers(workflow, &planned, &images, &created) => done,
                 // It does not end otherwise before `created` is dropped.
                 failed = &mut look => failed.map(|_| ()),
             }
@@ -141,6 +109,45 @@ impl Run<'_> {
             })
         }));
         Ok(leases)
+    }
+
+    /// Creates machines, each after its address is reserved if that is done before they boot, and adds them to `created`.
+    async fn create_helpers(
+        &self,
+        workflow: &str,
+        planned: &[Planned],
+        images: &Handles,
+        created: &watch::Sender<Vec<Planned>>,
+    ) -> Result<()> {
+        let total = planned.len();
+        // The machines of other workflows are fewer.
+        let about = match workflow {
+            "pass-one" => self.estimate.behind(Phase::PassOne),
+            _ => String::new(),
+        };
+        info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
+        // Not for new workers: until they are in the table, a reservation would not be released.
+        let reserves = workflow == "pass-one" && self.reserves_before_boot();
+        let mac = |machine: &Planned| Some((machine.node.clone(), machine.mac()?));
+        let macs: MacTable = planned.iter().filter_map(mac).collect();
+        let choice = match reserves {
+            true => Some(Mutex::new(self.choose(&macs, |ip| self.in_dhcp_range(ip)).await?)),
+            false => None,
+        };
+        let reserve_and_create = async |machine: &Planned| {
+            if let Some((choice, mac)) = choice.as_ref().zip(machine.mac()) {
+                let mut choice = choice.lock().await;
+                self.reserve_next(&mut choice, &machine.node, mac).await?;
+            }
+            self.create_helper(workflow, machine, images).await?;
+            created.send_modify(|created| created.push(machine.clone()));
+            Ok(())
+        };
+        stream::iter(planned)
+            .map(reserve_and_create)
+            .buffer_unordered(self.backend.common_capabilities().concurrency)
+            .try_collect()
+            .await
     }
 
     async fn create_helper(&self, workflow: &str, machine: &Planned, images: &Handles) -> Result<()> {
