@@ -230,18 +230,18 @@ impl Run<'_> {
         mut created: watch::Receiver<Vec<Planned>>,
         images: &Handles,
     ) -> Result<Vec<AddressAssignment>> {
-        let mut begun = Instant::now();
+        // The timeout begins with the first look after all are created, not before: a look may take long.
+        let mut all_since = None::<Instant>;
         let mut launches = Launches::default();
         let mut watch = Watch::new(self.facts.cidr);
         let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
-        let mut network_seen = begun;
+        let mut network_seen = Instant::now();
         let id = self.config.id();
         loop {
             let is_one = |created: &Vec<Planned>| !created.is_empty() || all.is_empty();
             let planned = created.wait_for(is_one).await?.clone();
-            let are_all = created.has_changed().is_err();
-            if !are_all {
-                begun = Instant::now();
+            if created.has_changed().is_err() {
+                all_since.get_or_insert_with(Instant::now);
             }
             let queried = Instant::now();
             let mut machines = self.backend.list_machines(&id).await?;
@@ -265,14 +265,15 @@ impl Run<'_> {
                         .note(&format!("{workflow}/leases/{}", plan.node), &(ip, evidence))?;
                 }
             }
-            if are_all && watch.is_complete(all) {
+            if all_since.is_some() && watch.is_complete(all) {
                 break;
             }
             if network_seen.elapsed() >= NETWORK {
                 self.require_network().await?;
                 network_seen = Instant::now();
             }
-            let (waited, limit) = (begun.elapsed(), self.config.timeouts.harvest);
+            let waited = all_since.map_or(Duration::ZERO, |since| since.elapsed());
+            let limit = self.config.timeouts.harvest;
             if let Some(error) = self.wait_failure(&watch, &planned, waited, limit).await {
                 return Err(error.into());
             }
