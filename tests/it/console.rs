@@ -9,7 +9,7 @@ use crate::support::fake_kubevirt::{World, consoles::Seat};
 use crate::support::kubevirt_sandbox::Sandbox;
 use crate::support::terminal::{Terminal, ended};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const SIT: [&str; 5] = ["node", "console", "lab", "master-0", "--interactive"];
 const MACHINE: &str = "lab-master-0";
@@ -154,7 +154,7 @@ fn who_cannot_sit_down_is_told_why() {
     insta::assert_snapshot!("console_of_a_machine_that_is_about_to_run", told(&sandbox));
     sandbox.server.with(|world| {
         let key = ("virtualmachines", "blue".to_owned(), MACHINE.to_owned());
-        let mut machine = world.objects[&key].clone();
+        let mut machine = Value::clone(&world.objects[&key]);
         machine["spec"]["runStrategy"] = "Halted".into();
         world.store(key, machine, "MODIFIED");
         world.end_instance("blue", MACHINE);

@@ -529,7 +529,7 @@ fn versions_and_feature_gates_are_told_as_far_as_they_can_be_read() {
         versions(|world| {
             installed(world, json!(["HotplugVolumes", "Snapshot"]), json!({}));
             let config = ("cdiconfigs", String::new(), "config".to_owned());
-            let mut about = world.objects[&config].clone();
+            let mut about = Value::clone(&world.objects[&config]);
             about["spec"] = json!({"featureGates": ["HonorWaitForFirstConsumer"]});
             world.store(config, about, "MODIFIED");
         }),

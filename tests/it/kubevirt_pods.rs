@@ -5,6 +5,7 @@ use crate::support::addresses::ipv4;
 use crate::support::{fake_kubevirt, kubevirt_sandbox};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use crate::support::fake_kubevirt::World;
 use crate::support::fake_kubevirt::world::Fault;
@@ -288,7 +289,7 @@ fn is_peer(world: &World, namespace: &str, peer: &Value, sender: &Sender) -> boo
 
 /// Whether policies let a packet in to a pod; without any that chooses the pod, all come in.
 fn comes_in(world: &World, to: &(String, Value), sender: &Sender, protocol: &str, port: u16) -> bool {
-    let policies: Vec<Value> = world
+    let policies: Vec<Arc<Value>> = world
         .all("networkpolicies")
         .into_iter()
         .filter(|((_, namespace, _), policy)| *namespace == to.0 && chooses(&policy["spec"]["podSelector"], &to.1))
@@ -306,12 +307,12 @@ fn comes_in(world: &World, to: &(String, Value), sender: &Sender, protocol: &str
             })
         })
     };
-    policies.is_empty() || policies.iter().any(lets)
+    policies.is_empty() || policies.iter().any(|policy| lets(policy))
 }
 
 /// Namespace and labels, name and address of each pod.
 fn pods(world: &World) -> Vec<((String, Value), String, Ipv4Addr)> {
-    let read = |((_, namespace, name), pod): (fake_kubevirt::world::Key, Value)| {
+    let read = |((_, namespace, name), pod): (fake_kubevirt::world::Key, Arc<Value>)| {
         let ip = pod["status"]["podIP"].as_str().unwrap().parse().unwrap();
         ((namespace, pod["metadata"]["labels"].clone()), name, ip)
     };

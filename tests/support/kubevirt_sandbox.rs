@@ -230,7 +230,7 @@ impl Sandbox {
                 .all(plural)
                 .into_iter()
                 .find(|((_, of, called), _)| of == namespace && called == name);
-            found.map(|(_, object)| object).unwrap_or_default()
+            found.map(|(_, object)| Value::clone(&object)).unwrap_or_default()
         })
     }
 }

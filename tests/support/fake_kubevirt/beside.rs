@@ -53,7 +53,7 @@ enum News {
 }
 
 struct Known {
-    objects: BTreeMap<Key, Value>,
+    objects: BTreeMap<Key, Arc<Value>>,
     news: UnboundedReceiver<News>,
 }
 
@@ -225,13 +225,14 @@ impl Beside {
         {
             return;
         }
+        let object = Arc::new(object);
         known.objects.insert(key.clone(), object.clone());
         lock(&self.world).objects.insert(key, object);
     }
 
     /// Writes what differs to the server, and takes over what it has.
     async fn write(&self, known: &mut Known) {
-        let ours: BTreeMap<Key, Value> = {
+        let ours: BTreeMap<Key, Arc<Value>> = {
             let mut world = lock(&self.world);
             world.events.clear();
             let watched = world.objects.iter().filter(|(key, _)| WATCHED.contains(&key.0));

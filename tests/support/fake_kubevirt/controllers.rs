@@ -2,6 +2,7 @@
 //!
 //! There is no garbage collector: what an owner leaves behind stays.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -23,19 +24,19 @@ impl World {
     /// One round of all controllers.
     pub fn tick(&mut self) {
         for (key, volume) in self.all(VOLUME) {
-            self.move_volume(key, volume);
+            self.move_volume(key, &volume);
         }
         for (key, machine) in self.all(MACHINE) {
             self.move_machine(key, machine);
         }
         for (key, instance) in self.all(INSTANCE) {
-            self.move_instance(key, instance);
+            self.move_instance(key, &instance);
         }
         for (key, snapshot) in self.all("virtualmachinesnapshots") {
-            self.move_snapshot(key, snapshot);
+            self.move_snapshot(key, &snapshot);
         }
         for (key, restore) in self.all("virtualmachinerestores") {
-            self.move_restore(key, restore);
+            self.move_restore(key, &restore);
         }
         for (key, service) in self.all("services") {
             self.move_service(key, &service);
@@ -76,7 +77,7 @@ impl World {
         self.set_status(&key, service, status);
     }
 
-    pub fn find(&self, plural: &'static str, namespace: &str, name: &str) -> Option<&Value> {
+    pub fn find(&self, plural: &'static str, namespace: &str, name: &str) -> Option<&Arc<Value>> {
         self.objects.get(&(plural, namespace.to_owned(), name.to_owned()))
     }
 
@@ -87,7 +88,7 @@ impl World {
         class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer")
     }
 
-    fn move_volume(&mut self, key: Key, volume: Value) {
+    fn move_volume(&mut self, key: Key, volume: &Value) {
         let (_, namespace, name) = key.clone();
         let source = &volume["spec"]["source"];
         let phase = volume["status"]["phase"].as_str().unwrap_or_default();
@@ -149,21 +150,21 @@ impl World {
         })
     }
 
-    fn move_machine(&mut self, key: Key, machine: Value) {
+    fn move_machine(&mut self, key: Key, machine: Arc<Value>) {
         let (_, namespace, name) = key.clone();
         let instance = self.find(INSTANCE, &namespace, &name).cloned();
         if machine["metadata"]["deletionTimestamp"].is_string() {
             match instance {
                 Some(_) => self.end_instance(&namespace, &name),
                 None if self.is_being_saved(&namespace, &name) => {}
-                None => self.drop_finalizer(key, machine),
+                None => self.drop_finalizer(key, &machine),
             }
             return;
         }
         if machine["metadata"]["finalizers"].is_null() {
             // Put there by a test, and not moved; on a real API server the controller sees each machine so at first.
             if self.is_beside {
-                let mut machine = machine;
+                let mut machine = Value::clone(&machine);
                 machine["metadata"]["finalizers"] = json!([FINALIZER]);
                 self.store(key, machine, "MODIFIED");
             }
@@ -290,7 +291,8 @@ impl World {
         );
     }
 
-    pub fn drop_finalizer(&mut self, key: Key, mut object: Value) {
+    pub fn drop_finalizer(&mut self, key: Key, object: &Value) {
+        let mut object = object.clone();
         let finalizers = object["metadata"]["finalizers"].as_array_mut().unwrap();
         finalizers.retain(|finalizer| finalizer == "foregroundDeletion");
         match finalizers.is_empty() {
@@ -309,7 +311,7 @@ impl World {
         }
     }
 
-    fn move_instance(&mut self, key: Key, instance: Value) {
+    fn move_instance(&mut self, key: Key, instance: &Value) {
         let (_, namespace, name) = key.clone();
         let boot = Duration::from_millis(self.boot_ms);
         let age = self.age(&key);

@@ -104,16 +104,16 @@ impl World {
         is_new
     }
 
-    pub fn move_snapshot(&mut self, key: Key, snapshot: Value) {
+    pub fn move_snapshot(&mut self, key: Key, snapshot: &Value) {
         let Some(name) = snapshot["spec"]["source"]["name"].as_str().map(str::to_owned) else {
             return;
         };
         if snapshot["metadata"]["deletionTimestamp"].is_string() {
-            self.saved.remove(&uid(&snapshot));
+            self.saved.remove(&uid(snapshot));
             return self.drop_finalizer(key, snapshot);
         }
         let is_young = self.age(&key) < Duration::from_millis(self.step_ms);
-        if self.is_new(&key, &snapshot, SNAPSHOT_FINALIZER) || is_young {
+        if self.is_new(&key, snapshot, SNAPSHOT_FINALIZER) || is_young {
             return;
         }
         let mut status = snapshot["status"].clone();
@@ -124,7 +124,7 @@ impl World {
                     condition("Ready", "False", "Not ready"),
                 ]});
             }
-            Some("InProgress") => match self.save(&key.1, &name, &uid(&snapshot)) {
+            Some("InProgress") => match self.save(&key.1, &name, &uid(snapshot)) {
                 Some(saved) => {
                     status["snapshotVolumes"] = saved;
                     status["phase"] = "Succeeded".into();
@@ -148,7 +148,7 @@ impl World {
             }
             Some(_) => return,
         }
-        self.set_status(&key, &snapshot, status);
+        self.set_status(&key, snapshot, status);
     }
 
     /// Saves the volumes of a machine that can be saved: `snapshotVolumes` of the status. `None` while they are not ready.
@@ -182,14 +182,14 @@ impl World {
         self.saved.insert(
             uid.to_owned(),
             Saved {
-                machine,
+                machine: Value::clone(&machine),
                 volumes: saved,
             },
         );
         Some(json!({"includedVolumes": included, "excludedVolumes": excluded}))
     }
 
-    pub fn move_restore(&mut self, key: Key, restore: Value) {
+    pub fn move_restore(&mut self, key: Key, restore: &Value) {
         let Some(name) = restore["spec"]["target"]["name"].as_str().map(str::to_owned) else {
             return;
         };
@@ -198,7 +198,7 @@ impl World {
         }
         let is_young = self.age(&key) < Duration::from_millis(self.step_ms);
         let is_done = restore["status"]["complete"] == true;
-        if self.is_new(&key, &restore, RESTORE_FINALIZER) || is_young || is_done {
+        if self.is_new(&key, restore, RESTORE_FINALIZER) || is_young || is_done {
             return;
         }
         let waits = |why: &str| {
@@ -207,15 +207,15 @@ impl World {
         };
         let status = match restore["status"]["restores"].as_array() {
             _ if self.find(INSTANCE, &key.1, &name).is_some() => waits("Waiting for target to be ready"),
-            None => match self.restored_volumes(&key.1, &restore) {
+            None => match self.restored_volumes(&key.1, restore) {
                 Ok(restores) => json!({"complete": false, "restores": restores, "conditions": [
                     condition("Progressing", "True", "Creating new PVCs"),
                     condition("Ready", "False", "Waiting for new PVCs"),
                 ]}),
                 Err(why) => waits(&why),
             },
-            Some(_) if !self.was_restored(&key.1, &name, &restore) => {
-                return self.replace_volumes(&key.1, &name, &restore);
+            Some(_) if !self.was_restored(&key.1, &name, restore) => {
+                return self.replace_volumes(&key.1, &name, restore);
             }
             Some(_) => {
                 self.delete_obsolete_volumes(&key.1, &name);
@@ -225,7 +225,7 @@ impl World {
                 ]})
             }
         };
-        self.set_status(&key, &restore, status);
+        self.set_status(&key, restore, status);
     }
 
     fn source_of(&self, namespace: &str, restore: &Value) -> Result<&Value, String> {
@@ -262,7 +262,7 @@ impl World {
             Err(_) => return,
         };
         let key: Key = (MACHINE, namespace.to_owned(), name.to_owned());
-        let Some(mut machine) = self.objects.get(&key).cloned() else {
+        let Some(mut machine) = self.objects.get(&key).map(|machine| Value::clone(machine)) else {
             // The target is created, like the source was.
             let mut machine = saved.machine.clone();
             machine["spec"]["runStrategy"] = "Halted".into();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::{Response, StatusCode, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -56,7 +56,8 @@ impl FakeKubevirt {
         world.sandbox = format!("localhost:{}", address.port());
         world.ca.clone_from(&ca);
         let key = ("cdiconfigs", String::new(), "config".to_owned());
-        if let Some(mut config) = world.objects.get(&key).cloned() {
+        if let Some(config) = world.objects.get(&key) {
+            let mut config = Value::clone(config);
             config["status"] = json!({"uploadProxyURL": world.sandbox, "uploadProxyCA": ca});
             world.store(key, config, "MODIFIED");
         }
@@ -184,7 +185,7 @@ pub async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Respon
     speaks(&world).await;
     let answer = lock(&world).answer(&asked);
     speaks(&world).await;
-    let mut response = match answer {
+    Ok(match answer {
         Answer::Json(code, value) => Response::builder()
             .status(StatusCode::from_u16(code).unwrap())
             .header(header::CONTENT_TYPE, "application/json")
@@ -201,11 +202,7 @@ pub async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Respon
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from_stream(watch(world, asked)))
             .unwrap(),
-    };
-    response
-        .headers_mut()
-        .insert(header::CONNECTION, HeaderValue::from_static("close"));
-    Ok(response)
+    })
 }
 
 /// One line for each event since a version, and a bookmark when it is quiet. It ends with its time, with an error once
@@ -258,7 +255,7 @@ impl World {
                         && here(&event.namespace)
                         && asked.chosen.has(&event.object)
                 });
-                news.map(|event| json!({"type": event.word, "object": event.object}))
+                news.map(|event| json!({"type": event.word, "object": *event.object}))
                     .collect()
             }
         };

@@ -1,6 +1,7 @@
 //! The objects and what may be done to them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ pub struct Event {
     pub plural: &'static str,
     pub namespace: String,
     pub word: &'static str,
-    pub object: Value,
+    pub object: Arc<Value>,
 }
 
 /// A fault to come: the first request of this method whose path holds these words gets this status.
@@ -36,7 +37,8 @@ pub struct Fault {
 }
 
 pub struct World {
-    pub objects: BTreeMap<Key, Value>,
+    /// Shared, because each round of the controllers reads all of them.
+    pub objects: BTreeMap<Key, Arc<Value>>,
     /// Last applied by a manager.
     applied: BTreeMap<(Key, String), Value>,
     pub events: Vec<Event>,
@@ -238,9 +240,10 @@ impl World {
     }
 
     /// Keeps an object under a new version and tells the watches.
-    pub fn store(&mut self, key: Key, mut object: Value, word: &'static str) -> Value {
+    pub fn store(&mut self, key: Key, object: impl Into<Arc<Value>>, word: &'static str) -> Value {
         self.version += 1;
-        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let mut object = object.into();
+        Arc::make_mut(&mut object)["metadata"]["resourceVersion"] = self.version.to_string().into();
         self.events.push(Event {
             version: self.version,
             plural: key.0,
@@ -260,14 +263,14 @@ impl World {
         } else {
             self.objects.insert(key, object.clone());
         }
-        object
+        Arc::unwrap_or_clone(object)
     }
 
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    pub fn all(&self, plural: &str) -> Vec<(Key, Value)> {
+    pub fn all(&self, plural: &str) -> Vec<(Key, Arc<Value>)> {
         let of_kind = self.objects.iter().filter(|((kind, ..), _)| *kind == plural);
         of_kind.map(|(key, object)| (key.clone(), object.clone())).collect()
     }
@@ -283,7 +286,7 @@ impl World {
 
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Outcome {
         let found = self.objects.get(&key(resource, namespace, name));
-        found.cloned().ok_or_else(|| not_found(resource, name))
+        found.map(|object| Value::clone(object)).ok_or_else(|| not_found(resource, name))
     }
 
     pub fn list(&self, resource: &Resource, namespace: &str, chosen: impl Fn(&Value) -> bool) -> Value {
@@ -291,7 +294,7 @@ impl World {
             .all(resource.plural)
             .into_iter()
             .filter(|((_, of, _), object)| (namespace.is_empty() || of == namespace) && chosen(object))
-            .map(|(_, object)| object)
+            .map(|(_, object)| Value::clone(&object))
             .collect();
         json!({
             "apiVersion": resource.api_version(),
@@ -554,7 +557,7 @@ impl World {
             let why = format!("Apply failed with 1 conflict: conflict with \"unknown\" using {version}: .{path}");
             return Err((409, "Conflict", why));
         }
-        let mut object = there.clone();
+        let mut object = Value::clone(&there);
         take_away(&mut object, &before, sent);
         merge_patch(&mut object, sent);
         let stored = self.update(user, resource, namespace, name, &there, object, write)?;
