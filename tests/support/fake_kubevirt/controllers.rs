@@ -108,7 +108,7 @@ impl World {
             return;
         }
         let immediate = volume["metadata"]["annotations"]["cdi.kubevirt.io/storage.bind.immediate.requested"] == "true";
-        let waits = self.is_late(&volume) && !immediate && !self.is_mounted(&namespace, &name);
+        let waits = self.is_late(volume) && !immediate && !self.is_mounted(&namespace, &name);
         let import = |kind: &str| source[kind].is_object();
         let next = match phase {
             "" => "Pending",
@@ -137,7 +137,7 @@ impl World {
             let message = "Unable to connect to http data source: expected status code 200, got 404";
             status["conditions"] = json!([{"type": "Running", "status": "False", "message": message}]);
         }
-        self.set_status(&key, &volume, status);
+        self.set_status(&key, volume, status);
     }
 
     fn is_mounted(&self, namespace: &str, volume: &str) -> bool {
@@ -315,7 +315,7 @@ impl World {
         let (_, namespace, name) = key.clone();
         let boot = Duration::from_millis(self.boot_ms);
         let age = self.age(&key);
-        let secret = secret_of(&instance).and_then(|secret| self.find("secrets", &namespace, &secret));
+        let secret = secret_of(instance).and_then(|secret| self.find("secrets", &namespace, &secret));
         // Only its beginning: each round would copy and decode megabytes otherwise.
         let is_coreos = secret.map(|secret| {
             let data = secret["data"]["userdata"].as_str().unwrap_or_default();
@@ -324,9 +324,9 @@ impl World {
         });
         let pod = format!("virt-launcher-{name}");
         match instance["status"]["phase"].as_str().unwrap_or_default() {
-            "" if self.is_beside => self.set_status(&key, &instance, json!({"phase": "Pending"})),
+            "" if self.is_beside => self.set_status(&key, instance, json!({"phase": "Pending"})),
             "Pending" if self.find(POD, &namespace, &pod).is_none() => {
-                self.make_pod(&namespace, &name, &instance);
+                self.make_pod(&namespace, &name, instance);
                 // kubevirt/kubevirt: pkg/virt-controller/watch/vmi/lifecycle.go.
                 if let Some(why) = self.refusal(POD, &namespace, &pod) {
                     let message = format!("failed to create virtual machine pod: {why}");
@@ -335,21 +335,21 @@ impl World {
                          "message": "virt-launcher pod has not yet been scheduled"},
                         {"type": "Synchronized", "status": "False", "reason": "FailedCreate", "message": message},
                     ]);
-                    self.set_status(&key, &instance, json!({"phase": "Pending", "conditions": conditions}));
+                    self.set_status(&key, instance, json!({"phase": "Pending", "conditions": conditions}));
                 }
             }
-            "Pending" => self.set_status(&key, &instance, json!({"phase": "Scheduling"})),
+            "Pending" => self.set_status(&key, instance, json!({"phase": "Scheduling"})),
             // The pod waits for what it mounts.
             "Scheduling" if age > Duration::from_millis(self.step_ms) && is_coreos.is_some() => {
-                let interfaces = self.interfaces(&namespace, &instance, false);
-                self.set_status(&key, &instance, json!({"phase": "Running", "interfaces": interfaces}));
+                let interfaces = self.interfaces(&namespace, instance, false);
+                self.set_status(&key, instance, json!({"phase": "Running", "interfaces": interfaces}));
             }
             "Running" if age > boot => {
                 let has_agent = !self.silent.contains(&name) && (is_coreos != Some(true) || self.coreos_has_agent);
-                let interfaces = self.interfaces(&namespace, &instance, has_agent);
+                let interfaces = self.interfaces(&namespace, instance, has_agent);
                 let status = json!({"phase": "Running", "interfaces": interfaces});
                 if instance["status"] != status {
-                    self.set_status(&key, &instance, status);
+                    self.set_status(&key, instance, status);
                 }
             }
             _ => {}

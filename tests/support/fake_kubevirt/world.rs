@@ -286,7 +286,9 @@ impl World {
 
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Outcome {
         let found = self.objects.get(&key(resource, namespace, name));
-        found.map(|object| Value::clone(object)).ok_or_else(|| not_found(resource, name))
+        found
+            .map(|object| Value::clone(object))
+            .ok_or_else(|| not_found(resource, name))
     }
 
     pub fn list(&self, resource: &Resource, namespace: &str, chosen: impl Fn(&Value) -> bool) -> Value {
