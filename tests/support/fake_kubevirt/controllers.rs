@@ -27,7 +27,7 @@ impl World {
             self.move_volume(key, &volume);
         }
         for (key, machine) in self.all(MACHINE) {
-            self.move_machine(key, machine);
+            self.move_machine(key, &machine);
         }
         for (key, instance) in self.all(INSTANCE) {
             self.move_instance(key, &instance);
@@ -150,21 +150,21 @@ impl World {
         })
     }
 
-    fn move_machine(&mut self, key: Key, machine: Arc<Value>) {
+    fn move_machine(&mut self, key: Key, machine: &Value) {
         let (_, namespace, name) = key.clone();
         let instance = self.find(INSTANCE, &namespace, &name).cloned();
         if machine["metadata"]["deletionTimestamp"].is_string() {
             match instance {
                 Some(_) => self.end_instance(&namespace, &name),
                 None if self.is_being_saved(&namespace, &name) => {}
-                None => self.drop_finalizer(key, &machine),
+                None => self.drop_finalizer(key, machine),
             }
             return;
         }
         if machine["metadata"]["finalizers"].is_null() {
             // Put there by a test, and not moved; on a real API server the controller sees each machine so at first.
             if self.is_beside {
-                let mut machine = Value::clone(&machine);
+                let mut machine = machine.clone();
                 machine["metadata"]["finalizers"] = json!([FINALIZER]);
                 self.store(key, machine, "MODIFIED");
             }
@@ -229,8 +229,8 @@ impl World {
             }
             _ => {}
         }
-        status["volumeSnapshotStatuses"] = self.volume_statuses(&namespace, &machine);
-        self.set_status(&key, &machine, status);
+        status["volumeSnapshotStatuses"] = self.volume_statuses(&namespace, machine);
+        self.set_status(&key, machine, status);
     }
 
     /// Makes an object in the name of a controller, which tries again after a refusal, but not at once.
