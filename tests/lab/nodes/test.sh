@@ -7,8 +7,8 @@ images/build.sh target/images
 # Built outside: the lab has no route to the registry.
 export NEXTEST_PROFILE=lab
 cargo nextest run "$@" --test lab --no-run
-# A cluster takes 9 minutes, on a computer with half the speed and something else to do three times as long.
-if [ -n "${TEST_DEADLINE-}" ] && [ $((TEST_DEADLINE - $(date +%s))) -lt 1700 ]; then
+# A cluster takes 9 minutes; on a computer with half the speed, beside the other labs, half an hour.
+if [ -n "${TEST_DEADLINE-}" ] && [ $((TEST_DEADLINE - $(date +%s))) -lt 2000 ]; then
     echo "LEFT OUT: the cluster of real nodes: this computer is too slow to end it by TEST_DEADLINE" >&2
     exit 0
 fi
