@@ -22,7 +22,7 @@ use crate::plan::machines::Planned;
 /// How long a running guest may be silent before it is looked for: a platform that reports addresses does so first.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Time between two looks at the network: a guest on a /24 is found within a second.
+/// Time between two looks at planned addresses and at the network: a guest on a /24 is found within a second.
 const INTERVAL: Duration = Duration::from_millis(600);
 
 /// Time for the answers of one look.
@@ -30,6 +30,10 @@ const ANSWER: Duration = Duration::from_millis(200);
 
 /// Time between two looks at the consoles, which the platform transfers as a whole.
 const CONSOLES: Duration = Duration::from_secs(2);
+
+/// Time between two looks at the network or the consoles, where the platform is the DHCP server: most silent guests still
+/// boot. Every guest receives each broadcast of a sweep, and while consoles are read, nobody asks the platform.
+const SELDOM: Duration = Duration::from_secs(10);
 
 /// Addresses asked for in one look, each with a broadcast. Linux keeps up to 1024 neighbours by default
 /// (`neigh/default/gc_thresh3`).
@@ -44,6 +48,7 @@ pub(super) struct GuestAddresses {
     silent_since: BTreeMap<MachineName, Instant>,
     found: BTreeMap<Mac, (IpAddr, Evidence)>,
     last_look: Option<Instant>,
+    last_sweep: Option<Instant>,
     last_consoles: Option<Instant>,
     /// The addresses that this computer reaches without a router, once they are known.
     neighbours: Option<Vec<IpAddr>>,
@@ -60,6 +65,7 @@ impl GuestAddresses {
             silent_since: BTreeMap::new(),
             found: BTreeMap::new(),
             last_look: None,
+            last_sweep: None,
             last_consoles: None,
             neighbours: None,
             next: 0,
@@ -85,10 +91,9 @@ impl GuestAddresses {
         // Agents start late, and CoreOS of OKD has none: waiting for one gains nothing. Nor does waiting for a platform that
         // is not the DHCP server of these machines.
         let serves = run.config.dhcp != Dhcp::None && !run.facts.dhcp_ranges.is_empty();
-        let patience = if capabilities.addresses_from_agent || !serves {
-            Duration::ZERO
-        } else {
-            SILENCE
+        let (patience, sweeps, consoles) = match capabilities.addresses_from_agent || !serves {
+            true => (Duration::ZERO, INTERVAL, CONSOLES),
+            false => (SILENCE, SELDOM, SELDOM),
         };
         let silent = self.silent(planned, machines, patience);
         if silent.is_empty() {
@@ -97,12 +102,15 @@ impl GuestAddresses {
         let is_due = |last: Option<Instant>, interval| last.is_none_or(|last| last.elapsed() >= interval);
         if is_due(self.last_look, INTERVAL) {
             self.last_look = Some(Instant::now());
-            let answered = self.at_planned_addresses(&silent).await;
-            let elsewhere = silent.iter().filter_map(|plan| plan.mac());
-            self.on_network(elsewhere.filter(|mac| !answered.contains(mac)).collect())
-                .await;
+            self.at_planned_addresses(&silent).await;
         }
-        if is_due(self.last_consoles, CONSOLES) {
+        if is_due(self.last_sweep, sweeps) {
+            self.last_sweep = Some(Instant::now());
+            let macs = silent.iter().filter_map(|plan| plan.mac());
+            let elsewhere = macs.filter(|mac| self.evidence(*mac) != Evidence::PlannedAddress);
+            self.on_network(elsewhere.collect()).await;
+        }
+        if is_due(self.last_consoles, consoles) {
             self.last_consoles = Some(Instant::now());
             self.on_consoles(run, &silent).await;
         }
@@ -136,14 +144,12 @@ impl GuestAddresses {
         silent
     }
 
-    /// The MACs of the guests that answer at their planned addresses.
-    async fn at_planned_addresses(&mut self, silent: &[&Planned]) -> Vec<Mac> {
+    /// Looks for the guests at their planned addresses.
+    async fn at_planned_addresses(&mut self, silent: &[&Planned]) {
         let planned = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac()?)));
-        let answered = network_probe::machines_at(planned.collect(), ANSWER).await;
-        for (ip, mac) in &answered {
-            self.found.insert(*mac, (*ip, Evidence::PlannedAddress));
+        for (ip, mac) in network_probe::machines_at(planned.collect(), ANSWER).await {
+            self.found.insert(mac, (ip, Evidence::PlannedAddress));
         }
-        answered.into_iter().map(|(_, mac)| mac).collect()
     }
 
     /// Looks for these MACs among this computer's neighbours, and confirms each, since entries outlive guests.
