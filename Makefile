@@ -45,10 +45,9 @@ test: install-build ## run all checks and tests, including the rehearsal and all
 	wait $$image || { cat target/node-image.log; exit 1; }
 
 test-labs: # three at once: where guests and servers start one after the other, a processor is idle
-	@# What measures seconds is in test-lab, so the others yield to it.
-	mkdir -p target; $(phase); defer() { renice -n 5 -p $$BASHPID >/dev/null; }; \
-	{ defer; OCPDEPLOY_LAB=nodes phase $(MAKE) test-nodes; } >target/test-nodes.log 2>&1 & nodes=$$!; \
-	{ defer; for lab in openstack kubernetes rehearsal; do phase $(MAKE) test-$$lab; done; phase $(MAKE) deny-once; } \
+	mkdir -p target; $(phase); \
+	OCPDEPLOY_LAB=nodes phase $(MAKE) test-nodes >target/test-nodes.log 2>&1 & nodes=$$!; \
+	{ for lab in openstack kubernetes rehearsal; do phase $(MAKE) test-$$lab; done; phase $(MAKE) deny-once; } \
 		>target/test-servers.log 2>&1 & servers=$$!; \
 	trap wait EXIT; \
 	phase $(MAKE) test-lab; \

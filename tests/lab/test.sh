@@ -15,7 +15,12 @@ selected='not test(on_openstack::) and not test(/^kubernetes::/) and not test(/^
     and not test(/^(life|snapshots)::/) and not test(a_firewall_that_drops_forwarded_packets) and not test(three_clusters_at_once)
     and not test(/^static_addresses::a_rehearsal_/) and not test(a_machine_whose_console_cannot_be_logged)
     and not test(a_guest_is_seen_with_its_address)'
-tests/lab/lab.sh exec cargo nextest run --offline "$@" --test lab --test it --run-ignored only -E "$selected"
+flags=("$@")
+run() { tests/lab/lab.sh exec nice -n "$1" cargo nextest run --offline "${flags[@]}" --test lab --test it --run-ignored only -E "($selected) and $2"; }
+# Their nodes are namespaces, whose daemons must act within seconds: they go before the guests of all labs.
+seconds='test(/^(dns|leases|services)::/)'
+run -15 "$seconds"
+run 0 "not $seconds"
 # The contract of every backend, on the real one too.
 export OCPDEPLOY_CONTRACT_LIBVIRT_URI=$OCPDEPLOY_LAB_URI OCPDEPLOY_CONTRACT_LIBVIRT_IMAGE=$PWD/target/images/helper.qcow2
 tests/lab/lab.sh exec cargo nextest run --offline "$@" --test it contract::libvirt_named::
