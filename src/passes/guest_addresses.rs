@@ -101,14 +101,15 @@ impl GuestAddresses {
         }
         let is_due = |last: Option<Instant>, interval| last.is_none_or(|last| last.elapsed() >= interval);
         if is_due(self.last_look, INTERVAL) {
-            self.last_look = Some(Instant::now());
-            self.at_planned_addresses(&silent).await;
-        }
-        if is_due(self.last_sweep, sweeps) {
-            self.last_sweep = Some(Instant::now());
-            let macs = silent.iter().filter_map(|plan| plan.mac());
-            let elsewhere = macs.filter(|mac| self.evidence(*mac) != Evidence::PlannedAddress);
-            self.on_network(elsewhere.collect()).await;
+            let now = Some(Instant::now());
+            self.last_look = now;
+            let answered = self.at_planned_addresses(&silent).await;
+            if is_due(self.last_sweep, sweeps) {
+                self.last_sweep = now;
+                let elsewhere = silent.iter().filter_map(|plan| plan.mac());
+                self.on_network(elsewhere.filter(|mac| !answered.contains(mac)).collect())
+                    .await;
+            }
         }
         if is_due(self.last_consoles, consoles) {
             self.last_consoles = Some(Instant::now());
@@ -144,12 +145,14 @@ impl GuestAddresses {
         silent
     }
 
-    /// Looks for the guests at their planned addresses.
-    async fn at_planned_addresses(&mut self, silent: &[&Planned]) {
+    /// The MACs of the guests that answer at their planned addresses.
+    async fn at_planned_addresses(&mut self, silent: &[&Planned]) -> Vec<Mac> {
         let planned = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac()?)));
-        for (ip, mac) in network_probe::machines_at(planned.collect(), ANSWER).await {
-            self.found.insert(mac, (ip, Evidence::PlannedAddress));
+        let answered = network_probe::machines_at(planned.collect(), ANSWER).await;
+        for (ip, mac) in &answered {
+            self.found.insert(*mac, (*ip, Evidence::PlannedAddress));
         }
+        answered.into_iter().map(|(_, mac)| mac).collect()
     }
 
     /// Looks for these MACs among this computer's neighbours, and confirms each, since entries outlive guests.
