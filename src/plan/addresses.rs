@@ -224,6 +224,7 @@ pub fn free_addresses(network: IpNetwork, facts: &NetworkFacts, others: &Others)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::parameters::tests::example;
 
     fn facts() -> NetworkFacts {
         NetworkFacts {
@@ -240,33 +241,144 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_given_ipv6_gateway_needs_no_platform_that_knows_it() {
-        let ipv6 = |gateway| Ipv6Settings {
+    fn ipv6(text: &str) -> Ipv6Addr {
+        text.parse().unwrap()
+    }
+
+    fn second_family(gateway: Option<&str>) -> Ipv6Settings {
+        Ipv6Settings {
             machine_network: "fd00:1::/64".parse().unwrap(),
             cluster_network: "fd01::/48".parse().unwrap(),
             service_network: "fd02::/112".parse().unwrap(),
-            gateway,
+            gateway: gateway.map(ipv6),
             api_ip: None,
             ingress_ip: None,
+        }
+    }
+
+    /// A platform that knows this second network, whose gateway is fd00:1::1.
+    fn knows(cidr: &str) -> NetworkFacts {
+        let second = Ipv6Facts {
+            cidr: cidr.parse().unwrap(),
+            gateway: Some(ipv6("fd00:1::1")),
+            taken: BTreeMap::new(),
+            resolvers: Vec::new(),
         };
-        let [given, known]: [Ipv6Addr; 2] = ["fe80::1", "fd00:1::1"].map(|ip| ip.parse().unwrap());
-        let with = |cidr: &str| {
-            let second = Ipv6Facts {
-                cidr: cidr.parse().unwrap(),
-                gateway: Some(known),
-                taken: BTreeMap::new(),
-                resolvers: Vec::new(),
-            };
-            NetworkFacts {
-                ipv6: vec![second],
-                ..facts()
+        NetworkFacts {
+            ipv6: vec![second],
+            ..facts()
+        }
+    }
+
+    fn with(second: Ipv6Settings) -> ClusterConfig {
+        ClusterConfig {
+            ipv6: Some(second),
+            ..ClusterConfig::example()
+        }
+    }
+
+    #[test]
+    fn a_given_ipv6_gateway_needs_no_platform_that_knows_it() {
+        let (bridge, other, same) = (facts(), knows("fd00:2::/64"), knows("fd00:1::/64"));
+        for (facts, found) in [(&bridge, None), (&other, None), (&same, Some("fd00:1::1"))] {
+            for (given, expected) in [(Some("fe80::1"), Some("fe80::1")), (None, found)] {
+                let settings = second_family(given);
+                assert_eq!(ipv6_gateway(&settings, facts), expected.map(ipv6), "{facts:?}");
+                let vips = [IpAddr::from([10, 0, 0, 10]), IpAddr::from([10, 0, 0, 9])];
+                let table = ipv6_table(&with(settings), facts, vips);
+                assert_eq!(table.map(|table| table.gateway), expected.map(ipv6), "{facts:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_second_family_must_be_the_network_s_and_have_a_gateway_of_its_own() {
+        let (bridge, other, same) = (facts(), knows("fd00:2::/64"), knows("fd00:1::/64"));
+        let vips = |api: Option<&str>, ingress: Option<&str>| Ipv6Settings {
+            api_ip: api.map(ipv6),
+            ingress_ip: ingress.map(ipv6),
+            ..second_family(None)
         };
-        let (bridge, other, same) = (facts(), with("fd00:2::/64"), with("fd00:1::/64"));
-        for (facts, found) in [(&bridge, None), (&other, None), (&same, Some(known))] {
-            assert_eq!(ipv6_gateway(&ipv6(Some(given)), facts), Some(given), "{facts:?}");
-            assert_eq!(ipv6_gateway(&ipv6(None), facts), found, "{facts:?}");
+        let other_words = Some("is fd00:2::/64, but machine_network has fd00:1::/64");
+        for (settings, facts, words) in [
+            (second_family(Some("fe80::1")), &bridge, None),
+            (second_family(None), &bridge, Some("no IPv6 gateway")),
+            (second_family(Some("fe80::1")), &other, other_words),
+            (second_family(None), &same, None),
+            (vips(Some("fd00:1::5"), Some("fd00:1::6")), &same, None),
+            (
+                vips(Some("fd00:1::1"), None),
+                &same,
+                Some("api_ip has the IPv6 gateway"),
+            ),
+            (
+                vips(None, Some("fd00:1::1")),
+                &same,
+                Some("ingress_ip has the IPv6 gateway"),
+            ),
+        ] {
+            let problem = ipv6_problem(&with(settings), facts).map(|(problem, _)| problem);
+            let says_so = |problem: &String| words.is_some_and(|words| problem.contains(words));
+            assert!(
+                problem.as_ref().map_or(words.is_none(), says_so),
+                "{words:?}: {problem:?}"
+            );
+        }
+        assert_eq!(ipv6_problem(&ClusterConfig::example(), &other), None, "one family");
+    }
+
+    #[test]
+    fn an_ipv6_vip_that_is_given_is_another_users_or_our_own() {
+        let (ours, theirs) = (Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2]));
+        let api = ipv6("fd00:1::5");
+        let config = with(Ipv6Settings {
+            api_ip: Some(api),
+            ..second_family(None)
+        });
+        for (owner, is_taken) in [
+            (None, false),
+            (Some(None), true),
+            (Some(Some(theirs)), true),
+            (Some(Some(ours)), false),
+        ] {
+            let mut facts = knows("fd00:1::/64");
+            facts.ipv6[0].taken.extend(owner.map(|owner| (api, owner)));
+            let own = [ours].into();
+            let taken: Vec<_> = ipv6_vips_taken(&config, &facts, &own).collect();
+            assert_eq!(taken, Vec::from_iter(is_taken.then_some((Vip::Api, api))), "{owner:?}");
+        }
+    }
+
+    #[test]
+    fn an_external_node_needs_an_address_and_a_mac_that_nobody_has() {
+        let ip = |last| IpAddr::from([192, 168, 122, last]);
+        let [own, theirs] = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
+        let mut table = example();
+        table.resolvers = vec![ip(2)];
+        let facts = NetworkFacts {
+            taken: [(ip(50), Some(own)), (ip(51), Some(theirs)), (ip(52), None)].into(),
+            ..facts()
+        };
+        let others: Others = [(ip(60), "api of cluster prod".to_owned())].into();
+        let problem = |ip, mac| external_problem(ip, mac, &table, &facts, &others);
+        for free in [ip(99), ip(50)] {
+            assert_eq!(problem(free, own), None, "{free}");
+        }
+        let (bootstrap, elsewhere) = (&table.nodes[0], IpAddr::from([192, 168, 123, 99]));
+        for (ip, mac, words) in [
+            (ip(60), own, "already used by api of cluster prod"),
+            (bootstrap.ip, own, "bootstrap has"),
+            (ip(99), bootstrap.mac, "bootstrap has"),
+            (elsewhere, own, "outside the machine network 192.168.122.0/24"),
+            (ip(255), own, "the network or broadcast address of 192.168.122.0/24"),
+            (ip(1), own, "the gateway or a name server"),
+            (ip(2), own, "the gateway or a name server"),
+            (ip(99), Mac([0xff; 6]), "not a unicast MAC address"),
+            (ip(51), own, "reserved on the network for another machine"),
+            (ip(52), own, "reserved on the network for another machine"),
+        ] {
+            let problem = problem(ip, mac).unwrap_or_default();
+            assert!(problem.contains(words), "{ip} {mac}: {problem:?} is not {words}");
         }
     }
 

@@ -476,8 +476,48 @@ mod tests {
             (helpers[0].node.as_str(), helpers[0].name.as_str()),
             ("ingress", "lab-harvest-helper-1")
         );
+        assert_eq!(unleased_vips(&config, &macs, &one), MacTable::new());
         let one = pass_one(&config, &macs, VipSource::Reserved);
         assert!(one.iter().all(|machine| machine.role != Role::Helper), "{one:?}");
+        let ingress = NodeName::vip(Vip::Ingress);
+        let unleased = MacTable::from([(ingress.clone(), macs[&ingress])]);
+        assert_eq!(unleased_vips(&config, &macs, &one), unleased);
+    }
+
+    #[test]
+    fn the_name_of_a_throwaway_machine_has_its_pool_where_only_some_pools_are_elsewhere() {
+        let mut config = ClusterConfig::example();
+        config.pools = vec![Pool::example("gpu", 1)];
+        let macs = macs(&config, &BTreeSet::new());
+        for (only, name) in [
+            (vec![], "lab-harvest-worker-2"),
+            (vec!["gpu".to_owned()], "lab-harvest-gpu-0"),
+        ] {
+            config.workers_on = Some(WorkersOn {
+                backend: BackendConfig::example_ovirt(),
+                network: "ovirtmgmt".to_owned(),
+                only,
+            });
+            let one = pass_one(&config, &macs, VipSource::Reserved);
+            assert_eq!(names(&one).last(), Some(&name));
+        }
+    }
+
+    #[test]
+    fn images_and_load_balancers_of_the_platform_are_required_of_it() {
+        let mut config = ClusterConfig::example();
+        let of = |config: &ClusterConfig| needs(config, &[], &[]);
+        assert!(of(&config).balancers.is_empty());
+        config.image = ImageSource::Platform("rhcos".to_owned());
+        config.helper_image = ImageSource::Platform("centos".to_owned());
+        config.lb = Lb::Platform;
+        assert_eq!(of(&config).templates, ["rhcos", "centos"]);
+        let balanced: Vec<_> = of(&config)
+            .balancers
+            .into_iter()
+            .map(|balancer| balancer.ports)
+            .collect();
+        assert_eq!(balanced, [vec![6443, 22623], vec![80, 443]]);
     }
 
     #[test]
@@ -592,6 +632,10 @@ mod tests {
                 "worker-0 52:54:00:00:00:05 192.168.122.15",
                 "worker-1 52:54:00:00:00:06 192.168.122.16"
             ]
+        );
+        assert_eq!(
+            given_ip_of(&config, &NodeName::node(Role::Master, 1)),
+            Some(ips([13])[0])
         );
         let table = static_leases(&config, &macs);
         let table: Vec<_> = table

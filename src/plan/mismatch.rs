@@ -83,13 +83,14 @@ fn ipv6_mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::cluster::BackendConfig;
+    use crate::cluster::{BackendConfig, Ipv6Settings, Ipv6Table};
     use crate::state::parameters::tests::example;
 
     const API: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 122, 10));
+    const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 122, 1));
 
     #[test]
     fn a_parameter_file_that_does_not_match_the_settings_is_rejected() {
@@ -100,7 +101,13 @@ mod tests {
             mismatch(&config, &table)
         };
         assert_eq!(settings(|_| {}), None);
-        assert_eq!(settings(|config| config.given.api_ip = Some(API)), None);
+        for agrees in [
+            (|config| config.given.api_ip = Some(API)) as fn(&mut ClusterConfig),
+            |config| config.given.gateway = Some(GATEWAY),
+            |config| config.given.name_servers = vec![GATEWAY],
+        ] {
+            assert_eq!(settings(agrees), None);
+        }
         for (change, problem) in [
             (
                 (|config| config.name = "prod".to_owned()) as fn(&mut ClusterConfig),
@@ -123,8 +130,81 @@ mod tests {
                 |config| config.given.ingress_ip = Some(API),
                 "its ingress_ip is 192.168.122.9, but the settings have 192.168.122.10",
             ),
+            (
+                |config| config.given.gateway = Some(API),
+                "its gateway is 192.168.122.1, but the settings have 192.168.122.10",
+            ),
+            (
+                |config| config.given.name_servers = vec![GATEWAY, API],
+                "its name servers differ from `name_servers` in the settings",
+            ),
         ] {
             assert_eq!(settings(change).as_deref(), Some(problem));
+        }
+    }
+
+    #[test]
+    fn a_second_family_must_be_that_of_the_table() {
+        let ip = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+        let settings = Ipv6Settings {
+            machine_network: "fd00:1::/64".parse().unwrap(),
+            cluster_network: "fd01::/48".parse().unwrap(),
+            service_network: "fd02::/112".parse().unwrap(),
+            gateway: None,
+            api_ip: None,
+            ingress_ip: None,
+        };
+        let in_table = Ipv6Table {
+            machine_network: settings.machine_network,
+            gateway: ip("fd00:1::1"),
+            api_ip: ip("fd00:1::10"),
+            ingress_ip: ip("fd00:1::9"),
+        };
+        let compared = |settings: Option<Ipv6Settings>, in_table: Option<&Ipv6Table>| {
+            let mut config = ClusterConfig::example();
+            config.ipv6 = settings;
+            let mut table = example();
+            table.ipv6 = in_table.cloned();
+            mismatch(&config, &table)
+        };
+        let changed = |change: fn(&mut Ipv6Settings)| {
+            let mut settings = settings.clone();
+            change(&mut settings);
+            compared(Some(settings), Some(&in_table))
+        };
+        assert_eq!(changed(|_| {}), None);
+        let all_given = |settings: &mut Ipv6Settings| {
+            settings.gateway = "fd00:1::1".parse().ok();
+            settings.api_ip = "fd00:1::10".parse().ok();
+            settings.ingress_ip = "fd00:1::9".parse().ok();
+        };
+        assert_eq!(changed(all_given), None);
+        let other: fn(&mut Ipv6Settings) = |settings| settings.machine_network = "fd00:2::/64".parse().unwrap();
+        let gateway: fn(&mut Ipv6Settings) = |settings| settings.gateway = "fe80::1".parse().ok();
+        let ingress: fn(&mut Ipv6Settings) = |settings| settings.ingress_ip = "fd00:1::8".parse().ok();
+        for (found, problem) in [
+            (
+                compared(Some(settings.clone()), None),
+                "it has no IPv6 network, but the settings have one",
+            ),
+            (
+                compared(None, Some(&in_table)),
+                "it has IPv6 network fd00:1::/64, but the settings have none",
+            ),
+            (
+                changed(other),
+                "its IPv6 network is fd00:1::/64, but the settings have fd00:2::/64",
+            ),
+            (
+                changed(gateway),
+                "its gateway is fd00:1::1, but the settings have fe80::1",
+            ),
+            (
+                changed(ingress),
+                "its ingress_ip is fd00:1::9, but the settings have fd00:1::8",
+            ),
+        ] {
+            assert_eq!(found.as_deref(), Some(problem));
         }
     }
 }

@@ -210,7 +210,13 @@ mod tests {
         );
         config.lb = Lb::Platform;
         assert_eq!(kept(&config), [None, None]);
-        assert!(plan(&config, None, &BTreeSet::new()).limits.is_empty());
+        for backend in [
+            config.backend.clone(),
+            BackendConfig::Kubevirt(KubevirtConfig::default()),
+        ] {
+            config.backend = backend;
+            assert!(plan(&config, None, &BTreeSet::new()).limits.is_empty());
+        }
         config.backend = BackendConfig::Kubevirt(KubevirtConfig {
             pods: Some(PodNetwork::default()),
             ..KubevirtConfig::default()

@@ -498,6 +498,7 @@ pub(crate) mod tests {
         };
         let table = read(row.clone()).unwrap();
         assert_eq!(table.node(&row.name), Some(&row));
+        assert!(table.is_external(&row.name) && !table.is_external(&table.nodes[0].name));
         assert!(table.leases().iter().all(|lease| lease.name != row.name));
         assert!(table.of_role(Role::Worker).all(|node| node.name != row.name));
         let change = |change: fn(&mut NodeAddress)| {
@@ -575,6 +576,29 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn each_vip_has_a_router_id_unless_both_are_one_address() {
+        let mut table = example();
+        assert_eq!(Vip::ALL.map(|vip| table.router_id(vip)), [10, 9]);
+        table.ingress_ip = table.api_ip;
+        assert_eq!(Vip::ALL.map(|vip| table.router_id(vip)), [10, 10]);
+    }
+
+    #[test]
+    fn etcd_is_on_the_masters_and_the_arbiter() {
+        let mut table = example();
+        table
+            .nodes
+            .retain(|node| node.role != Role::Master || node.name == NodeName::node(Role::Master, 0));
+        table.nodes.push(NodeAddress {
+            name: NodeName::node(Role::Arbiter, 0),
+            role: Role::Arbiter,
+            ..table.nodes[0].clone()
+        });
+        let members: Vec<_> = table.etcd_members().map(|node| node.name.as_str()).collect();
+        assert_eq!(members, ["master-0", "arbiter-0"]);
+    }
+
+    #[test]
     fn addresses_and_macs_are_of_one_node_but_both_vips_may_share_them() {
         let problem = |change: fn(&mut Parameters)| {
             let mut table = example();
@@ -625,7 +649,10 @@ pub(crate) mod tests {
             })
         };
         assert_eq!(table.both(table.nodes[0].ip).len(), 1);
+        assert_eq!(table.vip_addresses(Vip::Api), [table.api_ip]);
         table.ipv6 = ipv6("fd00:1::10", "fd00:1::9");
+        let ingress = table.vip_addresses(Vip::Ingress);
+        assert_eq!(ingress, [table.ingress_ip, "fd00:1::9".parse().unwrap()]);
         let both: Vec<_> = table.both(table.nodes[0].ip).iter().map(IpAddr::to_string).collect();
         assert_eq!(both, ["192.168.122.11", "fd00:1::c0a8:7a0b"]);
         let text = table.to_yaml().unwrap();
@@ -646,6 +673,13 @@ pub(crate) mod tests {
         table.ipv6 = ipv6("fd00:1::10", "fd00:1::10");
         (table.ingress_ip, table.ingress_mac) = (table.api_ip, table.api_mac);
         assert_eq!(table.problem(), None);
+        for (network, problem) in [
+            ("fd00:1::/96", None),
+            ("fd00:1::/97", Some("the prefix of fd00:1::/97 is longer than /96")),
+        ] {
+            table.ipv6.as_mut().unwrap().machine_network = network.parse().unwrap();
+            assert_eq!(table.problem().as_deref(), problem);
+        }
     }
 
     #[test]

@@ -304,6 +304,7 @@ mod tests {
 
     #[test]
     fn the_two_requests_of_a_node_of_ours_are_approved() {
+        assert_eq!(user_of(&worker(0), &example()), WORKER);
         assert_eq!(client().judged(), Judgement::Approve(worker(0), Wave::Client));
         assert_eq!(serving().judged(), Judgement::Approve(worker(0), Wave::Serving));
         let short = serving().but(|wish| wish.sans = vec![dns("worker-0")]);

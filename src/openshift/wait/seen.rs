@@ -333,6 +333,28 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_counts_when_the_status_has_it_with_the_same_actions() {
+        let policy = |path: &str, action: &str| json!({"path": path, "actions": [{"type": action}]});
+        let wanted = [policy("/etc/a", "None"), policy("/etc/b", "None")];
+        let merged = |files: Value| -> DynamicObject {
+            let status = json!({"nodeDisruptionPolicyStatus": {"clusterPolicies": {"files": files}}});
+            serde_json::from_value(json!({"metadata": {"name": "cluster"}, "status": status})).unwrap()
+        };
+        assert_eq!(missing_policies(None, &wanted), ["/etc/a", "/etc/b"]);
+        assert_eq!(
+            missing_policies(Some(&merged(json!(null))), &wanted),
+            ["/etc/a", "/etc/b"]
+        );
+        let in_part = merged(json!([
+            policy("/etc/a", "None"),
+            policy("/etc/b", "Reboot"),
+            policy("/etc/c", "None")
+        ]));
+        assert_eq!(missing_policies(Some(&in_part), &wanted), ["/etc/b"]);
+        assert!(missing_policies(Some(&merged(json!(wanted))), &wanted).is_empty());
+    }
+
+    #[test]
     fn operators_that_lag_are_named_and_the_worst_explained() {
         let now: Timestamp = "2026-11-21T10:00:30Z".parse().unwrap();
         let time = Duration::from_secs(30);
