@@ -296,16 +296,16 @@ def as_result(results, rounds, program):
             row = [times[key] for key in ("create", "addresses", "delete", "total")]
             rows.append([count, name, *row, times["total"] / by.get("virsh", times)["total"]])
     columns = ["machines", "by", "create, s", "addresses, s", "delete, s", "total, s", "ratio to virsh"]
-    notes = [f"Median of {rounds} rounds."] if rounds > 1 else []
+    notes = [f"Median of {rounds} rounds, each with all programs in turn."] if rounds > 1 else []
     late = [seconds for by in results.values() for seconds in by.get("ocpdeploy", {}).get("noticed", [])]
     if late:
         notes.append(f"ocpdeploy knew an address {statistics.median(late) * 1000:.0f} ms after its lease (median of "
                      f"{len(late)} machines), {max(late) * 1000:.0f} ms at most.")
     if any("virsh+net-update" in by for by in results.values()):
         notes.append("virsh+net-update is the same loop, which reserves each machine's address first.")
-    notes.append("ocpdeploy also reserves each address and two virtual IPs, and uploads the image. It reserves a machine's address "
-                 "before it creates the machine: libvirt's DHCP server pings an address for 3 s before it leases it, up to six "
-                 "times, but not a reserved one.")
+    notes.append("ocpdeploy also uploads the image, and reserves each address and two virtual IPs, after it has looked for 1.5 s "
+                 "whether a machine uses them. It reserves a machine's address before it creates the machine: libvirt's DHCP "
+                 "server pings an address for 3 s before it leases it, up to six times, but not a reserved one.")
     if program:
         notes.append(f"`ocpdeploy --help`: {program['help_ms']:.1f} ms (`virsh --version`: {program['virsh_version_ms']:.1f} ms); "
                      f"plan of 500 nodes: {program['plan_500_nodes_ms']:.0f} ms.")
@@ -326,17 +326,15 @@ def main():
     results = {}
     try:
         for count in sizes:
-            measured = {}
-            for name, call in contenders.items():
-                if f"{name}:{count}" in without:
-                    continue
-                times = []
-                for _ in range(rounds):
+            present = {name: call for name, call in contenders.items() if f"{name}:{count}" not in without}
+            times = {name: [] for name in present}
+            # In turn: a machine is not equally fast all the time.
+            for _ in range(rounds):
+                for name, call in present.items():
                     print(f"bench: {count} machines by {name}", file=sys.stderr)
                     with network():
-                        times.append(call(count, base))
-                measured[name] = median(times)
-            results[count] = measured
+                        times[name].append(call(count, base))
+            results[count] = {name: median(of_rounds) for name, of_rounds in times.items()}
     finally:
         sweep()
         # Also if the next size fails.
