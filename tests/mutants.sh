@@ -3,16 +3,19 @@
 # The mutants that no test detects must be those that tests/mutants.txt explains.
 #
 # The modules are built as a small separate package (target/mutants), which takes seconds instead of a minute.
-# `mutants.sh --check` only compiles that package and its tests: it breaks when a module begins to use another.
+# `mutants.sh --check` only compiles that package and its tests, which breaks when a module begins to use another, and fails
+# if a module is not as it was when its mutants were last judged (tests/mutants.sum).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=$PWD package=target/mutants/package out=$PWD/target/mutants/mutants.out
+root=$PWD package=target/mutants/package out=$PWD/target/mutants/mutants.out sums=$PWD/tests/mutants.sum check=
+[ "${1-}" != --check ] || { check=1; shift; }
 files=("$@")
 [ ${#files[@]} -gt 0 ] || files=(
     src/openshift/csr/mod.rs src/openshift/csr/pkcs10.rs src/openshift/drain.rs src/openshift/wait/seen.rs
     src/plan/addresses.rs src/plan/harvest.rs src/plan/machines.rs src/plan/mismatch.rs src/plan/preview.rs
     src/ignition/merge.rs src/node/claims.rs src/node/budget.rs src/state/parameters.rs
 )
+judged=$(sha256sum "${files[@]}")
 
 # What these modules and their tests need, and nothing that talks to a platform or a cluster.
 rm -rf $package
@@ -132,7 +135,12 @@ uses() { for crate in "$@"; do grep -m 1 "^$crate = " Cargo.toml; done; }
 cp Cargo.lock $package/
 cd $package
 export CARGO_TARGET_DIR=$root/target/mutants/target
-if [ "${1-}" = --check ]; then exec cargo check --lib --tests; fi
+if [ -n "$check" ]; then
+    cargo check --lib --tests
+    changed=$(comm -23 <(sort <<<"$judged") <(sort "$sums") | sed 's/^[^ ]*  //' | paste -sd' ')
+    [ -z "$changed" ] || { echo "mutants: changed since they were judged: run \`make mutants FILES=\"$changed\"\`" >&2; exit 1; }
+    exit 0
+fi
 
 # Cases of each property: most changes are seen by the first few, and a change costs as much as its tests.
 export PROPTEST_CASES=64
@@ -159,3 +167,7 @@ if ! diff <(explained | sed 's/ *#.*//' | sort) <(sed -E 's/:[0-9]+:[0-9]+:/:/' 
     echo "mutants: '>' is a change that no test notices: write a test, or explain it in tests/mutants.txt; '<' is explained there, and is noticed or gone" >&2
     exit 1
 fi
+
+# The first line of each file stays.
+sort -u -k2,2 <(cat - "$sums" <<<"$judged") >"$sums.new"
+mv "$sums.new" "$sums"
