@@ -1,5 +1,7 @@
 //! Digests of bytes, in lower-case hexadecimal.
 
+use std::io::{self, Read, Write};
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256, Sha512};
 
@@ -11,6 +13,35 @@ pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
 /// SHA-512 of `bytes`: 128 digits, as in Ignition's `verification.hash` after `sha512-`.
 pub fn sha512(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha512::digest(bytes))
+}
+
+/// SHA-256 of all bytes of a reader.
+pub fn sha256_of(reader: impl Read) -> io::Result<String> {
+    digest_of(Sha256::new(), reader)
+}
+
+/// SHA-512 of all bytes of a reader.
+pub fn sha512_of(reader: impl Read) -> io::Result<String> {
+    digest_of(Sha512::new(), reader)
+}
+
+fn digest_of(digest: impl Digest, mut reader: impl Read) -> io::Result<String> {
+    let mut writer = DigestWriter(digest);
+    io::copy(&mut reader, &mut writer)?;
+    Ok(hex(&writer.0.finalize()))
+}
+
+struct DigestWriter<D>(D);
+
+impl<D: Digest> Write for DigestWriter<D> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// HMAC-SHA-256 of `text` (RFC 2104): 64 digits.

@@ -42,6 +42,15 @@ pub fn printable_line(text: &str) -> String {
     }
 }
 
+/// A word of a command that is shown for pasting into a shell.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:@%+=".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// Text of several lines: new lines and tabs are kept.
 ///
 /// Use [`printable_line`] for external text within one's own lines.

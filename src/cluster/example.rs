@@ -21,6 +21,11 @@ impl ClusterConfig {
         Self {
             name: "lab".to_owned(),
             domain: "example.com".to_owned(),
+            env_file: None,
+            deployment: Deployment {
+                id: "x7k2pqrs".parse().expect("an id"),
+                creation: "anna@laptop 2026-11-28T09:12:13Z".parse().expect("a creation"),
+            },
             tenant: String::new(),
             backend: BackendConfig::Sim(SimConfig {
                 state: PathBuf::from("sim.json"),

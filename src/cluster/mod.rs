@@ -15,6 +15,7 @@ pub mod capabilities;
 mod choices;
 #[cfg(test)]
 mod example;
+mod identity;
 mod ipv6;
 mod names;
 mod networks;
@@ -25,10 +26,12 @@ mod ranges;
 mod registry_cache;
 mod release;
 mod size;
+mod text_type;
 mod version_lock;
 
 pub use self::capabilities::Capabilities;
 pub use self::choices::*;
+pub use self::identity::*;
 pub use self::ipv6::*;
 pub use self::names::*;
 pub use self::networks::*;
@@ -39,6 +42,7 @@ pub use self::ranges::*;
 pub use self::registry_cache::*;
 pub use self::release::*;
 pub use self::size::*;
+pub(crate) use self::text_type::text_type;
 pub use self::version_lock::*;
 
 /// Sources of openshift-install and images, and the cache.
@@ -150,6 +154,9 @@ pub struct ClusterConfig {
     pub name: String,
     /// The base domain; the cluster's own names end in `<name>.<domain>`.
     pub domain: String,
+    pub deployment: Deployment,
+    /// The env file, for commands in hints.
+    pub env_file: Option<PathBuf>,
     pub backend: BackendConfig,
     /// The platform's tenant, if tenants cannot see each other's machines on a network; otherwise empty. MACs depend on it.
     pub tenant: String,
@@ -235,7 +242,11 @@ pub struct ClusterConfig {
 
 impl ClusterConfig {
     pub fn id(&self) -> ClusterId {
-        ClusterId::new(&self.name, &self.domain)
+        ClusterId::new(self.cluster_domain(), self.deployment.id.clone())
+    }
+
+    pub fn cluster_domain(&self) -> ClusterDomain {
+        ClusterDomain::new(&self.name, &self.domain)
     }
 
     /// All nodes in display order: bootstrap, masters, arbiter, workers, pools.

@@ -1,4 +1,4 @@
-//! Names of clusters, machines and nodes; roles, passes, MACs and address assignments.
+//! Names of machines and nodes; roles, passes, MACs and address assignments.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,62 +6,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Identifies a cluster on a platform: `<cluster>.<domain>`.
-///
-/// Everything created on a platform is tagged with it, so that a cluster can be found and destroyed
-/// from a computer that has none of its files.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ClusterId(String);
-
-impl ClusterId {
-    /// Joins a cluster's name and base domain, both validated by `settings`.
-    pub fn new(cluster: &str, domain: &str) -> Self {
-        Self(format!("{cluster}.{domain}"))
-    }
-
-    /// Parses the id in a tag of this program.
-    pub fn from_tag(tag: &str) -> Self {
-        Self(tag.to_owned())
-    }
-
-    /// Parses the id in any tag; `None` if it is not a valid cluster id.
-    pub fn read(text: &str) -> Option<Self> {
-        let is_label = |label: &str| {
-            let is_letter = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-            !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_letter)
-        };
-        let is_id = text.contains('.') && text.split('.').all(is_label);
-        is_id.then(|| Self(text.to_owned()))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The fully qualified name of a host of this cluster, e.g. `master-0.lab.example.com`.
-    pub fn fqdn(&self, host: &str) -> String {
-        format!("{host}.{}", self.0)
-    }
-
-    /// The host part of `fqdn` if it is a host of exactly this cluster.
-    ///
-    /// `master-0.a.lab.example.com` is a host of cluster `a.lab.example.com`, not of `lab.example.com`.
-    pub fn host_of<'a>(&self, fqdn: &'a str) -> Option<&'a str> {
-        let host = fqdn.strip_suffix(&self.0)?.strip_suffix('.')?;
-        (!host.is_empty() && !host.contains('.')).then_some(host)
-    }
-}
-
-impl fmt::Display for ClusterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use super::identity::is_label;
+use super::text_type::text_type;
 
 /// The name of a machine on the platform, e.g. `lab-master-0` or `lab-harvest-master-0`.
+///
+/// A DNS label, so that it needs no escape in paths, URLs and files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String", into = "String")]
 pub struct MachineName(String);
 
 impl MachineName {
@@ -90,11 +42,6 @@ impl MachineName {
         Some(Self::of_harvest_in_pool(cluster, role_or_pool, index))
     }
 
-    /// Takes a name from the platform.
-    pub fn from_platform(name: &str) -> Self {
-        Self(name.to_owned())
-    }
-
     /// The role: names of both passes end in role or pool and number. All but workers count as masters.
     pub fn role(&self) -> Role {
         let mut parts = self.0.rsplit('-');
@@ -112,21 +59,15 @@ impl MachineName {
         let is_number = number.parse::<usize>().is_ok();
         (is_number && pool.parse::<Role>().is_err()).then_some(pool)
     }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for MachineName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+text_type!(MachineName, is_label, "a machine's name, such as lab-master-0");
 
 /// The name of an address's user in its cluster: `bootstrap`, `master-0`, `worker-1`, `api`, `ingress`.
+///
+/// A DNS label, so that it needs no escape in paths, URLs and files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String", into = "String")]
 pub struct NodeName(String);
 
 impl NodeName {
@@ -168,28 +109,9 @@ impl NodeName {
     pub fn vip(vip: Vip) -> Self {
         Self(vip.to_string())
     }
-
-    /// Takes a name that this program stored on a platform.
-    pub fn from_platform(name: &str) -> Self {
-        Self(name.to_owned())
-    }
-
-    /// Whether a text can be a node's name: a DNS label, so that it needs no escape in URLs.
-    pub fn is_valid(text: &str) -> bool {
-        let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        (1..=63).contains(&text.len()) && text.chars().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for NodeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+text_type!(NodeName, is_label, "a node's name, such as master-0");
 
 /// The purpose of a machine. A `helper` is the pass-one machine that obtains a virtual IP.
 ///
@@ -376,21 +298,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_belongs_to_exactly_one_cluster() {
-        let lab = ClusterId::new("lab", "example.com");
-        assert_eq!(lab.host_of("master-0.lab.example.com"), Some("master-0"));
-        for foreign in [
-            "master-0.a.lab.example.com",
-            "master-0.mylab.example.com",
-            "lab.example.com",
-            ".lab.example.com",
-            "master-0",
-        ] {
-            assert_eq!(lab.host_of(foreign), None, "{foreign}");
-        }
-    }
-
-    #[test]
     fn a_throwaway_machine_is_known_by_what_is_named_for_it() {
         for (thing, machine) in [
             (
@@ -420,7 +327,7 @@ mod tests {
             ("api", Role::Master, None),
             ("ingress", Role::Master, None),
         ] {
-            let name = NodeName::from_platform(node);
+            let name = node.parse::<NodeName>().unwrap();
             assert_eq!((name.role(), name.pool()), (role, pool), "{node}");
             // All but workers are on one platform.
             let expected = if role == Role::Worker { role } else { Role::Master };
@@ -428,7 +335,7 @@ mod tests {
         }
         assert_eq!(MachineName::of_harvest("lab", Role::Worker, 3).role(), Role::Worker);
         for other in ["lab-harvest-helper-0", "lab-harvest-bootstrap-0", "lab-bootstrap"] {
-            assert_eq!(MachineName::from_platform(other).role(), Role::Master, "{other}");
+            assert_eq!(other.parse::<MachineName>().unwrap().role(), Role::Master, "{other}");
         }
     }
 

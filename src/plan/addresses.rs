@@ -7,14 +7,14 @@ use ipnetwork::IpNetwork;
 use sha2::{Digest, Sha256};
 
 use crate::backend::{Ipv6Facts, NetworkFacts};
-use crate::cluster::{ClusterConfig, ClusterId, Ipv6Settings, Ipv6Table, Mac, Vip, reserved_as};
+use crate::cluster::{ClusterConfig, ClusterDomain, Ipv6Settings, Ipv6Table, Mac, Vip, reserved_as};
 use crate::state::parameters::Parameters;
 
 /// Derives the MAC of a NIC from its tenant, cluster and name, avoiding those in use.
 ///
 /// Chosen before pass one, so that a platform cannot assign it to another machine between the passes, and a run after a
 /// crash uses the same one. `52:54:00` is QEMU's locally administered prefix.
-pub fn derive_mac(tenant: &str, cluster: &ClusterId, nic: &str, taken: &BTreeSet<Mac>) -> Mac {
+pub fn derive_mac(tenant: &str, cluster: &ClusterDomain, nic: &str, taken: &BTreeSet<Mac>) -> Mac {
     // A platform without tenants has the MACs of earlier versions.
     let tenant = if tenant.is_empty() {
         String::new()
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn macs_are_stable_local_and_avoid_the_taken() {
-        let lab = ClusterId::new("lab", "example.com");
+        let lab = ClusterDomain::new("lab", "example.com");
         let none = BTreeSet::new();
         let first = derive_mac("", &lab, "master-0", &none);
         assert_eq!(first, derive_mac("", &lab, "master-0", &none));
@@ -394,7 +394,7 @@ mod tests {
         assert_ne!(first, second);
         assert_ne!(
             first,
-            derive_mac("", &ClusterId::new("lab2", "example.com"), "master-0", &none)
+            derive_mac("", &ClusterDomain::new("lab2", "example.com"), "master-0", &none)
         );
     }
 

@@ -236,7 +236,8 @@ mod tests {
 
     fn machine(power: Power, nics: Nics) -> Machine {
         Machine {
-            name: MachineName::from_platform("lab-harvest-master-0"),
+            creation: None,
+            name: "lab-harvest-master-0".parse().unwrap(),
             node: NodeName::node(Role::Master, 0),
             role: Role::Master,
             pass: Pass::One,
@@ -259,7 +260,7 @@ mod tests {
             mac: MAC,
         }];
         vec![Planned {
-            name: MachineName::from_platform("lab-harvest-master-0"),
+            name: "lab-harvest-master-0".parse().unwrap(),
             node: NodeName::node(Role::Master, 0),
             role: Role::Master,
             pass: Pass::One,

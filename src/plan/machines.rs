@@ -34,6 +34,7 @@ impl Planned {
     pub fn spec(&self, config: &ClusterConfig, image: &ImageHandle, payload: Payload) -> MachineSpec {
         MachineSpec {
             cluster: config.id(),
+            creation: config.deployment.creation.clone(),
             name: self.name.clone(),
             node: self.node.clone(),
             role: self.role,
@@ -72,7 +73,7 @@ pub fn macs(config: &ClusterConfig, taken: &BTreeSet<Mac>) -> MacTable {
         .collect();
     taken.extend(all.iter().filter_map(|(_, given)| *given));
     for (node, given) in all {
-        let mac = given.unwrap_or_else(|| derive_mac(&config.tenant, &config.id(), node.as_str(), &taken));
+        let mac = given.unwrap_or_else(|| derive_mac(&config.tenant, &config.cluster_domain(), node.as_str(), &taken));
         taken.insert(mac);
         table.insert(node, mac);
     }
@@ -285,7 +286,12 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
             mac,
         }];
         for (index, network) in config.extra_networks_of(&node).iter().enumerate() {
-            let mac = derive_mac(tenant, &config.id(), &format!("{node}/{}", index + 1), &taken);
+            let mac = derive_mac(
+                tenant,
+                &config.cluster_domain(),
+                &format!("{node}/{}", index + 1),
+                &taken,
+            );
             taken.insert(mac);
             nics.push(Nic {
                 network: network.clone(),

@@ -6,8 +6,8 @@ use crate::state::parameters::Parameters;
 
 /// How a parameter file contradicts this configuration.
 pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
-    if parameters.id() != config.id() {
-        return Some(format!("it belongs to cluster {}", parameters.id()));
+    if parameters.cluster_domain() != config.cluster_domain() {
+        return Some(format!("it belongs to cluster {}", parameters.cluster_domain()));
     }
     if parameters.backend != config.backend.name() {
         return Some(format!("it was harvested on {}", parameters.backend));

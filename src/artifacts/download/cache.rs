@@ -321,26 +321,6 @@ fn copy(mut from: impl Read, mut to: File, mut space: Space) -> io::Result<Conte
     Ok(Content { sha256, bytes })
 }
 
-/// SHA-256 of a whole file.
-pub fn digest_of(mut file: impl Read) -> io::Result<String> {
-    let mut hash = Sha256::new();
-    io::copy(&mut file, &mut HashWriter(&mut hash))?;
-    Ok(hex(&hash.finalize()))
-}
-
-struct HashWriter<'a>(&'a mut Sha256);
-
-impl Write for HashWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Acquires a lock, waiting for its holder. Only this user can open its file.
 pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, DownloadError> {
     let path = folder.join(name);

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use tracing::info;
 
-pub use cache::{Cache, Pruned, digest_of, lock};
+pub use cache::{Cache, Pruned, lock};
 pub use entry::Cached;
 pub use error::DownloadError;
 pub use pipeline::Space;
