@@ -8,12 +8,15 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags, RenameFlags};
 
 use crate::state::dir::{self, Dir};
 
 /// The folder of all clusters.
 const CLUSTERS: &str = "clusters";
+
+/// The folder in which an imported record is unpacked.
+const IMPORT: &str = ".new-import";
 
 /// The root of all state, `$OCPDEPLOY_HOME`.
 #[derive(Clone, Debug)]
@@ -73,7 +76,15 @@ impl Home {
 
     /// Removes the temporary files of interrupted writes beside the clusters. Requires the inventory's lock.
     pub fn sweep(&self) -> io::Result<()> {
+        remove_folder(self.importing().path())?;
         sweep(&self.root).map(drop)
+    }
+
+    /// Where an imported record is unpacked. Requires the inventory's lock.
+    pub fn importing(&self) -> ClusterDir {
+        ClusterDir {
+            path: self.root.join(IMPORT),
+        }
     }
 
     pub fn cluster(&self, name: &str) -> ClusterDir {
@@ -122,6 +133,9 @@ fn judge(folder: &Dir) -> Result<(), String> {
         _ => Ok(()),
     }
 }
+
+/// What a cluster's folder has that a record of it does not.
+const OF_THIS_COMPUTER: [&str; 4] = ["bin", "client-dns.json", "log", "snapshots"];
 
 /// The folder of one cluster.
 #[derive(Clone, Debug)]
@@ -276,6 +290,24 @@ impl ClusterDir {
             }
         }
         Ok(())
+    }
+
+    /// Makes an unpacked record that of this cluster in one step; the previous one takes its place, except for what it has
+    /// of this computer.
+    pub fn replace_with(&self, unpacked: &Self) -> io::Result<()> {
+        create_private_dir(parent(&self.path))?;
+        let exists = self.exists();
+        match exists {
+            false => fs::rename(&unpacked.path, &self.path)?,
+            true => rustix::fs::renameat_with(CWD, &unpacked.path, CWD, &self.path, RenameFlags::EXCHANGE)?,
+        }
+        for name in OF_THIS_COMPUTER.iter().filter(|_| exists) {
+            match fs::rename(unpacked.path.join(name), self.path.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Dir::open_no_link(parent(&self.path))?.sync()
     }
 
     /// Removes the previous installer's files. Missing is success.

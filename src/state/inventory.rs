@@ -7,18 +7,20 @@ use std::path::PathBuf;
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{
-    BackendConfig, ClusterConfig, ClusterId, Ipv6Table, Mac, NodeName, Role, Sizes, Vip, WorkersOn, backend_of,
-    place_of, platform_names,
+    BackendConfig, ClusterConfig, ClusterDomain, ClusterId, Creation, Deployment, DeploymentId, Ipv6Table, Mac,
+    NodeName, Role, Sizes, Vip, WorkersOn, backend_of, place_of, platform_names,
 };
 use crate::state::dir::NO_LINK;
 use crate::state::home::{ClusterDir, Home, create_private_dir, write_private};
+use crate::state::journal::host_name;
 use crate::state::parameters::{Parameters, ParametersError};
 
 /// Version of `cluster.json`.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The data to find a cluster on its platform without its env file; contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,7 @@ pub struct Known {
     v: u32,
     pub name: String,
     pub domain: String,
+    pub deployment: Deployment,
     pub backend: BackendConfig,
     /// The workers' own platform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,6 +45,20 @@ pub struct Known {
     pub platform_timeout: Option<u64>,
 }
 
+/// The identity of a new deployment: random, and begun now by this user on this computer.
+pub fn new_deployment() -> io::Result<Deployment> {
+    let user = ["USER", "LOGNAME"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok());
+    let user = user
+        .filter(|user| !user.is_empty())
+        .unwrap_or_else(|| "unknown".to_owned());
+    Ok(Deployment {
+        id: DeploymentId::from_random(getrandom::u64().map_err(io::Error::other)?),
+        creation: Creation::new(&user, &host_name(), Timestamp::now()),
+    })
+}
+
 /// Errors of the inventory.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
@@ -51,6 +68,8 @@ pub enum InventoryError {
     Syntax { path: PathBuf, source: serde_json::Error },
     #[error("{} has unsupported version {v}, expected {VERSION}", path.display())]
     Version { path: PathBuf, v: u32 },
+    #[error("{}: {problem}", path.display())]
+    Content { path: PathBuf, problem: String },
     #[error("no cluster {cluster} in the state directory")]
     Unknown { cluster: String },
     #[error(transparent)]
@@ -63,6 +82,7 @@ impl Known {
             v: VERSION,
             name: config.name.clone(),
             domain: config.domain.clone(),
+            deployment: config.deployment.clone(),
             backend: config.backend.clone(),
             workers_on: config.workers_on.clone(),
             rehearsal: config.is_rehearsal(),
@@ -72,7 +92,11 @@ impl Known {
     }
 
     pub fn id(&self) -> ClusterId {
-        ClusterId::new(&self.name, &self.domain)
+        ClusterId::new(self.cluster_domain(), self.deployment.id.clone())
+    }
+
+    pub fn cluster_domain(&self) -> ClusterDomain {
+        ClusterDomain::new(&self.name, &self.domain)
     }
 
     /// The role that stands for the platform of a node's machine; see `place_of`.
@@ -128,7 +152,12 @@ impl Known {
         if head.v != VERSION {
             return Err(InventoryError::Version { path, v: head.v });
         }
-        serde_json::from_slice(&text).map(Some).map_err(syntax)
+        let known: Self = serde_json::from_slice(&text).map_err(syntax)?;
+        // It becomes part of paths, files and commands, also of root.
+        match ClusterDomain::checked(&known.name, &known.domain) {
+            Ok(_) => Ok(Some(known)),
+            Err(problem) => Err(InventoryError::Content { path, problem }),
+        }
     }
 }
 
@@ -206,10 +235,10 @@ impl Neighbours {
 /// Collects the addresses, ids and MACs of a network's clusters, except cluster `me`.
 ///
 /// MACs are collected from all networks: two of them may share a link.
-pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterId) -> Neighbours {
+pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterDomain) -> Neighbours {
     let mut found = Neighbours::default();
     for parameters in clusters.iter().filter_map(|cluster| cluster.parameters.as_ref()) {
-        if parameters.id() == *me {
+        if parameters.cluster_domain() == *me {
             continue;
         }
         let leases = parameters.all_leases();
@@ -285,7 +314,7 @@ mod tests {
     #[test]
     fn only_others_on_the_same_network_hold_addresses_but_macs_count_everywhere() {
         let clusters = [cluster("lab", "a"), cluster("prod", "a"), cluster("far", "b")];
-        let lab = clusters[0].known.id();
+        let lab = clusters[0].known.cluster_domain();
         let found = neighbours(&clusters, "a", &lab);
         let api = "192.168.122.10".parse().unwrap();
         assert_eq!(
@@ -315,7 +344,7 @@ mod tests {
         mine.nodes.clear();
         mine.virtual_router_id = 111;
         mine.ingress_virtual_router_id = 10;
-        let found = neighbours(&clusters, "a", &clusters[0].known.id());
+        let found = neighbours(&clusters, "a", &clusters[0].known.cluster_domain());
         assert_eq!(
             found.clashes(&mine),
             ["ingress_virtual_router_id 10 is already used by api of cluster prod"]

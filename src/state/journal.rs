@@ -590,7 +590,7 @@ fn read_holder(file: &mut File) -> String {
     }
 }
 
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     fs_err::read_to_string("/proc/sys/kernel/hostname").map_or("this host".to_owned(), |name| name.trim().to_owned())
 }
 

@@ -1,5 +1,6 @@
 //! The state on this computer: a folder for each cluster with its journal and its address table.
 
+pub mod archive;
 pub mod dir;
 pub mod durations;
 pub mod home;

@@ -11,8 +11,8 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{
-    AddressAssignment, ApiEndpoint, ClusterId, Evidence, Harvest, Ipv6Table, LONGEST_IPV6_PREFIX, Mac, NodeName, Role,
-    Vip,
+    AddressAssignment, ApiEndpoint, ClusterDomain, Evidence, Harvest, Ipv6Table, LONGEST_IPV6_PREFIX, Mac, NodeName,
+    Role, Vip,
 };
 use crate::state::home;
 
@@ -261,12 +261,12 @@ impl Parameters {
         let body = serde_saphyr::to_string_with_options(self, options).map_err(std::io::Error::other)?;
         Ok(format!(
             "# Addresses of cluster {}, from pass one. To create it again: `ocpdeploy deploy --harvest`.\n{body}",
-            self.id()
+            self.cluster_domain()
         ))
     }
 
-    pub fn id(&self) -> ClusterId {
-        ClusterId::new(&self.cluster, &self.domain)
+    pub fn cluster_domain(&self) -> ClusterDomain {
+        ClusterDomain::new(&self.cluster, &self.domain)
     }
 
     /// All nodes, external ones last.
@@ -370,6 +370,9 @@ impl Parameters {
 
     /// The first error that a manual change may have caused.
     fn problem(&self) -> Option<String> {
+        if let Err(problem) = ClusterDomain::checked(&self.cluster, &self.domain) {
+            return Some(problem);
+        }
         if let Some(node) = self.external.iter().find(|node| node.role != Role::Worker) {
             return Some(format!(
                 "the external node {} is a {}, not a worker",
