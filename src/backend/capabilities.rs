@@ -37,6 +37,8 @@ pub struct Capabilities {
     pub load_balancers: bool,
     /// Whether nodes can have static IPv6 addresses that the cluster chooses.
     pub static_ipv6: bool,
+    /// Whether `console_tail` has what machines write to their serial console.
+    pub console_tail: bool,
     /// Whether the platform has snapshots of machines that are off, or why not.
     pub snapshots: Result<(), &'static str>,
 }
@@ -69,6 +71,7 @@ impl From<&LibvirtConfig> for Capabilities {
             fetches_images: false,
             load_balancers: false,
             static_ipv6: true,
+            console_tail: true,
             snapshots: Ok(()),
         }
     }
@@ -92,6 +95,7 @@ impl From<&KubevirtConfig> for Capabilities {
             fetches_images: false,
             load_balancers: config.pods.is_some(),
             static_ipv6: false,
+            console_tail: true,
             snapshots: Ok(()),
         }
     }
@@ -115,6 +119,7 @@ impl From<&OpenStackConfig> for Capabilities {
             fetches_images: config.image_import,
             load_balancers: true,
             static_ipv6: true,
+            console_tail: true,
             // A server that is rebuilt from an image of its disk is started by Nova, which then stops it again
             // (openstack/nova: `nova/compute/manager.py`, `_do_rebuild_instance`). Cinder reverts volumes that are not
             // attached, and Nova does not detach root volumes (`nova/api/openstack/compute/volume_attachments.py`).
@@ -141,6 +146,7 @@ impl From<&OvirtConfig> for Capabilities {
             fetches_images: false,
             load_balancers: false,
             static_ipv6: false,
+            console_tail: false,
             snapshots: Ok(()),
         }
     }

@@ -1,38 +1,32 @@
-//! The error of all backends.
+//! The error of all backends, and of the operations that they belong to.
 
 use std::fmt;
 use std::time::Duration;
 
-/// An operation on a platform failed.
+/// Why a request to a platform failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}: {kind}")]
+#[error("{message}")]
 pub struct BackendError {
     pub kind: BackendErrorKind,
-    /// The operation and its object, e.g. `create machine lab-master-0`.
-    pub operation: String,
-    /// The platform's message.
-    #[source]
-    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// The platform's message, or ours.
+    pub message: String,
     /// Replaces the hint of the kind if the backend has a better one.
     pub hint: Option<String>,
-    /// The platform requested this pause before the next attempt.
+    /// The platform's error code: an HTTP status, or libvirt's error number.
+    pub code: Option<u32>,
+    /// The pause that the platform requested, for example by Retry-After. The operation was not started.
     pub pause: Option<Duration>,
 }
 
 impl BackendError {
-    pub fn new(kind: BackendErrorKind, operation: impl Into<String>) -> Self {
+    pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
-            operation: operation.into(),
-            source: None,
+            message: message.into(),
             hint: None,
+            code: None,
             pause: None,
         }
-    }
-
-    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
-        self
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -40,9 +34,41 @@ impl BackendError {
         self
     }
 
-    pub fn pause(mut self, pause: Duration) -> Self {
-        self.pause = Some(pause);
+    pub fn pause(mut self, requested: Option<Duration>) -> Self {
+        self.pause = requested;
         self
+    }
+
+    /// Adds the operation and its object, e.g. `create machine lab-master-0`.
+    pub fn during(self, operation: impl Into<String>) -> OperationError {
+        OperationError {
+            operation: operation.into(),
+            source: self,
+        }
+    }
+}
+
+/// An operation on the platforms of a cluster failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}: {}", source.kind)]
+pub struct OperationError {
+    /// The operation and its object, e.g. `create machine lab-master-0`.
+    pub operation: String,
+    pub source: BackendError,
+}
+
+impl OperationError {
+    pub fn kind(&self) -> BackendErrorKind {
+        self.source.kind
+    }
+}
+
+/// `None` if the object does not exist, or was deleted meanwhile.
+pub(super) fn if_exists<T>(answer: Result<T, impl Into<BackendError>>) -> Result<Option<T>, BackendError> {
+    match answer.map_err(Into::into) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind == BackendErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -89,7 +115,7 @@ impl BackendErrorKind {
             Self::Denied => "check the credentials and the permissions of this user",
             Self::NotFound => "check the name; `ocpdeploy plan` shows what would be created",
             Self::Conflict => {
-                "objects that are not owned by this cluster are never changed: delete the object or choose another name"
+                "objects of other owners are never changed: choose another name, or find the owner with `ocpdeploy audit`"
             }
             Self::Quota => "free resources, or set smaller sizes or fewer workers",
             Self::TooLarge => "reduce the size of the Ignition config",

@@ -21,6 +21,13 @@ impl Finding {
         }
     }
 
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
     pub fn ok(text: impl Into<String>) -> Self {
         Self::new(Verdict::Ok, text)
     }
