@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::placement::Platforms;
-use super::retry::Retrying;
+use super::platforms::Platforms;
 use super::sim::Sim;
-use super::{Backend, BackendError, BackendErrorKind, Capabilities, SettingChoices};
+use super::{Backend, BackendError, BackendErrorKind, Capabilities, OperationError, SettingChoices};
 use crate::cluster::{BackendConfig, WorkersOn, on_platform};
 
 impl Capabilities {
@@ -31,15 +30,21 @@ pub async fn connect(
     backend: &BackendConfig,
     workers: Option<&WorkersOn>,
     limit: Duration,
-) -> Result<Box<dyn Backend>, BackendError> {
-    let mut platforms = Platforms::on(connect_one(backend).await?);
+) -> Result<Platforms, OperationError> {
+    let mut platforms = Platforms::on(backend.place(), connect_one(backend).await?).for_at_most(limit);
     if let Some(workers) = workers {
         platforms = platforms.with_workers_on(connect_one(&workers.backend).await?, workers.clone());
     }
-    Ok(Box::new(Retrying::new(platforms).for_at_most(limit)))
+    Ok(platforms)
 }
 
-async fn connect_one(backend: &BackendConfig) -> Result<Box<dyn Backend>, BackendError> {
+async fn connect_one(backend: &BackendConfig) -> Result<Box<dyn Backend>, OperationError> {
+    require(backend.name())?;
+    let connected = open(backend).await;
+    connected.map_err(|error| error.during(format!("connect to {}", backend.place())))
+}
+
+async fn open(backend: &BackendConfig) -> Result<Box<dyn Backend>, BackendError> {
     Ok(match backend {
         #[cfg(feature = "kubevirt")]
         BackendConfig::Kubevirt(config) => Box::new(super::kubevirt::Kubevirt::connect(config).await?),
@@ -50,8 +55,11 @@ async fn connect_one(backend: &BackendConfig) -> Result<Box<dyn Backend>, Backen
         #[cfg(feature = "ovirt")]
         BackendConfig::Ovirt(config) => Box::new(super::ovirt::Ovirt::connect(config).await?),
         BackendConfig::Sim(config) => Box::new(Sim::open(config)?),
-        #[allow(unreachable_patterns, reason = "reached in a build without all features")]
-        other => return Err(not_built_in(other.name())),
+        #[allow(
+            unreachable_patterns,
+            reason = "of a build without all features; `require` refuses them"
+        )]
+        _ => return Err(BackendError::new(BackendErrorKind::NotBuiltIn, "")),
     })
 }
 
@@ -68,24 +76,21 @@ const BUILT_IN: &[&str] = &[
 ];
 
 /// An error if this build does not include the backend.
-pub fn require(backend: &str) -> Result<(), BackendError> {
-    match backend == "sim" || BUILT_IN.contains(&backend) {
-        true => Ok(()),
-        false => Err(not_built_in(backend)),
+pub fn require(backend: &str) -> Result<(), OperationError> {
+    if backend == "sim" || BUILT_IN.contains(&backend) {
+        return Ok(());
     }
-}
-
-fn not_built_in(backend: &str) -> BackendError {
     let features = [BUILT_IN, &[backend, "openpgp"]].concat().join(",");
-    BackendError::new(BackendErrorKind::NotBuiltIn, format!("backend {backend}")).hint(format!(
+    let error = BackendError::new(BackendErrorKind::NotBuiltIn, "").hint(format!(
         "build ocpdeploy with it: `cargo install --locked --path . --no-default-features --features {features}`"
-    ))
+    ));
+    Err(error.during(format!("backend {backend}")))
 }
 
 /// The choices for a setting that is required before a platform can be reached, from files of this computer; `None` if
 /// it has none.
 #[allow(unused_variables, reason = "a build without KubeVirt uses no kubeconfig")]
-pub fn local_choices(setting: &str, kubeconfig: Option<&Path>) -> Result<Option<SettingChoices>, BackendError> {
+pub fn local_choices(setting: &str, kubeconfig: Option<&Path>) -> Result<Option<SettingChoices>, OperationError> {
     Ok(match setting {
         #[cfg(feature = "kubevirt")]
         "kube_context" => Some(super::kubevirt::contexts(kubeconfig)?),
@@ -106,8 +111,8 @@ mod tests {
             assert!(require(backend).is_ok(), "{backend}");
         }
         let error = require("new").unwrap_err();
-        assert_eq!(error.kind, BackendErrorKind::NotBuiltIn);
-        let hint = error.hint.unwrap();
+        assert_eq!(error.kind(), BackendErrorKind::NotBuiltIn);
+        let hint = error.source.hint.unwrap();
         let features: Vec<&str> = BUILT_IN.iter().copied().chain(["new", "openpgp"]).collect();
         assert!(hint.ends_with(&format!("--features {}`", features.join(","))), "{hint}");
     }

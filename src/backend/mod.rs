@@ -1,7 +1,8 @@
 //! The trait that a platform implements, and its types.
 //!
-//! A backend is the client of one platform's API. It may wait for its own operations. Order, concurrency across
-//! machines and retries (`retry.rs`) are not its task. To add a platform:
+//! A backend is the client of one platform's API. It may wait for its own operations. Order and concurrency across
+//! machines are not its task, nor are repetition and the name of the operation in errors (`platforms.rs`). To add a
+//! platform:
 //!
 //! 1. a folder here, which implements `Backend`, and its `Capabilities`,
 //! 2. its arm in `connect.rs`, and its feature,
@@ -13,20 +14,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use ipnetwork::{IpNetwork, Ipv6Network};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Mac, MachineName, NodeName, Pass, Role, Size};
+use crate::cluster::{AddressAssignment, ClusterId, Creation, Dhcp, Mac, MachineName, NodeName, Pass, Role, Size};
 use crate::digest::sha256;
 
 mod action;
 mod capabilities;
 pub mod connect;
 mod error;
-mod facets;
-mod failure;
 mod filters;
 mod findings;
 #[cfg(feature = "kubevirt")]
@@ -35,41 +35,36 @@ pub mod kubevirt;
 pub mod libvirt;
 #[cfg(feature = "openstack")]
 pub mod openstack;
+mod optional;
 #[cfg(feature = "ovirt")]
 pub mod ovirt;
-pub mod placement;
+mod ownership;
 mod plain_http;
-pub mod retry;
+pub mod platforms;
+mod response;
 pub mod sim;
 mod snapshots;
 
 pub use self::action::Action;
 pub use self::capabilities::{Capabilities, Carrier};
-pub use self::error::{BackendError, BackendErrorKind};
-pub use self::facets::{
-    BalancedVip, Choice, Console, Description, Diagnostics, Discovery, Form, LoadBalancer, LoadBalancers,
-    PlatformChoices, Properties, SerialConsole, SettingChoices,
-};
+pub use self::error::{BackendError, BackendErrorKind, OperationError};
 pub use self::findings::{Finding, Verdict};
-pub use self::snapshots::{MachineSnapshot, Snapshot, SnapshotName, Snapshots};
+pub use self::optional::{
+    BalancedVip, Choice, Console, Description, Form, LoadBalancer, PlatformChoices, Properties, SettingChoices,
+};
+pub use self::snapshots::{MachineSnapshot, Snapshot, SnapshotName};
 
 /// A platform on which machines can be created.
 ///
 /// Every created object has the cluster's id as a tag on the platform. Objects without it are never changed.
 /// Every method can be called again after a crash at any point, and then completes the interrupted operation.
 ///
-/// Optional abilities are facets, as in the cloud providers of Kubernetes (kubernetes/cloud-provider: cloud.go,
-/// `Interface`).
+/// Methods with a body are optional: the body answers for a platform that does not have the ability.
 // All callers are in this crate and run on one task, so nothing here has to be `Send`.
 #[async_trait(?Send)]
 pub trait Backend {
-    /// The role that stands for the platform of a machine, and selects it below; see `place_of`.
-    fn place(&self, machine: &MachineName) -> Role {
-        machine.role()
-    }
-
-    /// The capabilities for machines of one role. The roles may be on different platforms.
-    fn capabilities(&self, role: Role) -> Capabilities;
+    /// The capabilities, which the platform may have changed from those of its configuration.
+    fn capabilities(&self) -> Capabilities;
 
     /// Checks connection, permissions, versions, networks, storage and quotas. Changes nothing.
     async fn preflight(&self, requirements: &Requirements) -> Result<Vec<Finding>, BackendError>;
@@ -77,15 +72,10 @@ pub trait Backend {
     /// What the platform knows about a network. Unknown fields are empty.
     async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError>;
 
-    /// Uploads an image for machines of one role, or finds the existing one with the same digest.
+    /// Uploads an image, or finds the existing one with the same digest.
     ///
     /// Clusters share images. An image is deleted by `delete_remaining` of the last cluster that uses it.
-    async fn ensure_image(
-        &self,
-        role: Role,
-        cluster: &ClusterId,
-        image: &ImageRequest,
-    ) -> Result<ImageHandle, BackendError>;
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError>;
 
     /// Creates and starts a machine, or adopts an existing one of the same cluster and fingerprint.
     ///
@@ -115,15 +105,21 @@ pub trait Backend {
     /// Reserves an address for a MAC, and creates the DNS names if the platform supports it.
     ///
     /// An existing identical reservation is success. An address, MAC or name that is in use is a `Conflict`.
-    async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError>;
+    async fn reserve_address(&self, _: &AddressReservation) -> Result<ReservationState, BackendError> {
+        Ok(ReservationState::Unreserved)
+    }
 
     /// The existing reservations of this cluster.
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError>;
+    async fn list_reservations(&self, _: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
+        Ok(Vec::new())
+    }
 
     /// Deletes the reservation of exactly this cluster, node, MAC and IP, with its DNS names.
     ///
     /// A missing reservation is `Unchanged`, and so is one that is not owned by this cluster.
-    async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError>;
+    async fn release_address(&self, _: &AddressReservation) -> Result<Action<()>, BackendError> {
+        Ok(Action::Unchanged(()))
+    }
 
     /// Deletes all reservations of this cluster, and all other tagged objects except machines.
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError>;
@@ -139,46 +135,85 @@ pub trait Backend {
     /// All clusters that have tagged objects which this user can see.
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError>;
 
-    /// Serial consoles of machines of this role.
-    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
-        None
+    /// The last lines of the serial console of a machine; `None` if the platform does not store them.
+    async fn console_tail(&self, _: &ClusterId, _: &MachineName) -> Result<Option<String>, BackendError> {
+        Ok(None)
     }
 
-    /// Load balancers of the platform.
-    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
-        None
+    /// Attaches to the serial console of a running machine. `None` if the platform has none, or only stores lines.
+    async fn attach_console(&self, _: &ClusterId, _: &MachineName) -> Result<Option<Console>, BackendError> {
+        Ok(None)
     }
 
-    /// The choices of settings that `ocpdeploy init` offers.
-    fn discovery(&self) -> Option<&dyn Discovery> {
-        None
+    /// Creates the load balancer of a VIP, or changes an existing one to this state. `None` if the network has no load
+    /// balancers.
+    async fn ensure_load_balancer(&self, _: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        Ok(None)
     }
 
-    /// Details of machines of this role and of their platform, for troubleshooting.
-    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
-        None
+    /// The choices of `ocpdeploy init` for settings that refer to objects of the platform. Changes nothing.
+    async fn choices(&self) -> Result<PlatformChoices, BackendError>;
+
+    /// The platform's description of a machine, without its payload. A missing machine is `NotFound`, one that is not
+    /// owned by this cluster a `Conflict`.
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError>;
+
+    /// The platform's time, from one of its responses; `None` if responses have no time.
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        Ok(None)
     }
 
-    /// Snapshots of machines of this role.
-    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
-        None
+    /// The folder on this computer that contains the disks, if they are on this computer.
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
+        Ok(None)
+    }
+
+    /// What prevents snapshots of these machines, or may do so later: kinds of disks, space. Changes nothing.
+    ///
+    /// A snapshot has all disks of a machine that is off. The platform stores the cluster's tag, the name and the time with
+    /// it. Snapshots without the tag are never changed. `delete_machine` deletes those of its machine; where they are part
+    /// of its disks, also those without the tag.
+    async fn check_snapshots(&self, _: &ClusterId, _: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
+        Err(no_snapshots())
+    }
+
+    /// Creates a snapshot of a machine that is off; an existing one is `Unchanged`. A machine that is not off is
+    /// `Rejected`, a missing one `NotFound`, one that is not owned by this cluster a `Conflict`.
+    async fn save_snapshot(&self, _: &ClusterId, _: &MachineName, _: &Snapshot) -> Result<Action<()>, BackendError> {
+        Err(no_snapshots())
+    }
+
+    /// All snapshots of machines of this cluster.
+    async fn list_snapshots(&self, _: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    /// What prevents the restoration of these machines. Changes nothing.
+    async fn check_restore(
+        &self,
+        _: &ClusterId,
+        _: &[MachineName],
+        _: &Snapshot,
+    ) -> Result<Vec<Finding>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    /// Gives the disks of a machine that is off the content that they had; later snapshots stay. Errors are those of
+    /// `save_snapshot`; a missing snapshot is `NotFound`, and one that `check_restore` fails is `Rejected`.
+    async fn revert_to_snapshot(&self, _: &ClusterId, _: &MachineName, _: &Snapshot) -> Result<(), BackendError> {
+        Err(no_snapshots())
+    }
+
+    /// Deletes a snapshot, complete or not, of a machine in any state; its disks stay as they are. A missing snapshot
+    /// or machine is `Unchanged`, a machine that is not owned by this cluster a `Conflict`.
+    async fn delete_snapshot(&self, _: &ClusterId, _: &MachineName, _: &Snapshot) -> Result<Action<()>, BackendError> {
+        Err(no_snapshots())
     }
 }
 
-impl dyn Backend + '_ {
-    /// Capabilities that are valid for all roles: the lower rate, and what all platforms support.
-    pub fn common_capabilities(&self) -> Capabilities {
-        let (masters, workers) = (self.capabilities(Role::Master), self.capabilities(Role::Worker));
-        Capabilities {
-            concurrency: masters.concurrency.min(workers.concurrency),
-            poll_interval: masters.poll_interval.max(workers.poll_interval),
-            leases_outlive_machines: masters.leases_outlive_machines && workers.leases_outlive_machines,
-            guests_reachable: masters.guests_reachable && workers.guests_reachable,
-            addresses_from_agent: masters.addresses_from_agent || workers.addresses_from_agent,
-            snapshots: masters.snapshots.and(workers.snapshots),
-            ..masters
-        }
-    }
+/// Callers read `Capabilities::snapshots` first.
+fn no_snapshots() -> BackendError {
+    BackendError::new(BackendErrorKind::Rejected, "the platform has no snapshots")
 }
 
 /// What a deployment requires of the platform; the input of `preflight`.
@@ -340,6 +375,9 @@ pub struct MachineSpec {
     // Never changes in a cluster, and the payload contains the address.
     #[serde(skip)]
     pub ipv6: Option<Ipv6Network>,
+    /// Stored with the machine; the same for all of a deployment.
+    #[serde(skip)]
+    pub creation: Creation,
 }
 
 impl MachineSpec {
@@ -371,6 +409,9 @@ pub struct Machine {
     pub fingerprint: String,
     pub power: Power,
     pub nics: Vec<SeenNic>,
+    /// Who began its deployment, and when, as stored with the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation: Option<Creation>,
 }
 
 /// The power state of a machine.
