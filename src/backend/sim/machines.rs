@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use sha2::{Digest, Sha512};
 
 use super::world::{Delivered, Misbehavior, SimMachine, SimNic, World};
-use crate::backend::{Machine, MachineSpec, Payload, Power, SeenNic};
+use crate::backend::ownership::Ownership;
+use crate::backend::{Machine, MachineSpec, Nic, Payload, Power};
 use crate::cluster::{Mac, MachineName};
 use crate::digest;
 
@@ -65,6 +66,7 @@ pub(super) fn create(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachi
         role: spec.role,
         pass: spec.pass,
         fingerprint: spec.fingerprint(),
+        creation: Some(spec.creation.clone()),
         cpus: spec.cpus,
         memory_mib: spec.memory_mib,
         disk_gib: spec.disk_gib,
@@ -105,29 +107,33 @@ fn client_id(spec: &MachineSpec, mac: Mac) -> String {
     }
 }
 
-/// The machine as the platform's API returns it.
-pub(super) fn view(world: &World, name: &MachineName, machine: &SimMachine) -> Machine {
-    Machine {
-        name: name.clone(),
+/// What the platform stores of a machine's owner.
+pub(super) fn ownership(name: &MachineName, machine: &SimMachine) -> Ownership {
+    let nic = |nic: &SimNic| Nic {
+        network: nic.network.clone(),
+        mac: nic.mac,
+    };
+    Ownership {
+        cluster: machine.cluster.clone(),
+        machine: name.clone(),
         node: machine.node.clone(),
         role: machine.role,
         pass: machine.pass,
         fingerprint: machine.fingerprint.clone(),
-        power: match misbehavior(world, name) {
-            _ if machine.off => Power::Off,
-            Some(Misbehavior::Paused) => Power::Paused("the guest hangs: accelerator error".to_owned()),
-            _ => Power::Running,
-        },
-        nics: machine
-            .nics
-            .iter()
-            .map(|nic| SeenNic {
-                network: nic.network.clone(),
-                mac: nic.mac,
-                addresses: nic.addresses.iter().map(|ip| IpAddr::V4(*ip)).collect(),
-            })
-            .collect(),
+        nics: machine.nics.iter().map(nic).collect(),
+        creation: machine.creation.clone(),
     }
+}
+
+/// The machine as the platform's API returns it.
+pub(super) fn view(world: &World, name: &MachineName, machine: &SimMachine) -> Machine {
+    let power = match misbehavior(world, name) {
+        _ if machine.off => Power::Off,
+        Some(Misbehavior::Paused) => Power::Paused("the guest hangs: accelerator error".to_owned()),
+        _ => Power::Running,
+    };
+    let addresses = |nic: &SimNic| (nic.mac, nic.addresses.iter().map(|ip| IpAddr::V4(*ip)).collect());
+    ownership(name, machine).machine(power, &machine.nics.iter().map(addresses).collect())
 }
 
 /// The text of the serial console.

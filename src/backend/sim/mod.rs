@@ -24,16 +24,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 
+use super::ownership::Ownership;
 use super::{
-    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description,
-    Diagnostics, Discovery, Finding, Form, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
-    PlatformChoices, Requirements, ReservationState, Reserved, SerialConsole, Snapshots, Stop, Verdict,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description, Finding,
+    Form, ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices,
+    Requirements, ReservationState, Reserved, Snapshot, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role, SimConfig};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, SimConfig};
 use dhcp::Reservation;
 use rules::{
-    Rejection, check_image, check_reservation, check_spec, find_machine, images_of, machines_of, network_of, preflight,
-    reject, reservations_of, snapshots_of,
+    check_image, check_reservation, check_spec, find_machine, images_of, machines_of, network_of, preflight, reject,
+    reservations_of, snapshots_of,
 };
 use store::{Store, StoreError};
 use world::{Call, What, World};
@@ -50,11 +51,10 @@ pub struct Sim {
 impl Sim {
     /// Opens the simulated platform of this file. A missing file is a new platform. Nothing is written.
     pub fn open(config: &SimConfig) -> Result<Sim, BackendError> {
-        let operation = format!("open the simulated platform {}", config.state.display());
         let path = std::path::absolute(&config.state)
-            .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, &operation).because(error))?;
+            .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, error.to_string()))?;
         let store = Store::new(path);
-        let world = store.read().map_err(|error| unusable(operation, error))?;
+        let world = store.read()?;
         Ok(Sim {
             store,
             capabilities: Capabilities {
@@ -80,8 +80,7 @@ impl Sim {
         &self,
         call: Call,
         about: &str,
-        operation: String,
-        work: impl FnOnce(&mut World, u64) -> Result<T, Rejection>,
+        work: impl FnOnce(&mut World, u64) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         use BackendErrorKind::{Denied, Quota, Rejected, Timeout, Unreachable};
         let half = Duration::from_millis(self.latency_ms.get(&call).copied().unwrap_or(0) / 2);
@@ -107,20 +106,25 @@ impl Sim {
         }
         match outcome {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(rejection)) => Err(BackendError::new(rejection.kind, operation).because(rejection.message)),
-            Err(error) => Err(unusable(operation, error)),
+            Ok(Err(rejection)) => Err(rejection),
+            Err(error) => Err(error.into()),
         }
     }
 }
 
-fn unusable(operation: String, error: StoreError) -> BackendError {
-    match &error {
-        StoreError::Io(_) => BackendError::new(BackendErrorKind::Unreachable, operation)
-            .because(error)
-            .hint("the simulated platform is a file; check its folder and permissions"),
-        StoreError::Content { .. } => BackendError::new(BackendErrorKind::Rejected, operation)
-            .because(error)
-            .hint("correct the file, or remove it to start with a new simulated platform"),
+impl From<StoreError> for BackendError {
+    fn from(error: StoreError) -> Self {
+        let (kind, hint) = match &error {
+            StoreError::Io(_) => (
+                BackendErrorKind::Unreachable,
+                "the simulated platform is a file; check its folder and permissions",
+            ),
+            StoreError::Content { .. } => (
+                BackendErrorKind::Rejected,
+                "correct the file, or remove it to start with a new simulated platform",
+            ),
+        };
+        Self::new(kind, error.to_string()).hint(hint)
     }
 }
 
@@ -149,6 +153,7 @@ impl From<&SimConfig> for Capabilities {
             fetches_images: false,
             load_balancers: false,
             static_ipv6: true,
+            console_tail: true,
             snapshots: Ok(()),
         }
     }
@@ -156,30 +161,29 @@ impl From<&SimConfig> for Capabilities {
 
 #[async_trait(?Send)]
 impl Backend for Sim {
-    fn capabilities(&self, _: Role) -> Capabilities {
+    fn capabilities(&self) -> Capabilities {
         self.capabilities.clone()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
-        let about = needs.cluster.as_ref().map(ClusterId::as_str).unwrap_or_default();
-        let operation = format!("check the simulated platform {}", self.store.path().display());
-        let mut findings = vec![Finding {
-            verdict: Verdict::Ok,
-            text: format!("simulated platform {} is usable", self.store.path().display()),
-            hint: None,
-        }];
+        let about = needs
+            .cluster
+            .as_ref()
+            .map(|cluster| cluster.domain().as_str())
+            .unwrap_or_default();
+        let mut findings = vec![Finding::ok(format!(
+            "simulated platform {} is usable",
+            self.store.path().display()
+        ))];
         findings.extend(
-            self.call(Call::Preflight, about, operation, |world, _| {
-                Ok(preflight(world, needs))
-            })
-            .await?,
+            self.call(Call::Preflight, about, |world, _| Ok(preflight(world, needs)))
+                .await?,
         );
         Ok(findings)
     }
 
     async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let operation = format!("query network {network}");
-        self.call(Call::NetworkFacts, network, operation, |world, _| {
+        self.call(Call::NetworkFacts, network, |world, _| {
             let found = network_of(world, network)?;
             let reserved = found
                 .reservations
@@ -205,27 +209,18 @@ impl Backend for Sim {
         .await
     }
 
-    async fn ensure_image(
-        &self,
-        _: Role,
-        cluster: &ClusterId,
-        image: &ImageRequest,
-    ) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
         match image {
             ImageRequest::Platform(name) => {
-                let operation = format!("find image {name}");
-                self.call(Call::EnsureImage, name, operation, |world, _| {
-                    match world.images.contains(name) {
-                        true => Ok(ImageHandle(name.clone())),
-                        false => reject(BackendErrorKind::NotFound, format!("no image {name}")),
-                    }
+                self.call(Call::EnsureImage, name, |world, _| match world.images.contains(name) {
+                    true => Ok(ImageHandle(name.clone())),
+                    false => reject(BackendErrorKind::NotFound, format!("no image {name}")),
                 })
                 .await
             }
             ImageRequest::File { path, sha256, bytes } => {
-                let operation = format!("upload image {}", path.display());
                 let handle = format!("sha256:{sha256}");
-                self.call(Call::EnsureImage, &handle, operation, |world, _| {
+                self.call(Call::EnsureImage, &handle, |world, _| {
                     if !world.uploads.contains_key(&handle) {
                         check_image(path, sha256, *bytes)?;
                     }
@@ -242,37 +237,28 @@ impl Backend for Sim {
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let name = &spec.name;
-        self.call(
-            Call::CreateMachine,
-            name.as_str(),
-            format!("create machine {name}"),
-            |world, now| {
-                if let Some(there) = world.machines.get(name) {
-                    return match there.cluster == spec.cluster && there.fingerprint == spec.fingerprint() {
-                        true if there.off => {
-                            machines::switch_on(world, name, now);
-                            Ok(Action::Done(machines::view(world, name, &world.machines[name])))
-                        }
-                        true => Ok(Action::Unchanged(machines::view(world, name, there))),
-                        false => reject(
-                            BackendErrorKind::Conflict,
-                            format!("machine {name} of cluster {} has other settings", there.cluster),
-                        ),
-                    };
-                }
-                check_spec(world, &self.capabilities, spec)?;
-                let machine = machines::create(world, spec, now);
-                let action = Action::Done(machines::view(world, name, &machine));
-                world.machines.insert(name.clone(), machine);
-                Ok(action)
-            },
-        )
+        self.call(Call::CreateMachine, name.as_str(), |world, now| {
+            if let Some(there) = find_machine(world, &spec.cluster, name)? {
+                Ownership::adopt(Some(machines::ownership(name, there)), spec)?;
+                return match there.off {
+                    true => {
+                        machines::switch_on(world, name, now);
+                        Ok(Action::Done(machines::view(world, name, &world.machines[name])))
+                    }
+                    false => Ok(Action::Unchanged(machines::view(world, name, there))),
+                };
+            }
+            check_spec(world, &self.capabilities, spec)?;
+            let machine = machines::create(world, spec, now);
+            let action = Action::Done(machines::view(world, name, &machine));
+            world.machines.insert(name.clone(), machine);
+            Ok(action)
+        })
         .await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        let operation = format!("list the machines of cluster {cluster}");
-        self.call(Call::ListMachines, cluster.as_str(), operation, |world, _| {
+        self.call(Call::ListMachines, cluster.domain().as_str(), |world, _| {
             let ours = machines_of(world, cluster).into_iter();
             Ok(ours
                 .map(|(name, machine)| machines::view(world, name, machine))
@@ -282,8 +268,7 @@ impl Backend for Sim {
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let operation = format!("delete machine {name}");
-        self.call(Call::DeleteMachine, name.as_str(), operation, |world, now| {
+        self.call(Call::DeleteMachine, name.as_str(), |world, now| {
             if find_machine(world, cluster, name)?.is_none() {
                 return Ok(Action::Unchanged(()));
             }
@@ -295,20 +280,16 @@ impl Backend for Sim {
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let operation = format!("start machine {name}");
-        self.call(
-            Call::StartMachine,
-            name.as_str(),
-            operation,
-            |world, now| match find_machine(world, cluster, name)? {
+        self.call(Call::StartMachine, name.as_str(), |world, now| {
+            match find_machine(world, cluster, name)? {
                 None => reject(BackendErrorKind::NotFound, format!("no machine {name}")),
                 Some(machine) if !machine.off => Ok(Action::Unchanged(())),
                 Some(_) => {
                     machines::switch_on(world, name, now);
                     Ok(Action::Done(()))
                 }
-            },
-        )
+            }
+        })
         .await
     }
 
@@ -318,12 +299,8 @@ impl Backend for Sim {
         name: &MachineName,
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
-        let operation = format!("stop machine {name}");
-        self.call(
-            Call::StopMachine,
-            name.as_str(),
-            operation,
-            |world, now| match find_machine(world, cluster, name)? {
+        self.call(Call::StopMachine, name.as_str(), |world, now| {
+            match find_machine(world, cluster, name)? {
                 None => reject(BackendErrorKind::NotFound, format!("no machine {name}")),
                 Some(machine) if machine.off => Ok(Action::Unchanged(())),
                 Some(_) => {
@@ -333,15 +310,14 @@ impl Backend for Sim {
                     }
                     Ok(Action::Done(()))
                 }
-            },
-        )
+            }
+        })
         .await
     }
 
     async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
-        let AddressAssignment { name, ip, .. } = &reservation.assignment;
-        let operation = format!("reserve address {ip} for {name} on network {}", reservation.network);
-        self.call(Call::ReserveAddress, name.as_str(), operation, |world, _| {
+        let name = &reservation.assignment.name;
+        self.call(Call::ReserveAddress, name.as_str(), |world, _| {
             let Some(network) = world.networks.get_mut(&reservation.network) else {
                 return reject(
                     BackendErrorKind::NotFound,
@@ -372,8 +348,7 @@ impl Backend for Sim {
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
-        let operation = format!("list the reserved addresses of cluster {cluster}");
-        self.call(Call::ListReservations, cluster.as_str(), operation, |world, _| {
+        self.call(Call::ListReservations, cluster.domain().as_str(), |world, _| {
             Ok(reservations_of(world, cluster)
                 .into_iter()
                 .map(|(_, ip, entry)| AddressAssignment {
@@ -389,8 +364,7 @@ impl Backend for Sim {
 
     async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
         let AddressAssignment { name, mac, ip } = &reservation.assignment;
-        let operation = format!("release address {ip} of {name} on network {}", reservation.network);
-        self.call(Call::ReleaseAddress, name.as_str(), operation, |world, _| {
+        self.call(Call::ReleaseAddress, name.as_str(), |world, _| {
             let Some(network) = world.networks.get_mut(&reservation.network) else {
                 return reject(
                     BackendErrorKind::NotFound,
@@ -412,8 +386,7 @@ impl Backend for Sim {
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let operation = format!("delete what remains of cluster {cluster}");
-        self.call(Call::DeleteRemaining, cluster.as_str(), operation, |world, _| {
+        self.call(Call::DeleteRemaining, cluster.domain().as_str(), |world, _| {
             let ours = reservations_of(world, cluster).into_iter();
             let ours: Vec<_> = ours.map(|(network, ip, _)| (network.clone(), *ip)).collect();
             for (network, ip) in ours {
@@ -436,8 +409,7 @@ impl Backend for Sim {
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        let operation = format!("list the objects of cluster {cluster}");
-        self.call(Call::ListOwned, cluster.as_str(), operation, |world, _| {
+        self.call(Call::ListOwned, cluster.domain().as_str(), |world, _| {
             let object = |kind: &str, name: String| Owned {
                 kind: kind.to_owned(),
                 name,
@@ -460,8 +432,7 @@ impl Backend for Sim {
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let operation = "list the clusters on the simulated platform".to_owned();
-        self.call(Call::ListOwned, "", operation, |world, _| {
+        self.call(Call::ListOwned, "", |world, _| {
             let machines = world.machines.values().map(|machine| &machine.cluster);
             let images = world.uploads.values().flatten();
             let entry = world
@@ -474,57 +445,26 @@ impl Backend for Sim {
         .await
     }
 
-    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
-        Some(self)
-    }
-
-    fn discovery(&self) -> Option<&dyn Discovery> {
-        Some(self)
-    }
-
-    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
-        Some(self)
-    }
-
-    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
-        Some(self)
-    }
-}
-
-#[async_trait(?Send)]
-impl SerialConsole for Sim {
-    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        let operation = format!("read the console of machine {name}");
-        self.call(
-            Call::ConsoleTail,
-            name.as_str(),
-            operation,
-            |world, now| match find_machine(world, cluster, name)? {
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        self.call(Call::ConsoleTail, name.as_str(), |world, now| {
+            match find_machine(world, cluster, name)? {
                 Some(machine) => Ok(Some(machines::console(
                     &machines::view(world, name, machine),
                     machine.boots_ms <= now,
                 ))),
                 None => reject(BackendErrorKind::NotFound, format!("no machine {name}")),
-            },
-        )
+            }
+        })
         .await
     }
-}
 
-#[async_trait(?Send)]
-impl Discovery for Sim {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("check the simulated platform {}", self.store.path().display());
-        let world = self.store.read().map_err(|error| unusable(operation, error))?;
+        let world = self.store.read()?;
         Ok(choices::of(&world, self.store.path()))
     }
-}
 
-#[async_trait(?Send)]
-impl Diagnostics for Sim {
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
-        let operation = format!("describe machine {name}");
-        self.call(Call::ListMachines, name.as_str(), operation, |world, now| {
+        self.call(Call::ListMachines, name.as_str(), |world, now| {
             let Some(machine) = find_machine(world, cluster, name)? else {
                 return reject(BackendErrorKind::NotFound, format!("no machine {name}"));
             };
@@ -547,6 +487,56 @@ impl Diagnostics for Sim {
                     text: text + "\n",
                 }),
             })
+        })
+        .await
+    }
+
+    async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
+        let about = cluster.domain().as_str();
+        self.call(Call::CheckSnapshots, about, |world, _| {
+            Ok(vec![snapshots::check(world, cluster, names)?])
+        })
+        .await
+    }
+
+    async fn save_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        self.call(Call::SaveSnapshot, name.as_str(), |world, _| {
+            snapshots::save(world, cluster, name, snapshot)
+        })
+        .await
+    }
+
+    async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
+        let about = cluster.domain().as_str();
+        self.call(Call::ListSnapshots, about, |world, _| Ok(snapshots_of(world, cluster)))
+            .await
+    }
+
+    async fn revert_to_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<(), BackendError> {
+        self.call(Call::RevertToSnapshot, name.as_str(), |world, _| {
+            snapshots::revert(world, cluster, name, snapshot)
+        })
+        .await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        snapshot: &Snapshot,
+    ) -> Result<Action<()>, BackendError> {
+        self.call(Call::DeleteSnapshot, name.as_str(), |world, _| {
+            snapshots::delete(world, cluster, name, snapshot)
         })
         .await
     }

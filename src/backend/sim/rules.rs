@@ -9,50 +9,41 @@ use fs_err as fs;
 use sha2::{Digest, Sha256};
 
 use super::dhcp::{Network, Reservation};
+use super::machines;
 use super::world::{SimMachine, SimSnapshot, World};
 use crate::backend::filters::matching;
+use crate::backend::ownership::Ownership;
 use crate::backend::{
-    AddressReservation, BackendErrorKind, Capabilities, Finding, MachineSnapshot, MachineSpec, Payload, Requirements,
+    AddressReservation, BackendError, BackendErrorKind, Capabilities, Finding, MachineSnapshot, MachineSpec, Payload,
+    Requirements,
 };
 use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName};
 use crate::digest::hex;
 use crate::printable::count;
 
-/// Why the platform rejects a request.
-pub(super) struct Rejection {
-    pub kind: BackendErrorKind,
-    pub message: String,
+pub(super) fn reject<T>(kind: BackendErrorKind, message: impl Into<String>) -> Result<T, BackendError> {
+    Err(BackendError::new(kind, message))
 }
 
-pub(super) fn reject<T>(kind: BackendErrorKind, message: impl Into<String>) -> Result<T, Rejection> {
-    let message = message.into();
-    Err(Rejection { kind, message })
-}
-
-pub(super) fn network_of<'a>(world: &'a World, name: &str) -> Result<&'a Network, Rejection> {
+pub(super) fn network_of<'a>(world: &'a World, name: &str) -> Result<&'a Network, BackendError> {
     match world.networks.get(name) {
         Some(network) => Ok(network),
         None => reject(BackendErrorKind::NotFound, format!("no network {name}")),
     }
 }
 
-/// A machine of this cluster. A machine that it does not own is rejected.
+/// A machine of this cluster. A machine of another owner is rejected.
 pub(super) fn find_machine<'a>(
     world: &'a World,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Option<&'a SimMachine>, Rejection> {
-    match world.machines.get(name) {
-        Some(machine) if machine.cluster != *cluster => reject(
-            BackendErrorKind::Conflict,
-            format!("machine {name} belongs to cluster {}", machine.cluster),
-        ),
-        None if world.foreign_machines.contains_key(name) => reject(
-            BackendErrorKind::Conflict,
-            format!("machine {name} belongs to no cluster"),
-        ),
-        found => Ok(found),
+) -> Result<Option<&'a SimMachine>, BackendError> {
+    let found = world.machines.get(name);
+    if found.is_some() || world.foreign_machines.contains_key(name.as_str()) {
+        let ownership = found.map(|machine| machines::ownership(name, machine));
+        Ownership::require(ownership, cluster, name)?;
     }
+    Ok(found)
 }
 
 /// The machines of a cluster, filtered from the listing.
@@ -115,39 +106,23 @@ pub(super) fn reservations_of<'a>(
 }
 
 /// The machine that has this MAC.
-fn owner_of(world: &World, mac: Mac) -> Option<&MachineName> {
+fn owner_of(world: &World, mac: Mac) -> Option<&str> {
     let ours = world
         .machines
         .iter()
         .find(|(_, machine)| machine.nics.iter().any(|nic| nic.mac == mac))
-        .map(|(name, _)| name);
+        .map(|(name, _)| name.as_str());
     let foreign = || {
         world
             .foreign_machines
             .iter()
             .find(|(_, machine)| machine.macs.contains(&mac))
     };
-    ours.or_else(|| foreign().map(|(name, _)| name))
+    ours.or_else(|| foreign().map(|(name, _)| name.as_str()))
 }
 
-pub(super) fn check_spec(world: &World, limits: &Capabilities, spec: &MachineSpec) -> Result<(), Rejection> {
+pub(super) fn check_spec(world: &World, limits: &Capabilities, spec: &MachineSpec) -> Result<(), BackendError> {
     use BackendErrorKind::{Conflict, NotFound, Quota, Rejected, TooLarge};
-    let name = spec.name.as_str();
-    if world.foreign_machines.contains_key(&spec.name) {
-        return reject(Conflict, format!("machine {name} belongs to no cluster"));
-    }
-    if name.is_empty() || name.len() > 63 {
-        return reject(
-            Rejected,
-            format!("a machine name has 1 to 63 characters, `{name}` has {}", name.len()),
-        );
-    }
-    if !name
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-    {
-        return reject(Rejected, format!("`{name}` is not a valid machine name"));
-    }
     if spec.cpus == 0 || spec.memory_mib == 0 || spec.disk_gib == 0 {
         return reject(Rejected, "a machine requires a CPU, memory and a disk");
     }
@@ -191,7 +166,7 @@ pub(super) fn check_spec(world: &World, limits: &Capabilities, spec: &MachineSpe
 }
 
 /// The address, if it can be reserved.
-pub(super) fn check_reservation(network: &Network, reservation: &AddressReservation) -> Result<Ipv4Addr, Rejection> {
+pub(super) fn check_reservation(network: &Network, reservation: &AddressReservation) -> Result<Ipv4Addr, BackendError> {
     use BackendErrorKind::{Conflict, Rejected};
     let AddressAssignment { name, mac, ip } = &reservation.assignment;
     if !mac.is_unicast() {
@@ -240,11 +215,8 @@ pub(super) fn check_reservation(network: &Network, reservation: &AddressReservat
 }
 
 /// Reads the file like an upload, and compares its size and digest with the request.
-pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), Rejection> {
-    let cannot = |error: std::io::Error| Rejection {
-        kind: BackendErrorKind::Rejected,
-        message: error.to_string(),
-    };
+pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), BackendError> {
+    let cannot = |error: std::io::Error| BackendError::new(BackendErrorKind::Rejected, error.to_string());
     let mut file = fs::File::open(path).map_err(cannot)?;
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
@@ -267,10 +239,7 @@ pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), R
 }
 
 pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
-    let fail = |text: String, hint: &str| Finding {
-        hint: Some(hint.to_owned()),
-        ..Finding::fail(text)
-    };
+    let fail = |text: String, hint: &str| Finding::fail(text).hint(hint);
     let mut findings = Vec::new();
     let macs: BTreeSet<Mac> = needs
         .machines
@@ -310,15 +279,17 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
             ),
         });
     }
-    let ours = |name: &MachineName| {
-        let machine = world.machines.get(name);
-        machine.is_some_and(|machine| Some(&machine.cluster) == needs.cluster.as_ref())
+    let ours = |name: &str| {
+        let mut machines = world.machines.iter();
+        machines.any(|(known, machine)| known.as_str() == name && Some(&machine.cluster) == needs.cluster.as_ref())
     };
     let mut taken = Vec::new();
     for (name, macs) in &needs.machines {
-        if (world.machines.contains_key(name) && !ours(name)) || world.foreign_machines.contains_key(name) {
+        if (world.machines.contains_key(name) && !ours(name.as_str()))
+            || world.foreign_machines.contains_key(name.as_str())
+        {
             taken.push(fail(
-                format!("machine {name} exists and is not owned by this cluster"),
+                format!("machine {name} exists and belongs to another owner"),
                 BackendErrorKind::Conflict.hint(),
             ));
         }

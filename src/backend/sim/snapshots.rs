@@ -1,11 +1,8 @@
 //! Snapshots of simulated machines. A simulated disk is the number of times that its guest has booted from it.
 
-use async_trait::async_trait;
-
-use super::Sim;
-use super::rules::{Rejection, find_machine, reject, snapshots_of};
-use super::world::{Call, SimMachine, SimSnapshot, World};
-use crate::backend::{Action, BackendError, BackendErrorKind, Finding, MachineSnapshot, Snapshot, Snapshots, Verdict};
+use super::rules::{find_machine, reject};
+use super::world::{SimMachine, SimSnapshot, World};
+use crate::backend::{Action, BackendError, BackendErrorKind, Finding, Snapshot};
 use crate::cluster::{ClusterId, MachineName};
 
 impl SimSnapshot {
@@ -15,7 +12,7 @@ impl SimSnapshot {
 }
 
 /// A machine of this cluster that is off.
-fn off<'a>(world: &'a World, cluster: &ClusterId, name: &MachineName) -> Result<&'a SimMachine, Rejection> {
+fn off<'a>(world: &'a World, cluster: &ClusterId, name: &MachineName) -> Result<&'a SimMachine, BackendError> {
     match find_machine(world, cluster, name)? {
         None => reject(BackendErrorKind::NotFound, format!("no machine {name}")),
         Some(machine) if !machine.off => reject(
@@ -30,7 +27,7 @@ fn size(machine: &SimMachine) -> u64 {
     machine.disk_gib + machine.extra_disks_gib.iter().sum::<u64>()
 }
 
-fn check(world: &World, cluster: &ClusterId, names: &[MachineName]) -> Result<Finding, Rejection> {
+pub fn check(world: &World, cluster: &ClusterId, names: &[MachineName]) -> Result<Finding, BackendError> {
     let mut needed = 0;
     for name in names {
         match find_machine(world, cluster, name)? {
@@ -45,94 +42,66 @@ fn check(world: &World, cluster: &ClusterId, names: &[MachineName]) -> Result<Fi
     };
     let text = format!("{free} GiB of disk space free, the snapshot takes up to {needed} GiB");
     Ok(match free {
-        0 => Finding::new(Verdict::Fail, text),
-        _ if free < needed => Finding::new(Verdict::Warn, text),
+        0 => Finding::fail(text),
+        _ if free < needed => Finding::warn(text),
         _ => Finding::ok(text),
     })
 }
 
-#[async_trait(?Send)]
-impl Snapshots for Sim {
-    async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
-        let operation = format!("check the disks of cluster {cluster}");
-        self.call(Call::CheckSnapshots, cluster.as_str(), operation, |world, _| {
-            Ok(vec![check(world, cluster, names)?])
-        })
-        .await
+/// Creates a snapshot of a machine that is off.
+pub fn save(
+    world: &mut World,
+    cluster: &ClusterId,
+    name: &MachineName,
+    snapshot: &Snapshot,
+) -> Result<Action<()>, BackendError> {
+    let machine = off(world, cluster, name)?;
+    if machine.snapshots.iter().any(|there| there.is(cluster, snapshot)) {
+        return Ok(Action::Unchanged(()));
     }
+    let new = SimSnapshot {
+        cluster: Some(cluster.clone()),
+        snapshot: snapshot.clone(),
+        disk: machine.disk,
+    };
+    if let Some(machine) = world.machines.get_mut(name) {
+        machine.snapshots.push(new);
+    }
+    Ok(Action::Done(()))
+}
 
-    async fn save_snapshot(
-        &self,
-        cluster: &ClusterId,
-        name: &MachineName,
-        snapshot: &Snapshot,
-    ) -> Result<Action<()>, BackendError> {
-        let operation = format!("save snapshot {} of machine {name}", snapshot.name);
-        self.call(Call::SaveSnapshot, name.as_str(), operation, |world, _| {
-            let machine = off(world, cluster, name)?;
-            if machine.snapshots.iter().any(|there| there.is(cluster, snapshot)) {
-                return Ok(Action::Unchanged(()));
-            }
-            let new = SimSnapshot {
-                cluster: Some(cluster.clone()),
-                snapshot: snapshot.clone(),
-                disk: machine.disk,
-            };
-            if let Some(machine) = world.machines.get_mut(name) {
-                machine.snapshots.push(new);
-            }
-            Ok(Action::Done(()))
-        })
-        .await
+/// Gives the disk of a machine that is off the content that it had.
+pub fn revert(
+    world: &mut World,
+    cluster: &ClusterId,
+    name: &MachineName,
+    snapshot: &Snapshot,
+) -> Result<(), BackendError> {
+    let machine = off(world, cluster, name)?;
+    let Some(found) = machine.snapshots.iter().find(|there| there.is(cluster, snapshot)) else {
+        let text = format!("machine {name} has no snapshot {}", snapshot.name);
+        return reject(BackendErrorKind::NotFound, text);
+    };
+    let disk = found.disk;
+    if let Some(machine) = world.machines.get_mut(name) {
+        machine.disk = disk;
     }
+    Ok(())
+}
 
-    async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
-        let operation = format!("list the snapshots of cluster {cluster}");
-        self.call(Call::ListSnapshots, cluster.as_str(), operation, |world, _| {
-            Ok(snapshots_of(world, cluster))
-        })
-        .await
+/// Deletes a snapshot of a machine in any state.
+pub fn delete(
+    world: &mut World,
+    cluster: &ClusterId,
+    name: &MachineName,
+    snapshot: &Snapshot,
+) -> Result<Action<()>, BackendError> {
+    let machine = find_machine(world, cluster, name)?;
+    if !machine.is_some_and(|machine| machine.snapshots.iter().any(|there| there.is(cluster, snapshot))) {
+        return Ok(Action::Unchanged(()));
     }
-
-    async fn revert_to_snapshot(
-        &self,
-        cluster: &ClusterId,
-        name: &MachineName,
-        snapshot: &Snapshot,
-    ) -> Result<(), BackendError> {
-        let operation = format!("restore snapshot {} of machine {name}", snapshot.name);
-        self.call(Call::RevertToSnapshot, name.as_str(), operation, |world, _| {
-            let machine = off(world, cluster, name)?;
-            let Some(found) = machine.snapshots.iter().find(|there| there.is(cluster, snapshot)) else {
-                let text = format!("machine {name} has no snapshot {}", snapshot.name);
-                return reject(BackendErrorKind::NotFound, text);
-            };
-            let disk = found.disk;
-            if let Some(machine) = world.machines.get_mut(name) {
-                machine.disk = disk;
-            }
-            Ok(())
-        })
-        .await
+    if let Some(machine) = world.machines.get_mut(name) {
+        machine.snapshots.retain(|there| !there.is(cluster, snapshot));
     }
-
-    async fn delete_snapshot(
-        &self,
-        cluster: &ClusterId,
-        name: &MachineName,
-        snapshot: &Snapshot,
-    ) -> Result<Action<()>, BackendError> {
-        let operation = format!("delete snapshot {} of machine {name}", snapshot.name);
-        self.call(Call::DeleteSnapshot, name.as_str(), operation, |world, _| {
-            let machine = find_machine(world, cluster, name)?;
-            if !machine.is_some_and(|machine| machine.snapshots.iter().any(|there| there.is(cluster, snapshot))) {
-                return Ok(Action::Unchanged(()));
-            }
-            if let Some(machine) = world.machines.get_mut(name) {
-                machine.snapshots.retain(|there| !there.is(cluster, snapshot));
-            }
-            Ok(Action::Done(()))
-        })
-        .await
-    }
+    Ok(Action::Done(()))
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::dhcp::{DhcpLease, Network, Reservation};
 use super::noted::{Changes, Noted};
 use crate::backend::Snapshot;
-use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Pass, Role};
+use crate::cluster::{ClusterId, Creation, Mac, MachineName, NodeName, Pass, Role};
 
 /// Version of the file format.
 const VERSION: u32 = 1;
@@ -36,7 +36,7 @@ pub(super) struct World {
     pub machines: Noted<MachineName, SimMachine>,
     /// Machines that were not created by this program.
     #[serde(default)]
-    pub foreign_machines: BTreeMap<MachineName, ForeignMachine>,
+    pub foreign_machines: BTreeMap<String, ForeignMachine>,
     /// A scripted fault counted a call since the last `take_change`.
     #[serde(skip)]
     counted: bool,
@@ -224,6 +224,8 @@ pub(super) struct SimMachine {
     pub role: Role,
     pub pass: Pass,
     pub fingerprint: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation: Option<Creation>,
     pub cpus: u32,
     pub memory_mib: u64,
     pub disk_gib: u64,
