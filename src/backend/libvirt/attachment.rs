@@ -4,8 +4,7 @@ use virt::connect::Connect;
 use virt::error::ErrorNumber;
 
 use super::session::{checked_text, if_supported};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, Finding, Verdict};
+use crate::backend::{BackendError, BackendErrorKind, Finding};
 use crate::xml::Element;
 
 /// As `network` and `extra_networks` name it; the elements are those of libvirt: docs/formatdomain.rst, "Network
@@ -73,9 +72,9 @@ impl<'a> Attachment<'a> {
 }
 
 /// Whether the host has a network device of this name. `None` where this libvirt cannot list devices.
-pub(super) fn host_has(connect: &Connect, device: &str) -> Result<Option<bool>, Failure> {
+pub(super) fn host_has(connect: &Connect, device: &str) -> Result<Option<bool>, BackendError> {
     let found = connect.lookup_interface_by_name(checked_text("device name", device)?);
-    match if_supported(found.map_err(Failure::from)) {
+    match if_supported(found.map_err(BackendError::from)) {
         Ok(found) => Ok(found.map(|_| true)),
         Err(failure) if failure.is(ErrorNumber::NoInterface) => Ok(Some(false)),
         Err(failure) => Err(failure),
@@ -83,10 +82,10 @@ pub(super) fn host_has(connect: &Connect, device: &str) -> Result<Option<bool>, 
 }
 
 /// Refuses a device that the host does not have.
-pub(super) fn require_device(connect: &Connect, device: &str) -> Result<(), Failure> {
+pub(super) fn require_device(connect: &Connect, device: &str) -> Result<(), BackendError> {
     match host_has(connect, device)? {
         Some(false) => {
-            let failure = Failure::new(
+            let failure = BackendError::new(
                 BackendErrorKind::NotFound,
                 format!("network device `{device}` does not exist on the host"),
             );
@@ -99,18 +98,11 @@ pub(super) fn require_device(connect: &Connect, device: &str) -> Result<(), Fail
 /// What is to be known of a NIC on this device, for preflight.
 pub(super) fn finding(attachment: Attachment<'_>, device: &str) -> Finding {
     match attachment {
-        Attachment::Macvtap(_) => Finding {
-            verdict: Verdict::Warn,
-            text: format!("machines on macvtap:{device} and their host cannot reach each other"),
-            hint: Some(
-                "run ocpdeploy on another computer of this network, or use a bridge: network=bridge:br0".to_owned(),
-            ),
-        },
-        _ => Finding {
-            verdict: Verdict::Ok,
-            text: format!("network device {device} exists"),
-            hint: None,
-        },
+        Attachment::Macvtap(_) => Finding::warn(format!(
+            "machines on macvtap:{device} and their host cannot reach each other"
+        ))
+        .hint("run ocpdeploy on another computer of this network, or use a bridge: network=bridge:br0"),
+        _ => Finding::ok(format!("network device {device} exists")),
     }
 }
 

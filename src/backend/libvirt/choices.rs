@@ -6,16 +6,16 @@ use virt::sys;
 use super::domain::Platform;
 use super::entries::Document;
 use super::ffi;
-use super::session::{document, if_exists, if_supported};
-use crate::backend::failure::Failure;
-use crate::backend::{Choice, Finding, PlatformChoices, SettingChoices, Verdict};
+use super::session::{document, if_supported};
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices};
 use crate::cluster::{LibvirtConfig, VirtType};
 use crate::printable::count;
 use crate::xml::{self, Element};
 
 const GIB: u64 = 1 << 30;
 
-pub(super) fn query(connect: &Connect, config: &LibvirtConfig) -> Result<PlatformChoices, Failure> {
+pub(super) fn query(connect: &Connect, config: &LibvirtConfig) -> Result<PlatformChoices, BackendError> {
     Ok(PlatformChoices {
         seen: host(connect, config)?,
         settings: vec![
@@ -25,40 +25,36 @@ pub(super) fn query(connect: &Connect, config: &LibvirtConfig) -> Result<Platfor
     })
 }
 
-fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failure> {
+fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, BackendError> {
     let version = connect.lib_version()?;
     let (major, minor, patch) = (version / 1_000_000, version / 1_000 % 1_000, version % 1_000);
     let node = connect.node_info()?;
-    let available = if_supported(ffi::available_memory(connect).map_err(Failure::from))?;
+    let available = if_supported(ffi::available_memory(connect).map_err(BackendError::from))?;
     let available = available.map_or(String::new(), |kib| format!(", {} available", kib >> 10));
     let mut seen = vec![
-        Finding::new(
-            Verdict::Ok,
-            format!("connected to libvirt {major}.{minor}.{patch} at {}", config.uri),
-        ),
-        Finding::new(
-            Verdict::Ok,
-            format!(
-                "the host has {} and {} MiB of memory{available}",
-                count(node.cpus, "CPU"),
-                node.memory / 1024
-            ),
-        ),
+        Finding::ok(format!(
+            "connected to libvirt {major}.{minor}.{patch} at {}",
+            config.uri
+        )),
+        Finding::ok(format!(
+            "the host has {} and {} MiB of memory{available}",
+            count(node.cpus, "CPU"),
+            node.memory / 1024
+        )),
     ];
     seen.push(
         match Platform::choose(&document(connect.capabilities())?, version, VirtType::Auto) {
-            Ok(platform) if platform.domain_type == "qemu" => Finding::new(
-                Verdict::Warn,
+            Ok(platform) if platform.domain_type == "qemu" => Finding::warn(
                 "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal".to_owned(),
             ),
-            Ok(platform) => Finding::new(Verdict::Ok, format!("domain type {}", platform.domain_type)),
-            Err(failure) => Finding::new(Verdict::Warn, failure.message),
+            Ok(platform) => Finding::ok(format!("domain type {}", platform.domain_type)),
+            Err(failure) => Finding::warn(failure.message),
         },
     );
     Ok(seen)
 }
 
-fn networks(connect: &Connect) -> Result<Vec<Choice>, Failure> {
+fn networks(connect: &Connect) -> Result<Vec<Choice>, BackendError> {
     let mut all = Vec::new();
     for network in connect.list_all_networks(0)? {
         // Deleted objects are skipped.
@@ -98,7 +94,7 @@ fn about_network(described: &Element, read: &Document) -> String {
     text
 }
 
-fn pools(connect: &Connect) -> Result<Vec<Choice>, Failure> {
+fn pools(connect: &Connect) -> Result<Vec<Choice>, BackendError> {
     let mut all = Vec::new();
     // Only active pools report their capacity.
     for pool in connect.list_all_storage_pools(sys::VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)? {

@@ -12,7 +12,6 @@ use super::machines;
 use super::session::{if_supported, open_connection};
 use super::storage::Storage;
 use super::volumes::Part;
-use crate::backend::failure::Failure;
 use crate::backend::{BackendError, Console};
 use crate::cluster::{ClusterId, MachineName};
 
@@ -28,7 +27,7 @@ pub(super) fn read_log(
     connect: &Connect,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, BackendError> {
     machines::existing(connect, cluster, name)?;
     let Some(volume) = storage.find(&Part::Console.volume(cluster, name))? else {
         return Ok(None);
@@ -82,7 +81,7 @@ fn strip_control(line: &str) -> String {
 }
 
 /// Attaches to the console on a separate connection, because reading blocks. `None` if the driver has no consoles.
-pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, Failure> {
+pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
     let connect = open_connection(uri)?;
     let domain = machines::existing(&connect, cluster, name)?;
     let stream = Stream::new(&connect, 0)?;
@@ -92,8 +91,8 @@ pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result
     }
     let (keys, typed) = mpsc::channel(16);
     let (written, screen) = mpsc::channel(16);
-    let (operation, guest) = (format!("read the console of machine {name}"), stream.clone());
-    thread::spawn(move || forward_output(&guest, &written, &operation));
+    let guest = stream.clone();
+    thread::spawn(move || forward_output(&guest, &written));
     thread::spawn(move || {
         forward_input(&stream, typed);
         // Also ends the reader. Fails if the guest has ended first.
@@ -103,8 +102,8 @@ pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result
     Ok(Some(Console { keys, screen }))
 }
 
-fn explain(error: virt::error::Error) -> Failure {
-    let failure = Failure::from(error);
+fn explain(error: virt::error::Error) -> BackendError {
+    let failure = BackendError::from(error);
     let message = failure.message.to_lowercase();
     // libvirt has no error codes for these cases.
     if message.contains("not running") {
@@ -117,13 +116,13 @@ fn explain(error: virt::error::Error) -> Failure {
 }
 
 /// Forwards the output of the guest until the guest ends or the console is detached.
-fn forward_output(stream: &Stream, written: &mpsc::Sender<Result<Vec<u8>, BackendError>>, operation: &str) {
+fn forward_output(stream: &Stream, written: &mpsc::Sender<Result<Vec<u8>, BackendError>>) {
     let mut bytes = [0; 4096];
     loop {
         let received = match stream.recv(&mut bytes) {
             Ok(count) if count > 0 => Ok(bytes[..count.unsigned_abs()].to_vec()),
             Ok(_) => return,
-            Err(error) => Err(Failure::from(error).during(operation)),
+            Err(error) => Err(BackendError::from(error)),
         };
         let is_last = received.is_err();
         if written.blocking_send(received).is_err() || is_last {

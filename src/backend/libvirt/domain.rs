@@ -3,9 +3,9 @@
 use uuid::Uuid;
 
 use super::attachment::Attachment;
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, MachineSpec, Nic};
-use crate::cluster::{ClusterId, DiskCache, MachineName, NodeName, Pass, Role, VirtType};
+use crate::backend::ownership::Ownership;
+use crate::backend::{BackendError, BackendErrorKind, MachineSpec, Nic};
+use crate::cluster::{ClusterId, DiskCache, MachineName, VirtType};
 use crate::xml::Element;
 
 /// The namespace of the ownership tag in a domain's metadata.
@@ -27,7 +27,7 @@ pub(super) struct Platform {
 
 impl Platform {
     /// Selects from the host's capabilities and libvirt's version.
-    pub fn choose(capabilities: &Element, version: u32, virt_type: VirtType) -> Result<Self, Failure> {
+    pub fn choose(capabilities: &Element, version: u32, virt_type: VirtType) -> Result<Self, BackendError> {
         let hvm = |guest: &&Element| guest.find("os_type").is_some_and(|os| os.text == "hvm");
         let archs: Vec<&Element> = capabilities
             .all("guest")
@@ -38,12 +38,12 @@ impl Platform {
         let x86_64 = archs.iter().find(|arch| arch.get("name") == Some("x86_64"));
         let Some(arch) = x86_64.or(archs.first()) else {
             let message = "the host supports no hardware-virtualized machines";
-            return Err(Failure::new(BackendErrorKind::Rejected, message));
+            return Err(BackendError::new(BackendErrorKind::Rejected, message));
         };
         // libvirt's test driver has i686 alone.
         if let Some(other) = arch.get("name").filter(|name| !["x86_64", "i686"].contains(name)) {
             let words = format!("hosts of architecture {other} are not supported: the images are for x86_64");
-            return Err(Failure::new(BackendErrorKind::Rejected, words));
+            return Err(BackendError::new(BackendErrorKind::Rejected, words));
         }
         let offered: Vec<&str> = arch
             .all("domain")
@@ -59,7 +59,7 @@ impl Platform {
                 .or(offered.first()),
         };
         let Some(domain_type) = wanted else {
-            let failure = Failure::new(
+            let failure = BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("the host supports only domain type {}", offered.join(", ")),
             );
@@ -102,7 +102,7 @@ pub(super) struct Paths {
 
 /// A machine has the same UUID in every attempt, so that its domain is never created twice.
 pub(super) fn uuid_of(cluster: &ClusterId, machine: &MachineName) -> Uuid {
-    let url = format!("{NAMESPACE}/{cluster}/{machine}");
+    let url = format!("{NAMESPACE}/{}/{machine}", cluster.tag());
     Uuid::new_v5(&Uuid::NAMESPACE_URL, url.as_bytes())
 }
 
@@ -146,11 +146,12 @@ pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths, cac
 fn tag(spec: &MachineSpec) -> Element {
     Element::new("ocpdeploy:machine")
         .attr("xmlns:ocpdeploy", NAMESPACE)
-        .attr("cluster", &spec.cluster)
+        .attr("cluster", spec.cluster.tag())
         .attr("node", &spec.node)
         .attr("role", spec.role)
         .attr("pass", spec.pass)
         .attr("fingerprint", spec.fingerprint())
+        .attr("creation", &spec.creation)
 }
 
 fn devices(spec: &MachineSpec, paths: &Paths, cache: DiskCache) -> Element {
@@ -219,20 +220,14 @@ fn disk_name(index: usize) -> String {
     format!("vd{}", letters.iter().rev().collect::<String>())
 }
 
-/// The ownership tag in the metadata of a domain.
+/// A domain with an ownership tag in its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OwnershipTag {
-    pub cluster: ClusterId,
-    pub name: MachineName,
-    pub node: NodeName,
-    pub role: Role,
-    pub pass: Pass,
-    pub fingerprint: String,
-    pub nics: Vec<Nic>,
+pub(super) struct TaggedDomain {
+    pub ownership: Ownership,
     pub is_kvm: bool,
 }
 
-impl OwnershipTag {
+impl TaggedDomain {
     /// `None` if the domain has no tag.
     pub fn read(domain: &Element) -> Option<Self> {
         let is_mark = |element: &&Element| {
@@ -251,14 +246,18 @@ impl OwnershipTag {
                 mac: interface.value("mac", "address")?.parse().ok()?,
             })
         };
-        Some(Self {
-            cluster: ClusterId::from_tag(mark.get("cluster")?),
-            name: MachineName::from_platform(&domain.find("name")?.text),
-            node: NodeName::from_platform(mark.get("node")?),
+        let ownership = Ownership {
+            cluster: ClusterId::read(mark.get("cluster")?)?,
+            machine: domain.find("name")?.text.parse().ok()?,
+            node: mark.get("node")?.parse().ok()?,
             role: mark.get("role")?.parse().ok()?,
             pass: mark.get("pass")?.parse().ok()?,
             fingerprint: mark.get("fingerprint")?.to_owned(),
             nics: domain.all("devices/interface").into_iter().filter_map(nic).collect(),
+            creation: mark.get("creation").and_then(|creation| creation.parse().ok()),
+        };
+        Some(Self {
+            ownership,
             is_kvm: domain.get("type") == Some("kvm"),
         })
     }
@@ -268,12 +267,13 @@ impl OwnershipTag {
 mod tests {
     use super::*;
     use crate::backend::{ImageHandle, Payload};
+    use crate::cluster::{NodeName, Pass, Role};
     use crate::xml;
 
     fn spec() -> MachineSpec {
         MachineSpec {
-            cluster: ClusterId::new("lab", "example.com"),
-            name: MachineName::from_platform("lab-master-0"),
+            cluster: ClusterId::read("lab.example.com.x7k2pqrs").unwrap(),
+            name: "lab-master-0".parse().unwrap(),
             node: NodeName::node(Role::Master, 0),
             role: Role::Master,
             pass: Pass::Two,
@@ -295,6 +295,7 @@ mod tests {
             payload: Payload::Ignition(b"{}".to_vec()),
             autostart: true,
             ipv6: None,
+            creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
         }
     }
 
@@ -339,7 +340,7 @@ mod tests {
     fn a_machine_of_pass_one() {
         let mut spec = spec();
         spec.name = MachineName::of_harvest("lab", Role::Helper, 1);
-        (spec.role, spec.pass, spec.node) = (Role::Helper, Pass::One, NodeName::from_platform("ingress"));
+        (spec.role, spec.pass, spec.node) = (Role::Helper, Pass::One, "ingress".parse().unwrap());
         let paths = Paths {
             disk: "/pool/disk".to_owned(),
             seed: Some("/pool/seed.img".to_owned()),
@@ -352,21 +353,14 @@ mod tests {
     fn written_xml_is_read_back() {
         let spec = spec();
         let document = to_xml(&spec, &platform("kvm"), &paths(), DiskCache::Default).to_string();
-        let ours = OwnershipTag::read(&xml::parse(&document).unwrap()).unwrap();
-        assert_eq!(ours.cluster, spec.cluster);
-        assert_eq!(ours.name, spec.name);
-        assert_eq!(
-            (ours.node, ours.role, ours.pass),
-            (spec.node.clone(), spec.role, spec.pass)
-        );
-        assert_eq!(ours.fingerprint, spec.fingerprint());
-        assert_eq!(ours.nics, spec.nics);
+        let ours = TaggedDomain::read(&xml::parse(&document).unwrap()).unwrap();
+        assert_eq!(ours.ownership, Ownership::of(&spec));
         assert!(ours.is_kvm);
         // Other programs may use another prefix for the namespace.
         let other = document
             .replace("ocpdeploy:", "o:")
             .replace("xmlns:ocpdeploy", "xmlns:o");
-        assert!(OwnershipTag::read(&xml::parse(&other).unwrap()).is_some());
+        assert!(TaggedDomain::read(&xml::parse(&other).unwrap()).is_some());
     }
 
     #[test]
@@ -374,22 +368,22 @@ mod tests {
         for metadata in [
             "",
             "<metadata/>",
-            "<metadata><machine cluster='lab.example.com'/></metadata>",
-            "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/2' cluster='lab.example.com' node='a' role='master' pass='two' fingerprint='f'/></metadata>",
-            "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/1' cluster='lab.example.com'/></metadata>",
+            "<metadata><machine cluster='lab.example.com.x7k2pqrs'/></metadata>",
+            "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/2' cluster='lab.example.com.x7k2pqrs' node='a' role='master' pass='two' fingerprint='f'/></metadata>",
+            "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/1' cluster='lab.example.com.x7k2pqrs'/></metadata>",
         ] {
             let document = format!("<domain type='kvm'><name>lab-master-0</name>{metadata}</domain>");
-            assert_eq!(OwnershipTag::read(&xml::parse(&document).unwrap()), None, "{metadata}");
+            assert_eq!(TaggedDomain::read(&xml::parse(&document).unwrap()), None, "{metadata}");
         }
     }
 
     #[test]
     fn a_uuid_is_unique_for_machine_and_cluster() {
-        let of =
-            |cluster: &str, machine: &str| uuid_of(&ClusterId::from_tag(cluster), &MachineName::from_platform(machine));
-        assert_eq!(of("lab.a", "lab-master-0"), of("lab.a", "lab-master-0"));
-        assert_ne!(of("lab.a", "lab-master-0"), of("lab.b", "lab-master-0"));
-        assert_ne!(of("lab.a", "lab-master-1"), of("lab.a", "lab-master-10"));
+        let of = |cluster: &str, machine: &str| uuid_of(&ClusterId::read(cluster).unwrap(), &machine.parse().unwrap());
+        let [one, other] = ["lab.example.com.x7k2pqrs", "lab.example.com.x7k2pqrt"];
+        assert_eq!(of(one, "lab-master-0"), of(one, "lab-master-0"));
+        assert_ne!(of(one, "lab-master-0"), of(other, "lab-master-0"));
+        assert_ne!(of(one, "lab-master-1"), of(one, "lab-master-10"));
     }
 
     #[test]

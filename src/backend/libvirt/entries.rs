@@ -8,8 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::{Ipv4Network, Ipv6Network};
 
-use crate::backend::failure::Failure;
-use crate::backend::{AddressReservation, BackendErrorKind};
+use crate::backend::{AddressReservation, BackendError, BackendErrorKind};
 use crate::cluster::{ClusterId, Mac, NodeName};
 use crate::xml::Element;
 
@@ -49,7 +48,7 @@ pub(super) struct Record {
 
 /// The tag of an entry.
 pub(super) fn tag_of(cluster: &ClusterId, node: &NodeName) -> String {
-    cluster.fqdn(node.as_str()) + MARK
+    format!("{node}.{}{MARK}", cluster.tag())
 }
 
 /// The node of an entry of exactly this cluster.
@@ -257,8 +256,8 @@ pub(super) fn of_reservation(document: &Document, reservation: &AddressReservati
 }
 
 /// libvirt accepts any address, even one of another network.
-pub(super) fn check_address(document: &Document, mac: Mac, ip: Ipv4Addr) -> Result<(), Failure> {
-    let rejected = |message| Err(Failure::new(BackendErrorKind::Rejected, message));
+pub(super) fn check_address(document: &Document, mac: Mac, ip: Ipv4Addr) -> Result<(), BackendError> {
+    let rejected = |message| Err(BackendError::new(BackendErrorKind::Rejected, message));
     if !mac.is_unicast() {
         return rejected(format!("{mac} is not a unicast MAC"));
     }
@@ -282,17 +281,17 @@ mod tests {
   <forward mode='nat'><nat><port start='1024' end='65535'/></nat></forward>
   <bridge name='virbr0' stp='on' delay='0'/>
   <dns>
-    <host ip='192.168.122.10'><hostname>master-0.lab.example.com</hostname><hostname>master-0.lab.example.com.ocpdeploy</hostname></host>
+    <host ip='192.168.122.10'><hostname>master-0.lab.example.com</hostname><hostname>master-0.lab.example.com.x7k2pqrs.ocpdeploy</hostname></host>
     <host ip='192.168.122.11'><hostname>registry.lab.example.com</hostname></host>
-    <host ip='192.168.122.12'><hostname>api.a.lab.example.com</hostname><hostname>api.a.lab.example.com.ocpdeploy</hostname></host>
+    <host ip='192.168.122.12'><hostname>api.a.lab.example.com</hostname><hostname>api.a.lab.example.com.x7k2pqrs.ocpdeploy</hostname></host>
   </dns>
   <ip family='ipv6' address='fd00::1' prefix='64'/>
   <ip address='192.168.122.1' netmask='255.255.255.0'>
     <dhcp>
       <range start='192.168.122.2' end='192.168.122.254'/>
-      <host mac='52:54:00:00:00:10' name='master-0.lab.example.com.ocpdeploy' ip='192.168.122.10'/>
+      <host mac='52:54:00:00:00:10' name='master-0.lab.example.com.x7k2pqrs.ocpdeploy' ip='192.168.122.10'/>
       <host mac='52:54:00:00:00:11' name='registry.lab.example.com' ip='192.168.122.11'/>
-      <host mac='52:54:00:00:00:12' name='api.a.lab.example.com.ocpdeploy' ip='192.168.122.12'/>
+      <host mac='52:54:00:00:00:12' name='api.a.lab.example.com.x7k2pqrs.ocpdeploy' ip='192.168.122.12'/>
       <host mac='52:54:00:00:00:13' name='api.lab.example.com' ip='192.168.122.13'/>
       <host mac='52:54:00:00:00:14' ip='192.168.122.14'/>
       <host name='by-name' ip='192.168.122.15'/>
@@ -341,7 +340,7 @@ mod tests {
     #[test]
     fn only_tagged_entries_of_exactly_this_cluster_are_its_own() {
         let names = |cluster: &str| -> Vec<String> {
-            let cluster = ClusterId::from_tag(cluster);
+            let cluster = ClusterId::read(cluster).unwrap();
             let name = |entry| match entry {
                 Entry::Host(host) => host.name,
                 Entry::Record(record) => record.ip,
@@ -349,15 +348,15 @@ mod tests {
             of_cluster(&document(), &cluster).into_iter().map(name).collect()
         };
         assert_eq!(
-            names("lab.example.com"),
-            ["master-0.lab.example.com.ocpdeploy", "192.168.122.10"]
+            names("lab.example.com.x7k2pqrs"),
+            ["master-0.lab.example.com.x7k2pqrs.ocpdeploy", "192.168.122.10"]
         );
         assert_eq!(
-            names("a.lab.example.com"),
-            ["api.a.lab.example.com.ocpdeploy", "192.168.122.12"]
+            names("a.lab.example.com.x7k2pqrs"),
+            ["api.a.lab.example.com.x7k2pqrs.ocpdeploy", "192.168.122.12"]
         );
-        assert_eq!(names("example.com"), [""; 0]);
-        assert_eq!(names("b.example.com"), [""; 0]);
+        assert_eq!(names("lab.example.com.zzzzzzzz"), [""; 0]);
+        assert_eq!(names("b.example.com.x7k2pqrs"), [""; 0]);
     }
 
     #[test]
@@ -369,7 +368,7 @@ mod tests {
     #[test]
     fn a_reservation_exists_is_missing_or_conflicts() {
         let document = document();
-        let ours = |mac, ip| host(mac, ip, "master-0.lab.example.com.ocpdeploy");
+        let ours = |mac, ip| host(mac, ip, "master-0.lab.example.com.x7k2pqrs.ocpdeploy");
         assert_eq!(
             document.lacks_host(&ours("52:54:00:00:00:10", "192.168.122.10")),
             Ok(false)
@@ -377,45 +376,45 @@ mod tests {
         let new = host(
             "52:54:00:00:00:99",
             "192.168.122.99",
-            "master-9.lab.example.com.ocpdeploy",
+            "master-9.lab.example.com.x7k2pqrs.ocpdeploy",
         );
         assert_eq!(document.lacks_host(&new), Ok(true));
         // A user's reservation for this MAC and address is sufficient.
         let by_hand = host(
             "52:54:00:00:00:14",
             "192.168.122.14",
-            "worker-0.lab.example.com.ocpdeploy",
+            "worker-0.lab.example.com.x7k2pqrs.ocpdeploy",
         );
         assert_eq!(document.lacks_host(&by_hand), Ok(false));
         for (mac, ip, name, holder) in [
             (
                 "52:54:00:00:00:99",
                 "192.168.122.10",
-                "api.lab.example.com.ocpdeploy",
-                "192.168.122.10 is reserved for master-0.lab.example.com (52:54:00:00:00:10)",
+                "api.lab.example.com.x7k2pqrs.ocpdeploy",
+                "192.168.122.10 is reserved for master-0.lab.example.com.x7k2pqrs (52:54:00:00:00:10)",
             ),
             (
                 "52:54:00:00:00:11",
                 "192.168.122.99",
-                "api.lab.example.com.ocpdeploy",
+                "api.lab.example.com.x7k2pqrs.ocpdeploy",
                 "192.168.122.11 is reserved for registry.lab.example.com (52:54:00:00:00:11)",
             ),
             (
                 "52:54:00:00:00:99",
                 "192.168.122.99",
-                "master-0.lab.example.com.ocpdeploy",
-                "192.168.122.10 is reserved for master-0.lab.example.com (52:54:00:00:00:10)",
+                "master-0.lab.example.com.x7k2pqrs.ocpdeploy",
+                "192.168.122.10 is reserved for master-0.lab.example.com.x7k2pqrs (52:54:00:00:00:10)",
             ),
             (
                 "52:54:00:00:00:12",
                 "192.168.122.12",
-                "api.lab.example.com.ocpdeploy",
-                "192.168.122.12 is reserved for api.a.lab.example.com (52:54:00:00:00:12)",
+                "api.lab.example.com.x7k2pqrs.ocpdeploy",
+                "192.168.122.12 is reserved for api.a.lab.example.com.x7k2pqrs (52:54:00:00:00:12)",
             ),
             (
                 "52:54:00:00:00:99",
                 "192.168.122.15",
-                "api.lab.example.com.ocpdeploy",
+                "api.lab.example.com.x7k2pqrs.ocpdeploy",
                 "by-name has a reservation",
             ),
         ] {
@@ -434,7 +433,7 @@ mod tests {
             ip: ip.to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         };
-        let tag = "master-0.lab.example.com.ocpdeploy";
+        let tag = "master-0.lab.example.com.x7k2pqrs.ocpdeploy";
         for (wanted, verdict) in [
             (record("192.168.122.10", &["master-0.lab.example.com", tag]), Ok(false)),
             (record("192.168.122.99", &["api.lab.example.com", tag]), Ok(true)),

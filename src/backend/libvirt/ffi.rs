@@ -78,18 +78,19 @@ mod library {
         virConnectListAllStoragePools virConnectOpen virDomainCreate virDomainDefineXML virDomainDefineXMLFlags
         virDomainDestroy virDomainFree virDomainGetID virDomainGetName virDomainGetState virDomainGetUUID
         virDomainGetXMLDesc virDomainInterfaceAddresses virDomainIsActive virDomainListAllSnapshots
-        virDomainLookupByName virDomainLookupByUUID virDomainOpenConsole virDomainRevertToSnapshot virDomainSetAutostart
-        virDomainShutdown virDomainSnapshotCreateXML virDomainSnapshotDelete virDomainSnapshotFree
+        virDomainLookupByName virDomainLookupByUUID virDomainOpenConsole virDomainRename virDomainRevertToSnapshot
+        virDomainSetAutostart virDomainShutdown virDomainSnapshotCreateXML virDomainSnapshotDelete virDomainSnapshotFree
         virDomainSnapshotGetName virDomainSnapshotGetXMLDesc virDomainSnapshotLookupByName virDomainUndefine
         virDomainUndefineFlags virGetLastError virInterfaceFree virInterfaceLookupByName virNetworkDHCPLeaseFree
         virNetworkDestroy virNetworkFree virNetworkGetAutostart virNetworkGetDHCPLeases virNetworkGetName
         virNetworkGetUUID virNetworkGetXMLDesc virNetworkIsActive virNetworkIsPersistent virNetworkLookupByName
-        virNetworkUndefine virNetworkUpdate virNodeGetInfo virNodeGetMemoryStats virSetErrorFunc virStoragePoolFree
-        virStoragePoolGetName virStoragePoolGetXMLDesc virStoragePoolIsActive virStoragePoolListAllVolumes
-        virStoragePoolLookupByName virStoragePoolRefresh virStorageVolCreateXML virStorageVolDelete
-        virStorageVolDownload virStorageVolFree virStorageVolGetInfo virStorageVolGetName virStorageVolGetPath
-        virStorageVolGetXMLDesc virStorageVolLookupByName virStorageVolLookupByPath virStorageVolUpload virStreamAbort
-        virStreamEventRemoveCallback virStreamFinish virStreamFree virStreamNew virStreamRecv virStreamRef virStreamSend
+        virNetworkUndefine virNetworkUpdate virNodeGetInfo virNodeGetMemoryStats virSetErrorFunc virStoragePoolCreateXML
+        virStoragePoolFree virStoragePoolGetName virStoragePoolGetXMLDesc virStoragePoolIsActive
+        virStoragePoolListAllVolumes virStoragePoolLookupByName virStoragePoolRefresh virStorageVolCreateXML
+        virStorageVolDelete virStorageVolDownload virStorageVolFree virStorageVolGetInfo virStorageVolGetName
+        virStorageVolGetPath virStorageVolGetXMLDesc virStorageVolLookupByName virStorageVolLookupByPath
+        virStorageVolUpload virStreamAbort virStreamEventRemoveCallback virStreamFinish virStreamFree virStreamNew
+        virStreamRecv virStreamRef virStreamSend
     }
 
     pub(super) fn load() -> Result<(), String> {

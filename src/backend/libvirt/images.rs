@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use virt::storage_vol::StorageVol;
 
-use super::session::{Progress, if_exists};
+use super::session::Progress;
 use super::storage::{Content, Qcow2, Storage};
 use super::volumes::{ImageKey, Volume};
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::ClusterId;
 use crate::digest::hex;
 use crate::xml;
@@ -48,9 +48,9 @@ pub(super) fn ensure(
     cluster: &ClusterId,
     image: &LocalImage,
     progress: &Progress,
-) -> Result<String, Failure> {
+) -> Result<String, BackendError> {
     let key = ImageKey::of_digest(image.sha256).ok_or_else(|| {
-        Failure::new(
+        BackendError::new(
             BackendErrorKind::Rejected,
             format!("`{}` is not a sha256 digest", image.sha256),
         )
@@ -90,9 +90,9 @@ pub(super) fn ensure(
     }
 }
 
-fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, progress: &Progress) -> Result<(), Failure> {
+fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, progress: &Progress) -> Result<(), BackendError> {
     let unreadable = |error: std::io::Error| {
-        Failure::new(
+        BackendError::new(
             BackendErrorKind::Rejected,
             format!("cannot read {}: {error}", image.path.display()),
         )
@@ -101,7 +101,7 @@ fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, progress: 
     let mut head = Vec::new();
     (&mut file).take(HEAD).read_to_end(&mut head).map_err(unreadable)?;
     if Qcow2::read(&head).is_none() {
-        let failure = Failure::new(
+        let failure = BackendError::new(
             BackendErrorKind::Rejected,
             format!("{} is not a qcow2 image", image.path.display()),
         );
@@ -115,7 +115,7 @@ fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, progress: 
         let found = hex(&digest.finalize());
         match found == image.sha256 && head.len() as u64 + sent == image.bytes {
             true => first.send(&head, progress),
-            false => Err(Failure::new(
+            false => Err(BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("{} changed while it was uploaded", image.path.display()),
             )),
@@ -139,7 +139,7 @@ fn send_body(
     file: File,
     digest: &mut Sha256,
     progress: &Progress,
-) -> Result<u64, Failure> {
+) -> Result<u64, BackendError> {
     let mut body = storage.begin_upload(volume, offset, 0)?;
     match body.send_all(file, progress, |bytes| digest.update(bytes)) {
         Ok(sent) => body.finish().map(|()| sent),
@@ -150,7 +150,7 @@ fn send_body(
     }
 }
 
-fn wait_for_releases(storage: &Storage, key: &ImageKey, progress: &Progress) -> Result<(), Failure> {
+fn wait_for_releases(storage: &Storage, key: &ImageKey, progress: &Progress) -> Result<(), BackendError> {
     let begun = Instant::now();
     let leaving = |name: &str| matches!(Volume::read(name), Some(Volume::Leaves { image, .. }) if image == *key);
     while begun.elapsed() < RELEASE_TIMEOUT {
@@ -164,7 +164,7 @@ fn wait_for_releases(storage: &Storage, key: &ImageKey, progress: &Progress) -> 
 }
 
 /// Releases all images of a cluster, and deletes those without users.
-pub(super) fn release(storage: &Storage, cluster: &ClusterId, progress: &Progress) -> Result<(), Failure> {
+pub(super) fn release(storage: &Storage, cluster: &ClusterId, progress: &Progress) -> Result<(), BackendError> {
     for key in used_by(storage, cluster)? {
         progress.report();
         storage.create_marker(&key.leaves(cluster))?;
@@ -177,7 +177,7 @@ pub(super) fn release(storage: &Storage, cluster: &ClusterId, progress: &Progres
     Ok(())
 }
 
-fn used_by(storage: &Storage, cluster: &ClusterId) -> Result<BTreeSet<ImageKey>, Failure> {
+fn used_by(storage: &Storage, cluster: &ClusterId) -> Result<BTreeSet<ImageKey>, BackendError> {
     let volumes = storage.list()?;
     let ours = volumes.iter().filter_map(|(name, _)| match Volume::read(name) {
         Some(Volume::Uses { cluster: by, image } | Volume::Leaves { cluster: by, image }) => {
@@ -188,8 +188,8 @@ fn used_by(storage: &Storage, cluster: &ClusterId) -> Result<BTreeSet<ImageKey>,
     Ok(ours.collect())
 }
 
-/// Whether a cluster has a marker, or any volume is an overlay of it, also one that a user created.
-fn is_used(storage: &Storage, key: &ImageKey) -> Result<bool, Failure> {
+/// Whether a cluster has a marker, or any volume of any active pool is an overlay of it, also one that a user created.
+fn is_used(storage: &Storage, key: &ImageKey) -> Result<bool, BackendError> {
     let volumes = storage.list()?;
     let marked = |name: &str| matches!(Volume::read(name), Some(Volume::Uses { image, .. }) if image == *key);
     if volumes.iter().any(|(name, _)| marked(name)) {
@@ -199,18 +199,50 @@ fn is_used(storage: &Storage, key: &ImageKey) -> Result<bool, Failure> {
         return Ok(false);
     };
     let path = base.path()?;
+    let is_overlay =
+        |described: &str| Ok::<_, BackendError>(xml::parse(described)?.text_of("backingStore/path") == Some(&path));
     for (_, volume) in &volumes {
         // A volume that was deleted meanwhile is not an overlay.
-        let Some(described) = if_exists(volume.xml_desc(0))? else {
-            continue;
-        };
-        let described = xml::parse(&described)?;
-        if described
-            .find("backingStore/path")
-            .is_some_and(|backing| backing.text == path)
+        if let Some(described) = if_exists(volume.xml_desc(0))?
+            && is_overlay(&described)?
         {
             return Ok(true);
         }
     }
-    Ok(false)
+    // What libvirt cannot read in a pool of others must not keep the image for ever.
+    let others = storage.volumes_elsewhere()?;
+    let mut described = others.iter().filter_map(|volume| volume.xml_desc(0).ok());
+    Ok(described.any(|described| is_overlay(&described).unwrap_or(false)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::session::open_connection;
+    use super::*;
+
+    #[test]
+    fn an_image_that_another_pool_has_an_overlay_of_is_kept() {
+        let connect = open_connection("test:///default").unwrap();
+        let storage = Storage::open(&connect, "default-pool").unwrap();
+        let key = ImageKey::of_digest(&"ab".repeat(32)).unwrap();
+        let (cluster, progress) = (
+            ClusterId::read("lab.example.com.x7k2pqrs").unwrap(),
+            Progress::default(),
+        );
+        let path = storage.create(&key.volume(), &Content::Raw(1)).unwrap().path().unwrap();
+        let pool = "<pool type='dir'><name>theirs</name><target><path>/theirs</path></target></pool>";
+        let pool = connect.create_storage_pool_xml(pool, 0).unwrap();
+        let overlay = format!(
+            "<volume><name>mine.qcow2</name><capacity>1</capacity><backingStore><path>{path}</path></backingStore></volume>"
+        );
+        let overlay = StorageVol::create_xml(&pool, &overlay, 0).unwrap();
+        let release = || {
+            storage.create_marker(&key.uses(&cluster)).unwrap();
+            release(&storage, &cluster, &progress).unwrap();
+            storage.find(&key.volume()).unwrap().is_some()
+        };
+        assert!(release(), "it was deleted below an overlay");
+        overlay.delete(0).unwrap();
+        assert!(!release(), "nothing uses it");
+    }
 }

@@ -8,9 +8,9 @@ use virt::connect::Connect;
 use super::attachment::Attachment;
 use super::ffi::DhcpLease;
 use super::network;
-use super::session::{checked_text, if_exists, lock, none_if_deleted};
-use crate::backend::Nic;
-use crate::backend::failure::Failure;
+use super::session::{checked_text, lock};
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, Nic};
 use crate::cluster::Mac;
 
 /// The leases that existed when this process started a machine: they do not show that it came up.
@@ -23,14 +23,14 @@ pub(super) struct OldLeases(Mutex<HashMap<Mac, Vec<DhcpLease>>>);
 
 impl OldLeases {
     /// Notes the leases of a machine that is about to start.
-    pub(super) fn note(&self, connect: &Connect, nics: &[Nic]) -> Result<(), Failure> {
+    pub(super) fn note(&self, connect: &Connect, nics: &[Nic]) -> Result<(), BackendError> {
         for nic in nics
             .iter()
             .filter(|nic| Attachment::read(&nic.network).device().is_none())
         {
             let network = if_exists(connect.lookup_network_by_name(checked_text("network name", &nic.network)?))?;
             // The start names a network that is missing.
-            let leases = none_if_deleted(network.map(|network| network::valid_leases(&network)).transpose())?;
+            let leases = if_exists(network.map(|network| network::valid_leases(&network)).transpose())?;
             self.keep(nic.mac, leases.flatten().unwrap_or_default());
         }
         Ok(())

@@ -12,16 +12,17 @@ use virt::error::ErrorNumber;
 use virt::sys;
 
 use super::attachment::{self, Attachment};
-use super::domain::{self, OwnershipTag, Paths, Platform};
+use super::domain::{self, Paths, Platform, TaggedDomain, uuid_of};
 use super::leases::OldLeases;
 use super::power::power_of;
-use super::session::{Progress, checked_text, document, if_exists, lock, none_if_deleted};
+use super::session::{Progress, checked_text, document, lock};
 use super::storage::{self, Content, Storage};
-use super::volumes::{Part, Volume, is_name};
+use super::volumes::{Part, Volume};
 use super::{guest, network, seed};
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
+use crate::backend::ownership::Ownership;
 use crate::backend::{
-    Action, BackendErrorKind, Description, Form, Machine, MachineSpec, Nic, Payload, Power, SeenNic, Stop,
+    Action, BackendError, BackendErrorKind, Description, Form, Machine, MachineSpec, Nic, Payload, Power, Stop,
 };
 use crate::cluster::{ClusterId, DiskCache, Mac, MachineName};
 use crate::xml;
@@ -30,10 +31,10 @@ const GIB: u64 = 1 << 30;
 
 /// The ownership tags of running domains, by UUID and id, so that repeated queries read each document only once.
 #[derive(Default)]
-pub(super) struct TagCache(Mutex<HashMap<(Uuid, u32), Option<OwnershipTag>>>);
+pub(super) struct TagCache(Mutex<HashMap<(Uuid, u32), Option<TaggedDomain>>>);
 
 impl TagCache {
-    fn read(&self, domain: &Domain) -> Result<Option<OwnershipTag>, Failure> {
+    fn read(&self, domain: &Domain) -> Result<Option<TaggedDomain>, BackendError> {
         // A domain gets a new id at each start. One that is off can be redefined at any time.
         let key = match domain.id() {
             Some(id) => Some((domain.uuid()?, id)),
@@ -50,8 +51,8 @@ impl TagCache {
     }
 }
 
-fn read(domain: &Domain) -> Result<Option<OwnershipTag>, Failure> {
-    Ok(OwnershipTag::read(&document(domain.xml_desc(0))?))
+fn read(domain: &Domain) -> Result<Option<TaggedDomain>, BackendError> {
+    Ok(TaggedDomain::read(&document(domain.xml_desc(0))?))
 }
 
 /// Creates and starts a machine, or adopts an existing one.
@@ -63,15 +64,12 @@ pub(super) fn create(
     cache: DiskCache,
     spec: &MachineSpec,
     progress: &Progress,
-) -> Result<Action<Machine>, Failure> {
-    check_names(&spec.cluster, &spec.name)?;
-    if let Some(there) = if_exists(connect.lookup_domain_by_name(spec.name.as_str()))? {
-        let own_tag = read(&there)?.filter(|tag| tag.cluster == spec.cluster);
-        return match own_tag {
-            Some(tag) if tag.fingerprint == spec.fingerprint() => adopt(connect, leases, &there, &tag, spec),
-            Some(_) => conflict(format!("machine {} of this cluster has other settings", spec.name)),
-            None => conflict(format!("domain {} exists and is not owned by this cluster", spec.name)),
-        };
+) -> Result<Action<Machine>, BackendError> {
+    if let Some(there) = lookup(connect, &spec.cluster, &spec.name)? {
+        let tagged = read(&there)?;
+        let is_kvm = tagged.as_ref().is_some_and(|tagged| tagged.is_kvm);
+        let ownership = Ownership::adopt(tagged.map(|tagged| tagged.ownership), spec)?;
+        return adopt(connect, leases, &there, TaggedDomain { ownership, is_kvm }, spec);
     }
     for nic in &spec.nics {
         match Attachment::read(&nic.network).device() {
@@ -99,40 +97,23 @@ pub(super) fn create(
         }
         other => other?,
     }
-    let tag = read(&domain)?.ok_or_else(|| {
+    let tagged = read(&domain)?.ok_or_else(|| {
         let message = "libvirt did not store the metadata of the domain";
-        Failure::new(BackendErrorKind::Rejected, message)
+        BackendError::new(BackendErrorKind::Rejected, message)
     })?;
-    Ok(Action::Done(machine(&tag, power_of(&domain, &tag)?, &BTreeMap::new())))
+    let power = power_of(&domain, &tagged)?;
+    Ok(Action::Done(tagged.ownership.machine(power, &BTreeMap::new())))
 }
 
 /// Whether a machine did not start only because of the log of its console.
 ///
 /// virtlogd opens it, and SELinux does not let it write into every pool: on Fedora it can only search the folders of
 /// images (libvirt/libvirt: src/util/virrotatingfile.c, `virRotatingFileWriterEntryNew`, names the file it cannot open).
-fn is_of_console(failure: &Failure, paths: &Paths) -> bool {
+fn is_of_console(failure: &BackendError, paths: &Paths) -> bool {
     paths
         .console
         .as_ref()
         .is_some_and(|console| failure.message.contains(console.as_str()))
-}
-
-fn conflict<T>(message: String) -> Result<T, Failure> {
-    Err(Failure::new(BackendErrorKind::Conflict, message))
-}
-
-/// Ownership is read from names, so only these characters are allowed.
-fn check_names(cluster: &ClusterId, name: &MachineName) -> Result<(), Failure> {
-    match [cluster.as_str(), name.as_str()]
-        .into_iter()
-        .find(|name| !is_name(name))
-    {
-        Some(bad) => Err(Failure::new(
-            BackendErrorKind::Rejected,
-            format!("`{bad}` must consist of letters, digits, dots and hyphens"),
-        )),
-        None => Ok(()),
-    }
 }
 
 /// A domain is defined after its volumes, so at most its start is missing.
@@ -140,14 +121,15 @@ fn adopt(
     connect: &Connect,
     leases: &OldLeases,
     domain: &Domain,
-    tag: &OwnershipTag,
+    tagged: TaggedDomain,
     spec: &MachineSpec,
-) -> Result<Action<Machine>, Failure> {
+) -> Result<Action<Machine>, BackendError> {
     let off = domain.id().is_none();
     if off {
         start(connect, leases, domain, spec)?;
     }
-    let machine = machine(tag, power_of(domain, tag)?, &BTreeMap::new());
+    let power = power_of(domain, &tagged)?;
+    let machine = tagged.ownership.machine(power, &BTreeMap::new());
     Ok(if off {
         Action::Done(machine)
     } else {
@@ -155,16 +137,16 @@ fn adopt(
     })
 }
 
-fn start(connect: &Connect, leases: &OldLeases, domain: &Domain, spec: &MachineSpec) -> Result<(), Failure> {
+fn start(connect: &Connect, leases: &OldLeases, domain: &Domain, spec: &MachineSpec) -> Result<(), BackendError> {
     if spec.autostart {
         domain.set_autostart(true)?;
     }
     switch_on(connect, leases, domain, &spec.nics)
 }
 
-fn switch_on(connect: &Connect, leases: &OldLeases, domain: &Domain, nics: &[Nic]) -> Result<(), Failure> {
+fn switch_on(connect: &Connect, leases: &OldLeases, domain: &Domain, nics: &[Nic]) -> Result<(), BackendError> {
     leases.note(connect, nics)?;
-    match domain.create().map_err(Failure::from) {
+    match domain.create().map_err(BackendError::from) {
         // It was started meanwhile.
         Err(failure) if failure.is(ErrorNumber::OperationInvalid) && domain.is_active()? => Ok(()),
         other => other,
@@ -177,12 +159,12 @@ pub(super) fn start_again(
     leases: &OldLeases,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Action<()>, Failure> {
+) -> Result<Action<()>, BackendError> {
     let domain = existing(connect, cluster, name)?;
     if domain.is_active()? {
         return Ok(Action::Unchanged(()));
     }
-    let nics = read(&domain)?.map(|tag| tag.nics).unwrap_or_default();
+    let nics = read(&domain)?.map(|tagged| tagged.ownership.nics).unwrap_or_default();
     switch_on(connect, leases, &domain, &nics)?;
     Ok(Action::Done(()))
 }
@@ -193,7 +175,7 @@ pub(super) fn stop(
     cluster: &ClusterId,
     name: &MachineName,
     how: Stop,
-) -> Result<Action<()>, Failure> {
+) -> Result<Action<()>, BackendError> {
     let domain = existing(connect, cluster, name)?;
     if !domain.is_active()? {
         return Ok(Action::Unchanged(()));
@@ -202,7 +184,7 @@ pub(super) fn stop(
         Stop::Graceful => domain.shutdown().map(drop),
         Stop::Force => domain.destroy().map(drop),
     };
-    match stopped.map_err(Failure::from) {
+    match stopped.map_err(BackendError::from) {
         // It was switched off meanwhile.
         Err(failure) if failure.is(ErrorNumber::OperationInvalid) && !domain.is_active()? => Ok(Action::Unchanged(())),
         Err(failure) => Err(failure),
@@ -211,19 +193,19 @@ pub(super) fn stop(
 }
 
 /// The cluster's domain of this name; an error if there is none.
-pub(super) fn existing(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Domain, Failure> {
-    let absent = || Failure::new(BackendErrorKind::NotFound, format!("domain {name} does not exist"));
+pub(super) fn existing(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Domain, BackendError> {
+    let absent = || BackendError::new(BackendErrorKind::NotFound, format!("domain {name} does not exist"));
     Ok(find(connect, cluster, name)?.ok_or_else(absent)?.0)
 }
 
-fn create_volumes(storage: &Storage, spec: &MachineSpec, progress: &Progress) -> Result<Paths, Failure> {
+fn create_volumes(storage: &Storage, spec: &MachineSpec, progress: &Progress) -> Result<Paths, BackendError> {
     let base = storage.base(&spec.image.0)?;
     let name = |part: Part| part.volume(&spec.cluster, &spec.name);
-    let make = |part: Part, content: &Content| Ok::<_, Failure>(storage.recreate(&name(part), content)?.path()?);
+    let make = |part: Part, content: &Content| Ok::<_, BackendError>(storage.recreate(&name(part), content)?.path()?);
     let fill = |part: Part, bytes: &[u8]| {
         let volume = storage.recreate(&name(part), &Content::Raw(bytes.len() as u64))?;
         storage.upload(&volume, bytes, progress)?;
-        Ok::<_, Failure>(Some(volume.path()?))
+        Ok::<_, BackendError>(Some(volume.path()?))
     };
     let overlay = Content::Overlay {
         bytes: (spec.disk_gib * GIB).max(base.virtual_size),
@@ -249,7 +231,7 @@ fn create_volumes(storage: &Storage, spec: &MachineSpec, progress: &Progress) ->
             network_config,
         } => {
             let seed = seed::image(user_data, meta_data, network_config)
-                .map_err(|error| Failure::new(BackendErrorKind::TooLarge, format!("create the seed: {error}")))?;
+                .map_err(|error| BackendError::new(BackendErrorKind::TooLarge, format!("create the seed: {error}")))?;
             paths.seed = fill(Part::Seed, &seed)?;
         }
     }
@@ -262,7 +244,7 @@ pub(super) fn list(
     tags: &TagCache,
     old: &OldLeases,
     cluster: &ClusterId,
-) -> Result<Vec<Machine>, Failure> {
+) -> Result<Vec<Machine>, BackendError> {
     let mut found = Vec::new();
     // One call for all states. With one call for each state, a machine that starts or stops meanwhile would be missing.
     let all = connect.list_all_domains(0)?;
@@ -272,19 +254,20 @@ pub(super) fn list(
         .map(Domain::uuid)
         .collect::<Result<_, _>>()?;
     for domain in all {
-        if let Some(tag) = none_if_deleted(tags.read(&domain))?.flatten() {
+        if let Some(tagged) = if_exists(tags.read(&domain))?.flatten()
+            && tagged.ownership.cluster == *cluster
+        {
             let power = match running.contains(&domain.uuid()?) {
                 true => Some(Power::Running),
-                false => none_if_deleted(power_of(&domain, &tag))?,
+                false => if_exists(power_of(&domain, &tagged))?,
             };
-            found.push((domain, tag, power));
+            found.extend(power.map(|power| (domain, tagged.ownership, power)));
         }
     }
-    found.retain(|(_, tag, _)| tag.cluster == *cluster);
     let addresses = addresses(connect, old, &found)?;
     let mut machines: Vec<Machine> = found
-        .iter()
-        .filter_map(|(_, tag, power)| Some(machine(tag, power.clone()?, &addresses)))
+        .into_iter()
+        .map(|(_, ownership, power)| ownership.machine(power, &addresses))
         .collect();
     machines.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(machines)
@@ -297,8 +280,8 @@ type Addresses = BTreeMap<Mac, Vec<IpAddr>>;
 fn addresses(
     connect: &Connect,
     old: &OldLeases,
-    found: &[(Domain, OwnershipTag, Option<Power>)],
-) -> Result<Addresses, Failure> {
+    found: &[(Domain, Ownership, Power)],
+) -> Result<Addresses, BackendError> {
     let mut addresses = Addresses::new();
     let mut learn = |mac: Mac, ip: IpAddr| {
         let known = addresses.entry(mac).or_default();
@@ -307,7 +290,7 @@ fn addresses(
         }
     };
     let mut served: HashMap<&str, bool> = HashMap::new();
-    for nic in found.iter().flat_map(|(_, tag, _)| &tag.nics) {
+    for nic in found.iter().flat_map(|(_, ownership, _)| &ownership.nics) {
         if served.contains_key(nic.network.as_str()) {
             continue;
         }
@@ -320,18 +303,18 @@ fn addresses(
         let query = |network| {
             let leases = network::valid_leases(&network)?;
             let serves = !leases.is_empty() || network::has_dhcp(&network)?;
-            Ok((leases, serves))
+            Ok::<_, BackendError>((leases, serves))
         };
         // It may also be deleted before the query.
-        let answer = none_if_deleted(network.map(query).transpose())?.flatten();
+        let answer = if_exists(network.map(query).transpose())?.flatten();
         let (leases, serves) = answer.unwrap_or_default();
         let shown = leases.iter().filter(|lease| !old.contain(lease));
         shown.for_each(|lease| learn(lease.mac, lease.ip.into()));
         served.insert(&nic.network, serves);
     }
-    for (domain, tag, power) in found {
-        let unserved = tag.nics.iter().any(|nic| !served[nic.network.as_str()]);
-        if unserved && *power == Some(Power::Running) {
+    for (domain, ownership, power) in found {
+        let unserved = ownership.nics.iter().any(|nic| !served[nic.network.as_str()]);
+        if unserved && *power == Power::Running {
             for (mac, ip) in guest::addresses(domain) {
                 learn(mac, ip);
             }
@@ -345,41 +328,26 @@ fn addresses(
     Ok(addresses)
 }
 
-fn machine(tag: &OwnershipTag, power: Power, addresses: &Addresses) -> Machine {
-    let nic = |nic: &Nic| SeenNic {
-        network: nic.network.clone(),
-        mac: nic.mac,
-        addresses: addresses.get(&nic.mac).cloned().unwrap_or_default(),
-    };
-    Machine {
-        name: tag.name.clone(),
-        node: tag.node.clone(),
-        role: tag.role,
-        pass: tag.pass,
-        fingerprint: tag.fingerprint.clone(),
-        power,
-        nics: tag.nics.iter().map(nic).collect(),
-    }
-}
-
 /// Deletes a machine of this cluster with its volumes.
 pub(super) fn delete(
     storage: &Storage,
     connect: &Connect,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Action<()>, Failure> {
-    check_names(cluster, name)?;
-    let domain = find(connect, cluster, name)?;
-    let mut changed = domain.is_some();
-    if let Some((domain, _)) = domain {
+) -> Result<Action<()>, BackendError> {
+    let mut changed = false;
+    let mut uuid = uuid_of(cluster, name);
+    if let Some((domain, _)) = find(connect, cluster, name)? {
+        // A domain that was renamed has the volumes of its first name.
+        uuid = domain.uuid()?;
         remove(&domain)?;
+        changed = true;
     }
     for (volume_name, volume) in storage.list()? {
-        let read = Volume::read(&volume_name);
-        let is_its =
-            matches!(&read, Some(Volume::OfMachine { cluster: of, machine }) if of == cluster && machine == name);
-        if is_its {
+        if let Some(Volume::OfMachine { cluster: of, machine }) = Volume::read(&volume_name)
+            && of == *cluster
+            && (machine == *name || uuid_of(cluster, &machine) == uuid)
+        {
             changed |= storage::delete(&volume)?;
         }
     }
@@ -390,24 +358,46 @@ pub(super) fn delete(
     })
 }
 
+/// The domain of this name. A conflict if the machine's domain has another name now.
+///
+/// A renamed domain keeps its UUID, its tag and its disks (libvirt/libvirt: src/qemu/qemu_driver.c,
+/// `qemuDomainRenameCallback`). It is listed and deleted by its new name; by the old one, its disks would be deleted or
+/// created anew.
+fn lookup(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Option<Domain>, BackendError> {
+    let Some(domain) = if_exists(connect.lookup_domain_by_uuid(uuid_of(cluster, name)))? else {
+        return if_exists(connect.lookup_domain_by_name(checked_text("machine name", name.as_str())?));
+    };
+    match domain.name()? {
+        same if same == name.as_str() => Ok(Some(domain)),
+        other => {
+            let message = format!("the domain of machine {name} was renamed to {other}");
+            let hint = format!(
+                "switch it off and rename it back: `virsh domrename {} {name}`",
+                domain.uuid()?
+            );
+            Err(BackendError::new(BackendErrorKind::Conflict, message).hint(hint))
+        }
+    }
+}
+
 /// The cluster's domain of this name. One that it does not own is a conflict.
 pub(super) fn find(
     connect: &Connect,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Option<(Domain, OwnershipTag)>, Failure> {
-    let Some(domain) = if_exists(connect.lookup_domain_by_name(checked_text("machine name", name.as_str())?))? else {
+) -> Result<Option<(Domain, Ownership)>, BackendError> {
+    let Some(domain) = lookup(connect, cluster, name)? else {
         return Ok(None);
     };
-    match none_if_deleted(read(&domain))? {
-        None => Ok(None),
-        Some(Some(tag)) if tag.cluster == *cluster => Ok(Some((domain, tag))),
-        Some(_) => conflict(format!("domain {name} is not owned by cluster {cluster}")),
-    }
+    let Some(tagged) = if_exists(read(&domain))? else {
+        return Ok(None);
+    };
+    let ownership = tagged.map(|tagged| tagged.ownership);
+    Ok(Some((domain, Ownership::require(ownership, cluster, name)?)))
 }
 
 /// Switches off and undefines a domain.
-fn remove(domain: &Domain) -> Result<(), Failure> {
+fn remove(domain: &Domain) -> Result<(), BackendError> {
     // Waits until the emulator has ended. A domain that is off already is success.
     match if_exists(domain.destroy()) {
         Err(failure) if failure.is(ErrorNumber::OperationInvalid) => {}
@@ -436,7 +426,11 @@ fn remove(domain: &Domain) -> Result<(), Failure> {
 }
 
 /// The domain XML. Its secrets are in files.
-pub(super) fn describe(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Description, Failure> {
+pub(super) fn describe(
+    connect: &Connect,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Description, BackendError> {
     let domain = existing(connect, cluster, name)?;
     let text = domain.xml_desc(0)?;
     let document = xml::parse(&text)?;
@@ -460,4 +454,89 @@ pub(super) fn describe(connect: &Connect, cluster: &ClusterId, name: &MachineNam
         text,
     });
     Ok(described)
+}
+
+#[cfg(test)]
+mod tests {
+    use virt::storage_vol::StorageVol;
+
+    use super::super::session::open_connection;
+    use super::*;
+    use crate::backend::ImageHandle;
+    use crate::cluster::{NodeName, Pass, Role, VirtType};
+
+    fn spec(name: &str) -> MachineSpec {
+        MachineSpec {
+            cluster: ClusterId::read("lab.example.com.x7k2pqrs").unwrap(),
+            name: name.parse().unwrap(),
+            node: NodeName::node(Role::Worker, 0),
+            role: Role::Worker,
+            pass: Pass::Two,
+            cpus: 1,
+            memory_mib: 64,
+            disk_gib: 1,
+            extra_disks_gib: vec![1],
+            image: ImageHandle("base.qcow2".to_owned()),
+            nics: Vec::new(),
+            payload: Payload::Ignition(Vec::new()),
+            autostart: false,
+            ipv6: None,
+            creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
+        }
+    }
+
+    fn volumes(storage: &Storage) -> Vec<String> {
+        let listed = storage.list().unwrap().into_iter().map(|(name, _)| name);
+        let mut ours: Vec<_> = listed.filter(|name| name.contains("_lab-worker-")).collect();
+        ours.sort();
+        ours
+    }
+
+    #[test]
+    fn a_renamed_domain_keeps_its_disks_until_it_is_deleted_itself() {
+        let connect = open_connection("test:///default").unwrap();
+        let storage = Storage::open(&connect, "default-pool").unwrap();
+        let pool = connect.lookup_storage_pool_by_name("default-pool").unwrap();
+        let base = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity></volume>";
+        StorageVol::create_xml(&pool, base, 0).unwrap();
+        let capabilities = document(connect.capabilities()).unwrap();
+        let platform = Platform::choose(&capabilities, connect.lib_version().unwrap(), VirtType::Auto).unwrap();
+        let (leases, progress) = (OldLeases::default(), Progress::default());
+        let create = |spec: &MachineSpec| {
+            create(
+                &storage,
+                &connect,
+                &platform,
+                &leases,
+                DiskCache::Default,
+                spec,
+                &progress,
+            )
+        };
+        let (spec, other) = (spec("lab-worker-0"), spec("lab-worker-1"));
+        create(&spec).unwrap();
+        create(&other).unwrap();
+        let (cluster, name) = (&spec.cluster, &spec.name);
+        let (domain, _) = find(&connect, cluster, name).unwrap().unwrap();
+        domain.destroy().unwrap();
+        domain.rename("set-aside", 0).unwrap();
+        let before = volumes(&storage);
+        let is_renamed = |failure: BackendError| {
+            assert_eq!(failure.kind, BackendErrorKind::Conflict, "{}", failure.message);
+            assert!(failure.message.contains("renamed to set-aside"), "{}", failure.message);
+        };
+        is_renamed(delete(&storage, &connect, cluster, name).unwrap_err());
+        is_renamed(create(&spec).map(drop).unwrap_err());
+        is_renamed(existing(&connect, cluster, name).map(drop).unwrap_err());
+        assert_eq!(volumes(&storage), before);
+        // By the name under which it is listed, it is deleted with all that it has.
+        delete(&storage, &connect, cluster, &"set-aside".parse().unwrap()).unwrap();
+        let left = volumes(&storage);
+        assert!(
+            !left.is_empty() && left.iter().all(|name| name.contains("_lab-worker-1_")),
+            "{left:?}"
+        );
+        delete(&storage, &connect, cluster, &other.name).unwrap();
+        assert_eq!(volumes(&storage), [""; 0]);
+    }
 }

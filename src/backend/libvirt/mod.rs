@@ -29,20 +29,20 @@ use std::sync::{Arc, Mutex, OnceLock};
 use async_trait::async_trait;
 use virt::connect::Connect;
 
-use self::domain::{OwnershipTag, Platform, uuid_of};
+use self::domain::{Platform, TaggedDomain, uuid_of};
 use self::entries::Entry;
 use self::leases::OldLeases;
 use self::machines::TagCache;
-use self::session::{Progress, Session, document, if_exists, lock};
+use self::session::{Progress, Session, document, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
-use crate::backend::failure::{During, Failure};
+use crate::backend::error::if_exists;
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Console, Description,
-    Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts,
-    Owned, PlatformChoices, Requirements, ReservationState, Reserved, SerialConsole, Snapshot, Snapshots, Stop,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Console, Description, Finding,
+    ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices,
+    Requirements, ReservationState, Reserved, Snapshot, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, LibvirtConfig, MachineName, Role};
+use crate::cluster::{ClusterId, LibvirtConfig, MachineName};
 
 /// A connection to a libvirt host.
 pub struct Libvirt {
@@ -63,7 +63,7 @@ pub struct Libvirt {
 impl Libvirt {
     /// Connects. Sends no other request.
     pub async fn connect(config: &LibvirtConfig) -> Result<Self, BackendError> {
-        reject_session(&config.uri).during(format!("connect to {}", config.uri))?;
+        reject_session(&config.uri)?;
         Ok(Self {
             session: Arc::new(Session::open(&config.uri).await?),
             tags: Arc::default(),
@@ -84,36 +84,33 @@ impl Libvirt {
     /// Like `call`, for one snapshot.
     async fn call_snapshot<T: Send + 'static>(
         &self,
-        operation: String,
         cluster: &ClusterId,
         name: &MachineName,
         snapshot: &Snapshot,
-        work: fn(&Connect, &ClusterId, &MachineName, &Snapshot) -> Result<T, Failure>,
+        work: fn(&Connect, &ClusterId, &MachineName, &Snapshot) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let _turn = self.lock_machine(name).await;
         let (cluster, name, snapshot) = (cluster.clone(), name.clone(), snapshot.clone());
-        self.call(operation, move |connect, _| work(connect, &cluster, &name, &snapshot))
+        self.call(move |connect, _| work(connect, &cluster, &name, &snapshot))
             .await
     }
 
     async fn call<T: Send + 'static>(
         &self,
-        operation: String,
-        work: impl FnOnce(&Connect, &Progress) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Connect, &Progress) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
-        self.session.call(operation, work).await
+        self.session.call(work).await
     }
 
     /// Like `call`, for operations on the pool.
     async fn call_storage<T: Send + 'static>(
         &self,
-        operation: String,
-        work: impl FnOnce(&Storage, &Connect, &Progress) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Storage, &Connect, &Progress) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
         let pool = self.config.pool.clone();
         let on_pool =
             move |connect: &Connect, progress: &Progress| work(&Storage::open(connect, &pool)?, connect, progress);
-        self.call(operation, on_pool).await
+        self.call(on_pool).await
     }
 }
 
@@ -127,14 +124,14 @@ pub fn read_answer(text: &str) -> Option<ClusterId> {
     for cluster in &found {
         entries::of_cluster(&network, cluster);
     }
-    OwnershipTag::read(&element).map(|ours| ours.cluster)
+    TaggedDomain::read(&element).map(|ours| ours.ownership.cluster)
 }
 
 /// A session libvirt has neither bridges nor a DHCP server.
-fn reject_session(uri: &str) -> Result<(), Failure> {
+fn reject_session(uri: &str) -> Result<(), BackendError> {
     let path = uri.split('?').next().unwrap_or_default();
     match path.starts_with("qemu") && path.ends_with("/session") {
-        true => Err(Failure::new(
+        true => Err(BackendError::new(
             BackendErrorKind::Rejected,
             "session connections are not supported: their machines share no network",
         )
@@ -145,52 +142,42 @@ fn reject_session(uri: &str) -> Result<(), Failure> {
 
 #[async_trait(?Send)]
 impl Backend for Libvirt {
-    fn capabilities(&self, _: Role) -> Capabilities {
+    fn capabilities(&self) -> Capabilities {
         (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let (config, needs) = (self.config.clone(), needs.clone());
-        let operation = format!("check libvirt at {}", config.uri);
-        self.call(operation, move |connect, _| preflight::look(connect, &config, &needs))
+        self.call(move |connect, _| preflight::look(connect, &config, &needs))
             .await
     }
 
     async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let (operation, network) = (format!("query network {network}"), network.to_owned());
-        self.call(operation, move |connect, _| network::look(connect, &network))
-            .await
+        let network = network.to_owned();
+        self.call(move |connect, _| network::look(connect, &network)).await
     }
 
-    async fn ensure_image(
-        &self,
-        _: Role,
-        cluster: &ClusterId,
-        image: &ImageRequest,
-    ) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
         let cluster = cluster.clone();
         match image.clone() {
             ImageRequest::Platform(name) => {
-                let operation = format!("find image {name}");
                 let find =
                     move |storage: &Storage, _: &Connect, _: &Progress| storage.base(&name).map(|_| ImageHandle(name));
-                self.call_storage(operation, find).await
+                self.call_storage(find).await
             }
             ImageRequest::File { path, sha256, bytes } => {
-                let operation = format!("upload image {}", path.display());
                 let ensure = move |storage: &Storage, _: &Connect, progress: &Progress| {
                     let (path, sha256) = (path.as_path(), sha256.as_str());
                     let image = images::LocalImage { path, sha256, bytes };
                     images::ensure(storage, &cluster, &image, progress).map(ImageHandle)
                 };
-                self.call_storage(operation, ensure).await
+                self.call_storage(ensure).await
             }
         }
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let (spec, virt_type, cache) = (spec.clone(), self.config.virt_type, self.config.disk_cache);
-        let operation = format!("create machine {}", spec.name);
         let _turn = self.lock_machine(&spec.name).await;
         let (platform, leases) = (Arc::clone(&self.platform), Arc::clone(&self.leases));
         let create = move |storage: &Storage, connect: &Connect, progress: &Progress| {
@@ -204,37 +191,28 @@ impl Backend for Libvirt {
             };
             machines::create(storage, connect, platform, &leases, cache, &spec, progress)
         };
-        self.call_storage(operation, create).await
+        self.call_storage(create).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let cluster = cluster.clone();
         let (tags, leases) = (Arc::clone(&self.tags), Arc::clone(&self.leases));
-        let operation = format!("list the machines of cluster {cluster}");
-        self.call(operation, move |connect, _| {
-            machines::list(connect, &tags, &leases, &cluster)
-        })
-        .await
+        self.call(move |connect, _| machines::list(connect, &tags, &leases, &cluster))
+            .await
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
-        let operation = format!("delete machine {name}");
         let _turn = self.lock_machine(&name).await;
-        self.call_storage(operation, move |storage, connect, _| {
-            machines::delete(storage, connect, &cluster, &name)
-        })
-        .await
+        self.call_storage(move |storage, connect, _| machines::delete(storage, connect, &cluster, &name))
+            .await
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let (cluster, name, leases) = (cluster.clone(), name.clone(), Arc::clone(&self.leases));
-        let operation = format!("start machine {name}");
         let _turn = self.lock_machine(&name).await;
-        self.call(operation, move |connect, _| {
-            machines::start_again(connect, &leases, &cluster, &name)
-        })
-        .await
+        self.call(move |connect, _| machines::start_again(connect, &leases, &cluster, &name))
+            .await
     }
 
     async fn stop_machine(
@@ -244,27 +222,21 @@ impl Backend for Libvirt {
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
-        let operation = format!("stop machine {name}");
         let _turn = self.lock_machine(&name).await;
-        self.call(operation, move |connect, _| {
-            machines::stop(connect, &cluster, &name, how)
-        })
-        .await
+        self.call(move |connect, _| machines::stop(connect, &cluster, &name, how))
+            .await
     }
 
     async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
         let reservation = reservation.clone();
-        let AddressAssignment { name, ip, .. } = &reservation.assignment;
-        let operation = format!("reserve address {ip} for {name} on network {}", reservation.network);
         let _turn = self.reserving.lock().await;
-        self.call(operation, move |connect, _| network::reserve(connect, &reservation))
+        self.call(move |connect, _| network::reserve(connect, &reservation))
             .await
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         let cluster = cluster.clone();
-        let operation = format!("list the reserved addresses of cluster {cluster}");
-        self.call(operation, move |connect, _| {
+        self.call(move |connect, _| {
             let mut held = Vec::new();
             for network in connect.list_all_networks(0)? {
                 held.extend(
@@ -280,16 +252,13 @@ impl Backend for Libvirt {
 
     async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
         let reservation = reservation.clone();
-        let AddressAssignment { name, ip, .. } = &reservation.assignment;
-        let operation = format!("release address {ip} of {name} on network {}", reservation.network);
-        self.call(operation, move |connect, _| network::release(connect, &reservation))
+        self.call(move |connect, _| network::release(connect, &reservation))
             .await
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let cluster = cluster.clone();
-        let operation = format!("delete what remains of cluster {cluster}");
-        self.call_storage(operation, move |storage, connect, progress| {
+        self.call_storage(move |storage, connect, progress| {
             for network in connect.list_all_networks(0)? {
                 network::delete_entries(&network, &cluster)?;
             }
@@ -301,49 +270,27 @@ impl Backend for Libvirt {
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let cluster = cluster.clone();
-        let operation = format!("list the objects of cluster {cluster}");
-        self.call_storage(operation, move |storage, connect, _| owned(storage, connect, &cluster))
+        self.call_storage(move |storage, connect, _| owned(storage, connect, &cluster))
             .await
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let operation = format!("list the clusters at {}", self.config.uri);
-        self.call_storage(operation, |storage, connect, _| clusters(storage, connect))
+        self.call_storage(|storage, connect, _| clusters(storage, connect))
             .await
     }
 
-    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
-        Some(self)
-    }
-
-    fn discovery(&self) -> Option<&dyn Discovery> {
-        Some(self)
-    }
-
-    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
-        Some(self)
-    }
-
-    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
-        Some(self)
-    }
-}
-
-#[async_trait(?Send)]
-impl SerialConsole for Libvirt {
-    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        let operation = format!("read the console of machine {name}");
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let log = {
             let (cluster, name) = (cluster.clone(), name.clone());
             let read = move |storage: &Storage, connect: &Connect, _: &Progress| {
                 console::read_log(storage, connect, &cluster, &name)
             };
-            self.call_storage(operation, read).await?
+            self.call_storage(read).await?
         };
         let text = match log {
             Some(text) => Some(text),
             // `machines::create` has made it without a log.
-            None => match self.attach(cluster, name).await {
+            None => match self.attach_console(cluster, name).await {
                 Ok(Some(console)) => Some(console::listen(console).await),
                 Ok(None) | Err(_) => None,
             },
@@ -351,58 +298,38 @@ impl SerialConsole for Libvirt {
         Ok(text.filter(|text| !text.is_empty()))
     }
 
-    async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+    async fn attach_console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
         let (uri, cluster, name) = (self.config.uri.clone(), cluster.clone(), name.clone());
-        let operation = format!("open the console of machine {name}");
-        self.call(operation, move |_, _| console::open(&uri, &cluster, &name))
-            .await
+        self.call(move |_, _| console::open(&uri, &cluster, &name)).await
     }
-}
 
-#[async_trait(?Send)]
-impl Discovery for Libvirt {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
         let config = self.config.clone();
-        let operation = format!("check libvirt at {}", config.uri);
-        self.call(operation, move |connect, _| choices::query(connect, &config))
-            .await
+        self.call(move |connect, _| choices::query(connect, &config)).await
     }
-}
 
-#[async_trait(?Send)]
-impl Diagnostics for Libvirt {
     async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
         // Local URIs, such as `qemu:///system`, contain no host.
         if !self.config.uri.contains(":///") {
             return Ok(None);
         }
-        let operation = format!("query pool {}", self.config.pool);
         let folder = |storage: &Storage, _: &Connect, _: &Progress| {
             let described = storage.describe()?;
             Ok(described.find("target/path").map(|path| PathBuf::from(&path.text)))
         };
-        self.call_storage(operation, folder).await
+        self.call_storage(folder).await
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
-        let operation = format!("describe machine {name}");
-        self.call(operation, move |connect, _| {
-            machines::describe(connect, &cluster, &name)
-        })
-        .await
+        self.call(move |connect, _| machines::describe(connect, &cluster, &name))
+            .await
     }
-}
 
-#[async_trait(?Send)]
-impl Snapshots for Libvirt {
     async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
         let (cluster, names, pool) = (cluster.clone(), names.to_vec(), self.config.pool.clone());
-        let operation = format!("check the disks of cluster {cluster}");
-        self.call_storage(operation, move |storage, connect, _| {
-            snapshots::check(storage, connect, &pool, &cluster, &names)
-        })
-        .await
+        self.call_storage(move |storage, connect, _| snapshots::check(storage, connect, &pool, &cluster, &names))
+            .await
     }
 
     async fn save_snapshot(
@@ -411,16 +338,12 @@ impl Snapshots for Libvirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<Action<()>, BackendError> {
-        let operation = format!("save snapshot {} of machine {name}", snapshot.name);
-        self.call_snapshot(operation, cluster, name, snapshot, snapshots::save)
-            .await
+        self.call_snapshot(cluster, name, snapshot, snapshots::save).await
     }
 
     async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
         let cluster = cluster.clone();
-        let operation = format!("list the snapshots of cluster {cluster}");
-        self.call(operation, move |connect, _| snapshots::list(connect, &cluster))
-            .await
+        self.call(move |connect, _| snapshots::list(connect, &cluster)).await
     }
 
     async fn revert_to_snapshot(
@@ -429,9 +352,7 @@ impl Snapshots for Libvirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<(), BackendError> {
-        let operation = format!("restore snapshot {} of machine {name}", snapshot.name);
-        self.call_snapshot(operation, cluster, name, snapshot, snapshots::revert)
-            .await
+        self.call_snapshot(cluster, name, snapshot, snapshots::revert).await
     }
 
     async fn delete_snapshot(
@@ -440,14 +361,12 @@ impl Snapshots for Libvirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<Action<()>, BackendError> {
-        let operation = format!("delete snapshot {} of machine {name}", snapshot.name);
-        self.call_snapshot(operation, cluster, name, snapshot, snapshots::delete)
-            .await
+        self.call_snapshot(cluster, name, snapshot, snapshots::delete).await
     }
 }
 
 /// Deletes volumes of machines without a domain: those of an interrupted creation, and full console logs.
-fn delete_orphaned_volumes(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<(), Failure> {
+fn delete_orphaned_volumes(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<(), BackendError> {
     // Files that virtlogd created are listed only after a refresh, which fails while a volume is being created.
     let _ = storage.refresh();
     for (name, volume) in storage.list()? {
@@ -461,7 +380,7 @@ fn delete_orphaned_volumes(storage: &Storage, connect: &Connect, cluster: &Clust
     Ok(())
 }
 
-fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
     let owned = |kind: &str, name: String| Owned {
         kind: kind.to_owned(),
         name,
@@ -471,7 +390,7 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
         let Some(described) = if_exists(domain.xml_desc(0))? else {
             continue;
         };
-        if OwnershipTag::read(&crate::xml::parse(&described)?).is_some_and(|ours| ours.cluster == *cluster) {
+        if TaggedDomain::read(&crate::xml::parse(&described)?).is_some_and(|ours| ours.ownership.cluster == *cluster) {
             all.insert(owned("domain", domain.name()?));
         }
     }
@@ -494,11 +413,11 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
     Ok(all.into_iter().collect())
 }
 
-fn clusters(storage: &Storage, connect: &Connect) -> Result<BTreeSet<ClusterId>, Failure> {
+fn clusters(storage: &Storage, connect: &Connect) -> Result<BTreeSet<ClusterId>, BackendError> {
     let mut all = BTreeSet::new();
     for domain in connect.list_all_domains(0)? {
         if let Some(described) = if_exists(domain.xml_desc(0))? {
-            all.extend(OwnershipTag::read(&crate::xml::parse(&described)?).map(|ours| ours.cluster));
+            all.extend(TaggedDomain::read(&crate::xml::parse(&described)?).map(|ours| ours.ownership.cluster));
         }
     }
     for (name, _) in storage.list()? {

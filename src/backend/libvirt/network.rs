@@ -11,10 +11,12 @@ use virt::sys;
 use super::attachment::{self, Attachment};
 use super::entries::{self, Document, Entry, Host, Record, check_address, node_of, of_cluster, of_reservation, tag_of};
 use super::ffi::{self, DhcpLease};
-use super::session::{checked_text, if_exists, if_supported};
-use crate::backend::failure::Failure;
-use crate::backend::{Action, AddressReservation, BackendErrorKind, Ipv6Facts, NetworkFacts, ReservationState};
-use crate::cluster::{AddressAssignment, ClusterId, Mac, NodeName};
+use super::session::{checked_text, if_supported};
+use crate::backend::error::if_exists;
+use crate::backend::{
+    Action, AddressReservation, BackendError, BackendErrorKind, Ipv6Facts, NetworkFacts, ReservationState,
+};
+use crate::cluster::{AddressAssignment, ClusterId, Mac};
 use crate::xml::{self, Element};
 
 const ADD: sys::virNetworkUpdateCommand = sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST;
@@ -22,11 +24,11 @@ const DELETE: sys::virNetworkUpdateCommand = sys::VIR_NETWORK_UPDATE_COMMAND_DEL
 const HOSTS: sys::virNetworkUpdateSection = sys::VIR_NETWORK_SECTION_IP_DHCP_HOST;
 const RECORDS: sys::virNetworkUpdateSection = sys::VIR_NETWORK_SECTION_DNS_HOST;
 
-pub(super) fn find(connect: &Connect, name: &str) -> Result<Network, Failure> {
+pub(super) fn find(connect: &Connect, name: &str) -> Result<Network, BackendError> {
     if let Some(network) = if_exists(connect.lookup_network_by_name(checked_text("network name", name)?))? {
         return Ok(network);
     }
-    let failure = Failure::new(BackendErrorKind::NotFound, format!("network `{name}` does not exist"));
+    let failure = BackendError::new(BackendErrorKind::NotFound, format!("network `{name}` does not exist"));
     // In kcli a bridge of the host is given by its name alone.
     Err(match attachment::host_has(connect, name)? {
         Some(true) => failure.hint(format!(
@@ -39,21 +41,21 @@ pub(super) fn find(connect: &Connect, name: &str) -> Result<Network, Failure> {
     })
 }
 
-fn live(network: &Network) -> Result<Document, Failure> {
+fn live(network: &Network) -> Result<Document, BackendError> {
     Ok(Document::read(&xml::parse(&network.xml_desc(0)?)?))
 }
 
 /// Leases that have not expired; none if libvirt is not the DHCP server.
-pub(super) fn valid_leases(network: &Network) -> Result<Vec<DhcpLease>, Failure> {
-    Ok(if_supported(ffi::dhcp_leases(network).map_err(Failure::from))?.unwrap_or_default())
+pub(super) fn valid_leases(network: &Network) -> Result<Vec<DhcpLease>, BackendError> {
+    Ok(if_supported(ffi::dhcp_leases(network).map_err(BackendError::from))?.unwrap_or_default())
 }
 
 /// Whether libvirt's DHCP server serves the network.
-pub(super) fn has_dhcp(network: &Network) -> Result<bool, Failure> {
+pub(super) fn has_dhcp(network: &Network) -> Result<bool, BackendError> {
     Ok(live(network)?.has_dhcp)
 }
 
-pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failure> {
+pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, BackendError> {
     if let Some(device) = Attachment::read(name).device() {
         attachment::require_device(connect, device)?;
         // libvirt knows nothing of what is behind it.
@@ -64,7 +66,7 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
     }
     let network = find(connect, name)?;
     if !network.is_active()? {
-        let failure = Failure::new(BackendErrorKind::NotFound, format!("network {name} is not active"));
+        let failure = BackendError::new(BackendErrorKind::NotFound, format!("network {name} is not active"));
         return Err(failure.hint(format!("start it: `virsh net-start {name}`")));
     }
     let document = live(&network)?;
@@ -102,7 +104,7 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
     })
 }
 
-pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Result<ReservationState, Failure> {
+pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
     if Attachment::read(&reservation.network).device().is_some() {
         return Ok(ReservationState::Unreserved);
     }
@@ -151,25 +153,27 @@ pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Re
 }
 
 /// Rejects an address that is leased to another MAC.
-fn refuse_leased(network: &Network, mac: Mac, ip: Ipv4Addr) -> Result<(), Failure> {
+fn refuse_leased(network: &Network, mac: Mac, ip: Ipv4Addr) -> Result<(), BackendError> {
     let leases = valid_leases(network)?;
     match leases.into_iter().find(|lease| lease.ip == ip && lease.mac != mac) {
         Some(other) => {
             let message = format!("address {ip} is leased to {}", other.mac);
-            Err(Failure::new(BackendErrorKind::Conflict, message))
+            Err(BackendError::new(BackendErrorKind::Conflict, message))
         }
         None => Ok(()),
     }
 }
 
 /// The existing documents: a running network has one, a persistent network another.
-fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Document)>, Failure> {
+fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Document)>, BackendError> {
     let mut documents = Vec::new();
     if network.is_active()? {
         documents.push((sys::VIR_NETWORK_UPDATE_AFFECT_LIVE, live(network)?));
     }
     if network.is_persistent()? {
-        let inactive = network.xml_desc(sys::VIR_NETWORK_XML_INACTIVE).map_err(Failure::from);
+        let inactive = network
+            .xml_desc(sys::VIR_NETWORK_XML_INACTIVE)
+            .map_err(BackendError::from);
         if let Some(inactive) = if_supported(inactive)? {
             let document = Document::read(&xml::parse(&inactive)?);
             documents.push((sys::VIR_NETWORK_UPDATE_AFFECT_CONFIG, document));
@@ -179,7 +183,7 @@ fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Docum
 }
 
 /// Nothing for a network that was deleted since it was listed.
-fn unless_gone<T: Default>(answer: Result<T, Failure>) -> Result<T, Failure> {
+fn unless_gone<T: Default>(answer: Result<T, BackendError>) -> Result<T, BackendError> {
     match answer {
         Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(T::default()),
         answer => answer,
@@ -189,7 +193,7 @@ fn unless_gone<T: Default>(answer: Result<T, Failure>) -> Result<T, Failure> {
 /// Creates all entries where they are missing, or none. With `dns_later`, records are only checked.
 ///
 /// libvirt rejects an entry that conflicts with one that was created after the query. Then the query is repeated.
-fn create_entries(network: &Network, entries: &[Entry], dns_later: bool) -> Result<(), Failure> {
+fn create_entries(network: &Network, entries: &[Entry], dns_later: bool) -> Result<(), BackendError> {
     let mut refused = None;
     for _ in 0..3 {
         let mut lacking: Vec<_> = entries.iter().map(|entry| (entry, 0)).collect();
@@ -199,7 +203,7 @@ fn create_entries(network: &Network, entries: &[Entry], dns_later: bool) -> Resu
                     Entry::Host(host) => document.lacks_host(host),
                     Entry::Record(record) => document.lacks_record(record),
                 };
-                let lacks = lacks.map_err(|holder| Failure::new(BackendErrorKind::Conflict, holder))?;
+                let lacks = lacks.map_err(|holder| BackendError::new(BackendErrorKind::Conflict, holder))?;
                 if lacks && !(dns_later && matches!(entry, Entry::Record(_))) {
                     *flags |= flag;
                 }
@@ -222,7 +226,7 @@ fn create_entries(network: &Network, entries: &[Entry], dns_later: bool) -> Resu
     refused.map_or(Ok(()), Err)
 }
 
-fn add(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> Result<(), Failure> {
+fn add(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> Result<(), BackendError> {
     let (section, element) = match entry {
         Entry::Host(host) => (HOSTS, host.to_xml()),
         Entry::Record(record) => (RECORDS, record.to_xml()),
@@ -233,7 +237,7 @@ fn add(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> R
 /// A record is deleted by its address, which no other one has. With names, libvirt looks for one that has the address or
 /// any of the names: the same node's in the other address family, or a user's (libvirt/libvirt: src/conf/network_conf.c,
 /// `virNetworkDefUpdateDNSHost`).
-fn delete(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> Result<(), Failure> {
+fn delete(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> Result<(), BackendError> {
     let (section, element) = match entry {
         Entry::Host(host) => (HOSTS, host.to_xml()),
         Entry::Record(record) => (RECORDS, Element::new("host").attr("ip", &record.ip)),
@@ -247,7 +251,7 @@ fn update(
     section: sys::virNetworkUpdateSection,
     entry: &Element,
     flags: sys::virNetworkUpdateFlags,
-) -> Result<(), Failure> {
+) -> Result<(), BackendError> {
     // Without a flag, libvirt changes the running network.
     if flags == 0 {
         return Ok(());
@@ -256,7 +260,7 @@ fn update(
 }
 
 /// The entries of exactly this cluster on one network, in the running or the persistent configuration.
-pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entry>, Failure> {
+pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entry>, BackendError> {
     let mut entries = Vec::new();
     for (_, document) in unless_gone(documents(network))? {
         for entry in of_cluster(&document, cluster) {
@@ -269,7 +273,7 @@ pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entr
 }
 
 /// The clusters that have entries.
-pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, Failure> {
+pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, BackendError> {
     Ok(unless_gone(documents(network))?
         .iter()
         .flat_map(|(_, document)| entries::clusters(document))
@@ -277,10 +281,10 @@ pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, Failure
 }
 
 /// The reservations of exactly this cluster.
-pub(super) fn reservations(network: &Network, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
+pub(super) fn reservations(network: &Network, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
     let lease = |entry| match entry {
         Entry::Host(host) => Some(AddressAssignment {
-            name: NodeName::from_platform(node_of(cluster, &host.name)?),
+            name: node_of(cluster, &host.name)?.parse().ok()?,
             mac: host.mac?,
             ip: IpAddr::V4(host.ip?),
         }),
@@ -290,12 +294,12 @@ pub(super) fn reservations(network: &Network, cluster: &ClusterId) -> Result<Vec
 }
 
 /// Deletes all entries of exactly this cluster.
-pub(super) fn delete_entries(network: &Network, cluster: &ClusterId) -> Result<(), Failure> {
+pub(super) fn delete_entries(network: &Network, cluster: &ClusterId) -> Result<(), BackendError> {
     unless_gone(remove(network, |document| of_cluster(document, cluster))).map(drop)
 }
 
 /// Deletes the entries of exactly this reservation.
-pub(super) fn release(connect: &Connect, reservation: &AddressReservation) -> Result<Action<()>, Failure> {
+pub(super) fn release(connect: &Connect, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
     if Attachment::read(&reservation.network).device().is_some() {
         return Ok(Action::Unchanged(()));
     }
@@ -309,7 +313,7 @@ pub(super) fn release(connect: &Connect, reservation: &AddressReservation) -> Re
 }
 
 /// Deletes the chosen entries of each document. Returns whether there were any.
-fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result<bool, Failure> {
+fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result<bool, BackendError> {
     let mut removed = false;
     for (flag, document) in documents(network)? {
         for entry in choose(&document) {
@@ -329,7 +333,7 @@ mod tests {
     fn names_have_a_record_in_each_family_and_a_users_record_stays() {
         let connect = open_connection("test:///default").unwrap();
         let network = find(&connect, "default").unwrap();
-        let cluster = ClusterId::new("lab", "example.com");
+        let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let record = |ip: &str, names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             Entry::Record(Record {
@@ -342,7 +346,7 @@ mod tests {
             document.records.into_iter().map(Entry::Record).collect()
         };
         let of_user = record("192.168.122.99", &["api.lab.example.com"]);
-        let names = ["api-int.lab.example.com", "api.lab.example.com.ocpdeploy"];
+        let names = ["api-int.lab.example.com", "api.lab.example.com.x7k2pqrs.ocpdeploy"];
         let ours = ["192.168.122.10", "fd00:1::c0a8:7a0a"].map(|ip| record(ip, &names));
         add(&network, &of_user, sys::VIR_NETWORK_UPDATE_AFFECT_LIVE).unwrap();
         create_entries(&network, &ours, true).unwrap();
@@ -374,7 +378,7 @@ mod tests {
     fn a_network_that_is_deleted_while_networks_are_listed_has_no_entries() {
         // The driver of libvirt for tests; it has one network.
         let connect = open_connection("test:///default").unwrap();
-        let cluster = ClusterId::new("lab", "example.com");
+        let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let listed = connect.list_all_networks(0).unwrap();
         assert_eq!(listed.len(), 1);
         assert!(reservations(&listed[0], &cluster).unwrap().is_empty());
