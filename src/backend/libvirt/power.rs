@@ -3,17 +3,16 @@
 use virt::domain::{Domain, DomainPausedReason, DomainShutoffReason, DomainState, DomainStateReason};
 use virt::enumutil::Enum;
 
-use super::domain::OwnershipTag;
-use crate::backend::Power;
-use crate::backend::failure::Failure;
+use super::domain::TaggedDomain;
+use crate::backend::{BackendError, Power};
 
-pub(super) fn power_of(domain: &Domain, tag: &OwnershipTag) -> Result<Power, Failure> {
+pub(super) fn power_of(domain: &Domain, tagged: &TaggedDomain) -> Result<Power, BackendError> {
     let (state, reason) = domain.state()?;
     let reason = match reason {
         Enum::Known(reason) => Some(reason),
         Enum::Unknown(_) => None,
     };
-    Ok(read_power(state.known(), reason, tag.is_kvm))
+    Ok(read_power(state.known(), reason, tagged.is_kvm))
 }
 
 fn read_power(state: Option<DomainState>, reason: Option<DomainStateReason>, is_kvm: bool) -> Power {

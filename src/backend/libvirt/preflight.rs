@@ -6,14 +6,14 @@ use virt::connect::Connect;
 use virt::sys;
 
 use super::attachment::{self, Attachment};
-use super::domain::{OwnershipTag, Platform};
+use super::domain::{Platform, TaggedDomain};
 use super::ffi;
 use super::network;
-use super::session::{document, if_exists, if_supported};
+use super::session::{document, if_supported};
 use super::storage::Storage;
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
-use crate::backend::{Finding, Requirements, Verdict};
+use crate::backend::{BackendError, Finding, Requirements, Verdict};
 use crate::cluster::{LibvirtConfig, Mac, VirtType};
 use crate::printable::count;
 
@@ -29,7 +29,7 @@ pub(super) const FILE_POOLS: [&str; 3] = ["dir", "fs", "netfs"];
 
 impl Findings {
     /// Adds a failure as a finding. A lost connection remains an error.
-    fn failure(&mut self, failure: Failure) -> Result<(), Failure> {
+    fn failure(&mut self, failure: BackendError) -> Result<(), BackendError> {
         use crate::backend::BackendErrorKind::{NotFound, Rejected};
         match failure.kind {
             NotFound | Rejected => {
@@ -45,7 +45,7 @@ pub(super) fn look(
     connect: &Connect,
     config: &LibvirtConfig,
     requirements: &Requirements,
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<Vec<Finding>, BackendError> {
     let mut findings = Findings(Vec::new());
     version(connect, config, &mut findings)?;
     accelerator(connect, config.virt_type, &mut findings)?;
@@ -87,7 +87,7 @@ pub(super) fn look(
     Ok(findings.0)
 }
 
-fn version(connect: &Connect, config: &LibvirtConfig, findings: &mut Findings) -> Result<(), Failure> {
+fn version(connect: &Connect, config: &LibvirtConfig, findings: &mut Findings) -> Result<(), BackendError> {
     let version = connect.lib_version()?;
     let shown = format!(
         "{}.{}.{}",
@@ -104,7 +104,7 @@ fn version(connect: &Connect, config: &LibvirtConfig, findings: &mut Findings) -
     Ok(())
 }
 
-fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) -> Result<(), Failure> {
+fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) -> Result<(), BackendError> {
     match Platform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type) {
         Err(failure) => findings.failure(failure)?,
         Ok(platform) if platform.domain_type == "qemu" => {
@@ -132,12 +132,17 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
 }
 
 /// Whether the host's CPU has the instructions of x86-64-v3, which RHEL 10 requires. True if libvirt cannot tell.
-fn is_x86_64_v3(connect: &Connect) -> Result<bool, Failure> {
-    let compared = if_supported(connect.compare_cpu(X86_64_V3, 0).map_err(Failure::from))?;
+fn is_x86_64_v3(connect: &Connect) -> Result<bool, BackendError> {
+    let compared = if_supported(connect.compare_cpu(X86_64_V3, 0).map_err(BackendError::from))?;
     Ok(compared != Some(sys::VIR_CPU_COMPARE_INCOMPATIBLE))
 }
 
-fn space(storage: &Storage, pool: &str, requirements: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
+fn space(
+    storage: &Storage,
+    pool: &str,
+    requirements: &Requirements,
+    findings: &mut Findings,
+) -> Result<(), BackendError> {
     let described = storage.describe()?;
     let kind = described.get("type").unwrap_or_default();
     if !FILE_POOLS.contains(&kind) {
@@ -168,10 +173,10 @@ fn space(storage: &Storage, pool: &str, requirements: &Requirements, findings: &
     Ok(())
 }
 
-fn memory(connect: &Connect, requirements: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
+fn memory(connect: &Connect, requirements: &Requirements, findings: &mut Findings) -> Result<(), BackendError> {
     let host = connect.node_info()?;
     let total = host.memory / 1024;
-    let available = if_supported(ffi::available_memory(connect).map_err(Failure::from))?.map(|kib| kib >> 10);
+    let available = if_supported(ffi::available_memory(connect).map_err(BackendError::from))?.map(|kib| kib >> 10);
     let wanted = requirements.memory_mib;
     if wanted > total {
         let text = format!("the host has {total} MiB of memory, {wanted} MiB required");
@@ -198,7 +203,7 @@ fn memory(connect: &Connect, requirements: &Requirements, findings: &mut Finding
 }
 
 /// Names and MACs that are in use by domains of other owners.
-fn name_conflicts(connect: &Connect, requirements: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
+fn name_conflicts(connect: &Connect, requirements: &Requirements, findings: &mut Findings) -> Result<(), BackendError> {
     let mut wanted: BTreeMap<Mac, &str> = BTreeMap::new();
     for (name, macs) in &requirements.machines {
         wanted.extend(macs.iter().map(|mac| (*mac, name.as_str())));
@@ -210,8 +215,8 @@ fn name_conflicts(connect: &Connect, requirements: &Requirements, findings: &mut
             continue;
         };
         let described = crate::xml::parse(&xml)?;
-        let ours = OwnershipTag::read(&described);
-        if ours.is_some_and(|ours| requirements.cluster.as_ref() == Some(&ours.cluster)) {
+        let ours = TaggedDomain::read(&described);
+        if ours.is_some_and(|ours| requirements.cluster.as_ref() == Some(&ours.ownership.cluster)) {
             continue;
         }
         let name = domain.name()?;
@@ -222,11 +227,7 @@ fn name_conflicts(connect: &Connect, requirements: &Requirements, findings: &mut
         {
             clash = true;
             let text = format!("domain {name} exists and is not owned by this cluster");
-            findings.add(
-                Verdict::Fail,
-                text,
-                Some("choose another cluster name or delete the domain"),
-            );
+            findings.add(Verdict::Fail, text, Some("choose another cluster name"));
         }
         for interface in described.all("devices/interface/mac") {
             let mac = interface.get("address").and_then(|mac| mac.parse::<Mac>().ok());

@@ -10,7 +10,6 @@ use virt::error::{Error, ErrorDomain, ErrorNumber};
 
 use super::ffi;
 use crate::backend::capabilities::LIBVIRT_CONCURRENCY;
-use crate::backend::failure::{During, Failure};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::xml::{self, Element};
 
@@ -20,7 +19,7 @@ const CALLS_PER_CONNECTION: usize = 4;
 /// kernel's timeout.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Failure {
+impl BackendError {
     pub fn is(&self, code: ErrorNumber) -> bool {
         self.code == Some(code as u32)
     }
@@ -41,7 +40,7 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
         use ErrorNumber as E;
         let code = error.code().known();
@@ -93,28 +92,14 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<xml::BadXml> for Failure {
+impl From<xml::BadXml> for BackendError {
     fn from(error: xml::BadXml) -> Self {
         Self::new(BackendErrorKind::Rejected, error.to_string())
     }
 }
 
-/// `None` if the object does not exist.
-pub(super) fn if_exists<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
-    none_if_deleted(answer.map_err(Failure::from))
-}
-
-/// `None` if the object was deleted meanwhile.
-pub(super) fn none_if_deleted<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(None),
-        Err(failure) => Err(failure),
-    }
-}
-
 /// `None` if the driver does not support the function.
-pub(super) fn if_supported<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+pub(super) fn if_supported<T>(answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(failure) if failure.is_unsupported() => Ok(None),
@@ -133,8 +118,8 @@ impl Progress {
 }
 
 /// A connection of its own. Nothing else of `virt` may be called before the first one.
-pub(super) fn open_connection(uri: &str) -> Result<Connect, Failure> {
-    ffi::load().map_err(|reason| Failure::new(BackendErrorKind::NoLibrary, reason))?;
+pub(super) fn open_connection(uri: &str) -> Result<Connect, BackendError> {
+    ffi::load().map_err(|reason| BackendError::new(BackendErrorKind::NoLibrary, reason))?;
     Ok(Connect::open(Some(uri))?)
 }
 
@@ -149,9 +134,7 @@ impl Session {
     pub async fn open(uri: &str) -> Result<Self, BackendError> {
         let own = uri.to_owned();
         let connect = bounded(Progress::default(), move || open_connection(&own)).await;
-        let connect = connect
-            .map_err(|failure| of_ssh(uri, failure))
-            .during(format!("connect to {uri}"))?;
+        let connect = connect.map_err(|failure| of_ssh(uri, failure))?;
         Ok(Self {
             uri: uri.to_owned(),
             connections: Mutex::new(vec![Arc::new(connect)]),
@@ -162,27 +145,25 @@ impl Session {
     /// Runs blocking libvirt calls. `work` gets more time when it reports progress.
     pub async fn call<T: Send + 'static>(
         self: &Arc<Self>,
-        operation: impl Into<String>,
-        work: impl FnOnce(&Connect, &Progress) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Connect, &Progress) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
-        let operation = operation.into();
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let session = Arc::clone(self);
         let progress = Progress::default();
         let inner = progress.clone();
         let answer = bounded(progress, move || work(session.connection()?.as_ref(), &inner)).await;
-        answer.map_err(|failure| {
-            if failure.kind == BackendErrorKind::Unreachable {
-                // The daemon was restarted or a tunnel was closed. The next call connects again.
-                lock(&self.connections).clear();
-            }
-            failure.during(operation)
-        })
+        if let Err(failure) = &answer
+            && failure.kind == BackendErrorKind::Unreachable
+        {
+            // The daemon was restarted or a tunnel was closed. The next call connects again.
+            lock(&self.connections).clear();
+        }
+        answer
     }
 
     /// The connection with the fewest concurrent calls; a new one if all are busy.
-    fn connection(&self) -> Result<Arc<Connect>, Failure> {
+    fn connection(&self) -> Result<Arc<Connect>, BackendError> {
         let mut connections = lock(&self.connections);
         connections.retain(|connection| connection.is_alive().unwrap_or(false));
         // Each call has a reference, and so has this list.
@@ -208,7 +189,7 @@ impl Session {
 }
 
 /// What ssh itself refuses is tried by hand: it asks about an unknown key only at a terminal.
-fn of_ssh(uri: &str, failure: Failure) -> Failure {
+fn of_ssh(uri: &str, failure: BackendError) -> BackendError {
     let Some((_, rest)) = uri.split_once("+ssh://") else {
         return failure;
     };
@@ -224,18 +205,18 @@ fn of_ssh(uri: &str, failure: Failure) -> Failure {
 /// Runs `work` in a thread, and returns a timeout if it makes no progress. The thread itself cannot be stopped.
 async fn bounded<T: Send + 'static>(
     progress: Progress,
-    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+    work: impl FnOnce() -> Result<T, BackendError> + Send + 'static,
+) -> Result<T, BackendError> {
     let mut work = tokio::task::spawn_blocking(work);
     loop {
         let before = progress.0.load(Ordering::Relaxed);
         match tokio::time::timeout(PROGRESS_TIMEOUT, &mut work).await {
             Ok(Ok(answer)) => return answer,
-            Ok(Err(ended)) => return Err(Failure::new(BackendErrorKind::Rejected, ended.to_string())),
+            Ok(Err(ended)) => return Err(BackendError::new(BackendErrorKind::Rejected, ended.to_string())),
             Err(_) if progress.0.load(Ordering::Relaxed) != before => {}
             Err(_) => {
                 let message = format!("libvirt has not responded for {} s", PROGRESS_TIMEOUT.as_secs());
-                return Err(Failure::new(BackendErrorKind::Timeout, message));
+                return Err(BackendError::new(BackendErrorKind::Timeout, message));
             }
         }
     }
@@ -247,9 +228,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Rejects text with control characters: some functions of `virt` panic on NUL.
-pub(super) fn checked_text<'a>(what: &str, text: &'a str) -> Result<&'a str, Failure> {
+pub(super) fn checked_text<'a>(what: &str, text: &'a str) -> Result<&'a str, BackendError> {
     match text.chars().any(char::is_control) || text.is_empty() {
-        true => Err(Failure::new(
+        true => Err(BackendError::new(
             BackendErrorKind::Rejected,
             format!("{what} {text:?} is empty or contains control characters"),
         )),
@@ -258,6 +239,6 @@ pub(super) fn checked_text<'a>(what: &str, text: &'a str) -> Result<&'a str, Fai
 }
 
 /// Parses a document of libvirt.
-pub(super) fn document(answer: Result<String, Error>) -> Result<Element, Failure> {
+pub(super) fn document(answer: Result<String, Error>) -> Result<Element, BackendError> {
     Ok(xml::parse(&answer?)?)
 }

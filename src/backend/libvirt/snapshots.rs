@@ -9,13 +9,13 @@ use virt::domain::Domain;
 use virt::domain_snapshot::DomainSnapshot;
 use virt::sys;
 
-use super::domain::OwnershipTag;
+use super::domain::TaggedDomain;
 use super::machines::{existing, find};
-use super::session::{document, if_exists, if_supported};
+use super::session::{document, if_supported};
 use super::storage::Storage;
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
-use crate::backend::{Action, BackendErrorKind, Finding, MachineSnapshot, Snapshot, Verdict};
+use crate::backend::{Action, BackendError, BackendErrorKind, Finding, MachineSnapshot, Snapshot, Verdict};
 use crate::cluster::{ClusterId, MachineName};
 use crate::xml::{self, Element};
 
@@ -37,10 +37,10 @@ fn read_name(name: &str) -> Option<Snapshot> {
 
 /// The ownership tag of a snapshot.
 fn tag(cluster: &ClusterId) -> String {
-    format!("ocpdeploy: cluster {cluster}")
+    format!("ocpdeploy: cluster {}", cluster.tag())
 }
 
-fn is_tagged(snapshot: &DomainSnapshot, cluster: &ClusterId) -> Result<bool, Failure> {
+fn is_tagged(snapshot: &DomainSnapshot, cluster: &ClusterId) -> Result<bool, BackendError> {
     let described = document(snapshot.xml_desc(0))?;
     Ok(described.text_of("description") == Some(tag(cluster).as_str()))
 }
@@ -52,7 +52,7 @@ pub(super) fn check(
     pool: &str,
     cluster: &ClusterId,
     names: &[MachineName],
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<Vec<Finding>, BackendError> {
     let mut findings = Findings(Vec::new());
     let mut allocated = 0;
     for name in names {
@@ -113,14 +113,14 @@ pub(super) fn save(
     cluster: &ClusterId,
     name: &MachineName,
     snapshot: &Snapshot,
-) -> Result<Action<()>, Failure> {
+) -> Result<Action<()>, BackendError> {
     let domain = off(connect, cluster, name)?;
     if lookup(&domain, cluster, snapshot)?.is_some() {
         return Ok(Action::Unchanged(()));
     }
     let described = document(domain.xml_desc(sys::VIR_DOMAIN_XML_INACTIVE))?;
     if let Some(problem) = problems(&described).into_iter().next() {
-        return Err(Failure::new(BackendErrorKind::Rejected, problem));
+        return Err(BackendError::new(BackendErrorKind::Rejected, problem));
     }
     domain.create_snapshot_xml(&to_xml(cluster, snapshot, &described).to_string(), 0)?;
     Ok(Action::Done(()))
@@ -146,11 +146,11 @@ pub(super) fn revert(
     cluster: &ClusterId,
     name: &MachineName,
     snapshot: &Snapshot,
-) -> Result<(), Failure> {
+) -> Result<(), BackendError> {
     let domain = off(connect, cluster, name)?;
     match lookup(&domain, cluster, snapshot)? {
         Some(found) => Ok(found.revert(0)?),
-        None => Err(Failure::new(
+        None => Err(BackendError::new(
             BackendErrorKind::NotFound,
             format!("domain {name} has no snapshot {}", snapshot.name),
         )),
@@ -162,7 +162,7 @@ pub(super) fn delete(
     cluster: &ClusterId,
     name: &MachineName,
     snapshot: &Snapshot,
-) -> Result<Action<()>, Failure> {
+) -> Result<Action<()>, BackendError> {
     let Some((domain, _)) = find(connect, cluster, name)? else {
         return Ok(Action::Unchanged(()));
     };
@@ -176,17 +176,17 @@ pub(super) fn delete(
 }
 
 /// The snapshots of a cluster's machines.
-pub(super) fn list(connect: &Connect, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, Failure> {
+pub(super) fn list(connect: &Connect, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
     let mut all = Vec::new();
     for domain in connect.list_all_domains(0)? {
         let Some(described) = if_exists(domain.xml_desc(0))? else {
             continue;
         };
-        let tag = OwnershipTag::read(&xml::parse(&described)?).filter(|tag| tag.cluster == *cluster);
+        let tag = TaggedDomain::read(&xml::parse(&described)?).filter(|tagged| tagged.ownership.cluster == *cluster);
         let Some(tag) = tag else { continue };
         for snapshot in of_domain(&domain, cluster)? {
             all.push(MachineSnapshot {
-                machine: tag.name.clone(),
+                machine: tag.ownership.machine.clone(),
                 snapshot,
                 // libvirt records a snapshot when it is complete.
                 is_complete: true,
@@ -198,7 +198,7 @@ pub(super) fn list(connect: &Connect, cluster: &ClusterId) -> Result<Vec<Machine
 }
 
 /// The cluster's snapshots of one domain; none if the driver has no snapshots.
-fn of_domain(domain: &Domain, cluster: &ClusterId) -> Result<Vec<Snapshot>, Failure> {
+fn of_domain(domain: &Domain, cluster: &ClusterId) -> Result<Vec<Snapshot>, BackendError> {
     let listed = if_supported(if_exists(domain.list_all_snapshots(0)))?.flatten();
     let mut all = Vec::new();
     for found in listed.into_iter().flatten() {
@@ -212,10 +212,10 @@ fn of_domain(domain: &Domain, cluster: &ClusterId) -> Result<Vec<Snapshot>, Fail
 }
 
 /// The cluster's domain of this name, which must be off.
-fn off(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Domain, Failure> {
+fn off(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Domain, BackendError> {
     let domain = existing(connect, cluster, name)?;
     match domain.is_active()? {
-        true => Err(Failure::new(
+        true => Err(BackendError::new(
             BackendErrorKind::Rejected,
             format!("domain {name} is not switched off"),
         )),
@@ -224,11 +224,11 @@ fn off(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Dom
 }
 
 /// The snapshot of a domain. One that the cluster does not own is a conflict.
-fn lookup(domain: &Domain, cluster: &ClusterId, snapshot: &Snapshot) -> Result<Option<DomainSnapshot>, Failure> {
+fn lookup(domain: &Domain, cluster: &ClusterId, snapshot: &Snapshot) -> Result<Option<DomainSnapshot>, BackendError> {
     let name = name_of(snapshot);
     match if_exists(Domain::lookup_snapshot_by_name(domain, &name, 0))? {
         Some(found) if is_tagged(&found, cluster)? => Ok(Some(found)),
-        Some(_) => Err(Failure::new(
+        Some(_) => Err(BackendError::new(
             BackendErrorKind::Conflict,
             format!("snapshot {name} is not owned by cluster {cluster}"),
         )),
@@ -286,11 +286,11 @@ mod tests {
     fn each_disk_is_named() {
         let text = "<domain><devices><disk type='file' device='disk'><target dev='vda'/></disk>\
                     <disk type='file'><target dev='vdb'/></disk></devices></domain>";
-        let cluster = ClusterId::new("lab", "example.com");
+        let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         insta::assert_snapshot!(to_xml(&cluster, &snapshot("before"), &xml::parse(text).unwrap()).to_string(), @r#"
         <domainsnapshot>
           <name>ocpdeploy_before_1790000000123</name>
-          <description>ocpdeploy: cluster lab.example.com</description>
+          <description>ocpdeploy: cluster lab.example.com.x7k2pqrs</description>
           <disks>
             <disk name="vda" snapshot="internal"/>
             <disk name="vdb" snapshot="internal"/>

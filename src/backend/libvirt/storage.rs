@@ -9,10 +9,11 @@ use virt::error::{Error, ErrorNumber};
 use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
+use virt::sys;
 
-use super::session::{Progress, checked_text, document, if_exists, if_supported};
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use super::session::{Progress, checked_text, document, if_supported};
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::xml::Element;
 
 /// The bytes of one write to a stream. More are not faster.
@@ -45,9 +46,9 @@ pub(super) struct Base {
 }
 
 impl<'a> Storage<'a> {
-    pub fn open(connect: &'a Connect, pool: &str) -> Result<Self, Failure> {
+    pub fn open(connect: &'a Connect, pool: &str) -> Result<Self, BackendError> {
         let Some(found) = if_exists(connect.lookup_storage_pool_by_name(checked_text("pool name", pool)?))? else {
-            let failure = Failure::new(
+            let failure = BackendError::new(
                 BackendErrorKind::NotFound,
                 format!("storage pool `{pool}` does not exist"),
             );
@@ -57,7 +58,7 @@ impl<'a> Storage<'a> {
             )));
         };
         if !found.is_active()? {
-            let failure = Failure::new(
+            let failure = BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("storage pool `{pool}` is not active"),
             );
@@ -66,32 +67,41 @@ impl<'a> Storage<'a> {
         Ok(Self { connect, pool: found })
     }
 
-    pub fn describe(&self) -> Result<Element, Failure> {
+    pub fn describe(&self) -> Result<Element, BackendError> {
         document(self.pool.xml_desc(0))
     }
 
-    pub fn find(&self, name: &str) -> Result<Option<StorageVol>, Failure> {
+    pub fn find(&self, name: &str) -> Result<Option<StorageVol>, BackendError> {
         if_exists(self.pool.lookup_storage_vol_by_name(checked_text("volume name", name)?))
     }
 
     /// All volumes with their names.
-    pub fn list(&self) -> Result<Vec<(String, StorageVol)>, Failure> {
+    pub fn list(&self) -> Result<Vec<(String, StorageVol)>, BackendError> {
         let volumes = self.pool.list_all_volumes(0)?;
         volumes.into_iter().map(|volume| Ok((volume.name()?, volume))).collect()
     }
 
+    /// The volumes of the other active pools, as far as they can be listed.
+    pub fn volumes_elsewhere(&self) -> Result<Vec<StorageVol>, BackendError> {
+        let own = self.pool.name()?;
+        let active = sys::VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE;
+        let pools = self.connect.list_all_storage_pools(active)?;
+        let others = pools.iter().filter(|pool| pool.name().is_ok_and(|name| name != own));
+        Ok(others.flat_map(|pool| pool.list_all_volumes(0)).flatten().collect())
+    }
+
     /// Makes libvirt list files that were created by other programs in the folder of the pool.
-    pub fn refresh(&self) -> Result<(), Failure> {
+    pub fn refresh(&self) -> Result<(), BackendError> {
         retry_while_busy(|| self.pool.refresh(0))
     }
 
-    pub fn create(&self, name: &str, content: &Content) -> Result<StorageVol, Failure> {
+    pub fn create(&self, name: &str, content: &Content) -> Result<StorageVol, BackendError> {
         let volume = volume_xml(checked_text("volume name", name)?, content);
         Ok(StorageVol::create_xml(&self.pool, &volume.to_string(), 0)?)
     }
 
     /// Like `create`, but first deletes a volume of this name that remains after a crash. No machine may use it.
-    pub fn recreate(&self, name: &str, content: &Content) -> Result<StorageVol, Failure> {
+    pub fn recreate(&self, name: &str, content: &Content) -> Result<StorageVol, BackendError> {
         match self.create(name, content) {
             Err(failure) if failure.is(ErrorNumber::StorageVolExist) => {
                 self.delete(name)?;
@@ -102,7 +112,7 @@ impl<'a> Storage<'a> {
     }
 
     /// Creates an empty volume. An existing one is success.
-    pub fn create_marker(&self, name: &str) -> Result<(), Failure> {
+    pub fn create_marker(&self, name: &str) -> Result<(), BackendError> {
         match self.create(name, &Content::Raw(0)) {
             Err(failure) if failure.is(ErrorNumber::StorageVolExist) => Ok(()),
             other => other.map(drop),
@@ -110,14 +120,14 @@ impl<'a> Storage<'a> {
     }
 
     /// Deletes a volume. Returns whether it existed.
-    pub fn delete(&self, name: &str) -> Result<bool, Failure> {
+    pub fn delete(&self, name: &str) -> Result<bool, BackendError> {
         match self.find(name)? {
             Some(volume) => delete(&volume),
             None => Ok(false),
         }
     }
 
-    pub fn upload(&self, volume: &StorageVol, bytes: &[u8], progress: &Progress) -> Result<(), Failure> {
+    pub fn upload(&self, volume: &StorageVol, bytes: &[u8], progress: &Progress) -> Result<(), BackendError> {
         let mut upload = self.begin_upload(volume, 0, bytes.len() as u64)?;
         match upload.send(bytes, progress) {
             Ok(()) => upload.finish(),
@@ -129,14 +139,14 @@ impl<'a> Storage<'a> {
     }
 
     /// Opens the volume for writing. If the volume is deleted or replaced later, the bytes still go to this one.
-    pub fn begin_upload(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Upload, Failure> {
+    pub fn begin_upload(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Upload, BackendError> {
         let stream = Stream::new(self.connect, 0)?;
         retry_while_busy(|| volume.upload(&stream, offset, length, 0))?;
         Ok(Upload { stream })
     }
 
     /// Reads at most `length` bytes from `offset`; fewer at the end of the volume.
-    pub fn read(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
+    pub fn read(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Vec<u8>, BackendError> {
         let stream = Stream::new(self.connect, 0)?;
         retry_while_busy(|| volume.download(&stream, offset, length, 0))?;
         let mut bytes = Vec::new();
@@ -145,7 +155,7 @@ impl<'a> Storage<'a> {
             match stream.recv(&mut buffer).map(usize::try_from) {
                 Ok(Ok(0)) => break,
                 Ok(Ok(count)) => bytes.extend_from_slice(&buffer[..count]),
-                Ok(Err(_)) => return Err(Failure::new(BackendErrorKind::Rejected, "the stream would block")),
+                Ok(Err(_)) => return Err(BackendError::new(BackendErrorKind::Rejected, "the stream would block")),
                 Err(error) => {
                     // The first error is the cause.
                     let _ = stream.abort();
@@ -158,9 +168,9 @@ impl<'a> Storage<'a> {
     }
 
     /// The properties of a volume that an overlay on it requires.
-    pub fn base(&self, name: &str) -> Result<Base, Failure> {
+    pub fn base(&self, name: &str) -> Result<Base, BackendError> {
         let Some(volume) = self.find(name)? else {
-            let failure = Failure::new(BackendErrorKind::NotFound, format!("volume `{name}` does not exist"));
+            let failure = BackendError::new(BackendErrorKind::NotFound, format!("volume `{name}` does not exist"));
             return Err(failure.hint("list the volumes with `virsh vol-list POOL`"));
         };
         let described = document(volume.xml_desc(0))?;
@@ -180,13 +190,13 @@ impl<'a> Storage<'a> {
     }
 
     /// `None` if the volume is not qcow2, such as an incomplete upload.
-    pub fn header(&self, volume: &StorageVol) -> Result<Option<Qcow2>, Failure> {
+    pub fn header(&self, volume: &StorageVol) -> Result<Option<Qcow2>, BackendError> {
         Ok(Qcow2::read(&self.read(volume, 0, Qcow2::BYTES as u64)?))
     }
 }
 
 /// Deletes a volume. Returns whether it still existed.
-pub(super) fn delete(volume: &StorageVol) -> Result<bool, Failure> {
+pub(super) fn delete(volume: &StorageVol) -> Result<bool, BackendError> {
     match retry_while_busy(|| volume.delete(0)) {
         Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(false),
         other => other.map(|()| true),
@@ -194,10 +204,10 @@ pub(super) fn delete(volume: &StorageVol) -> Result<bool, Failure> {
 }
 
 /// Repeats a call while libvirt is busy with the volume, which takes milliseconds.
-fn retry_while_busy<T>(call: impl Fn() -> Result<T, Error>) -> Result<T, Failure> {
+fn retry_while_busy<T>(call: impl Fn() -> Result<T, Error>) -> Result<T, BackendError> {
     let begun = Instant::now();
     loop {
-        match call().map_err(Failure::from) {
+        match call().map_err(BackendError::from) {
             Err(failure) if failure.is_temporary() && begun.elapsed() < PATIENCE => sleep(PAUSE),
             other => return other,
         }
@@ -210,7 +220,7 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    pub fn send(&mut self, mut bytes: &[u8], progress: &Progress) -> Result<(), Failure> {
+    pub fn send(&mut self, mut bytes: &[u8], progress: &Progress) -> Result<(), BackendError> {
         while !bytes.is_empty() {
             let sent = self.stream.send(&bytes[..bytes.len().min(CHUNK)])?;
             progress.report();
@@ -224,13 +234,13 @@ impl Upload {
         mut source: impl Read,
         progress: &Progress,
         mut see: impl FnMut(&[u8]),
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, BackendError> {
         let mut buffer = vec![0; CHUNK];
         let mut total = 0;
         loop {
             let count = source
                 .read(&mut buffer)
-                .map_err(|error| Failure::new(BackendErrorKind::Rejected, error.to_string()))?;
+                .map_err(|error| BackendError::new(BackendErrorKind::Rejected, error.to_string()))?;
             if count == 0 {
                 return Ok(total);
             }
@@ -241,7 +251,7 @@ impl Upload {
     }
 
     /// Waits until libvirt has written all bytes.
-    pub fn finish(self) -> Result<(), Failure> {
+    pub fn finish(self) -> Result<(), BackendError> {
         Ok(self.stream.finish()?)
     }
 

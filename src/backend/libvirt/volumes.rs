@@ -40,11 +40,11 @@ impl ImageKey {
     }
 
     pub fn uses(&self, cluster: &ClusterId) -> String {
-        format!("ocpdeploy_{cluster}_uses-{}", self.0)
+        format!("ocpdeploy_{}_uses-{}", cluster.tag(), self.0)
     }
 
     pub fn leaves(&self, cluster: &ClusterId) -> String {
-        format!("ocpdeploy_{cluster}_leaves-{}", self.0)
+        format!("ocpdeploy_{}_leaves-{}", cluster.tag(), self.0)
     }
 }
 
@@ -68,7 +68,7 @@ impl Part {
             Part::Seed => "seed.img".to_owned(),
             Part::Console => "console.log".to_owned(),
         };
-        format!("ocpdeploy_{cluster}_{machine}_{part}")
+        format!("ocpdeploy_{}_{machine}_{part}", cluster.tag())
     }
 }
 
@@ -81,8 +81,8 @@ impl Volume {
                 let key = file.strip_suffix(".qcow2").and_then(ImageKey::read)?;
                 Some(Volume::Image(key))
             }
-            ["ocpdeploy", cluster, mark] if is_name(cluster) => {
-                let cluster = ClusterId::from_tag(cluster);
+            ["ocpdeploy", cluster, mark] => {
+                let cluster = ClusterId::read(cluster)?;
                 let (verb, image) = mark.split_once('-')?;
                 let image = ImageKey::read(image)?;
                 match verb {
@@ -92,12 +92,10 @@ impl Volume {
                 }
             }
             // There may be other parts than those of `Part`: virtlogd appends `.0` to a full console log.
-            ["ocpdeploy", cluster, machine, part] if is_name(cluster) && is_name(machine) && !part.is_empty() => {
-                Some(Volume::OfMachine {
-                    cluster: ClusterId::from_tag(cluster),
-                    machine: MachineName::from_platform(machine),
-                })
-            }
+            ["ocpdeploy", cluster, machine, part] if !part.is_empty() => Some(Volume::OfMachine {
+                cluster: ClusterId::read(cluster)?,
+                machine: machine.parse().ok()?,
+            }),
             _ => None,
         }
     }
@@ -113,14 +111,6 @@ impl Volume {
     }
 }
 
-/// Whether the name of a cluster or machine follows the rules above.
-pub(super) fn is_name(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,10 +118,11 @@ mod tests {
     #[test]
     fn a_volume_belongs_to_exactly_one_cluster_and_machine() {
         let clusters = [
-            "lab.example.com",
-            "lab-2.example.com",
-            "a.lab.example.com",
-            "lab.example.co",
+            "lab.example.com.x7k2pqrs",
+            "lab.example.com.x7k2pqrt",
+            "lab-2.example.com.x7k2pqrs",
+            "a.lab.example.com.x7k2pqrs",
+            "lab.example.co.x7k2pqrs",
         ];
         let machines = ["lab-master-1", "lab-master-10", "lab-master", "lab", "uses", "image"];
         let parts = [
@@ -142,8 +133,8 @@ mod tests {
             Part::Seed,
             Part::Console,
         ];
-        for cluster in clusters.map(ClusterId::from_tag) {
-            for machine in machines.map(MachineName::from_platform) {
+        for cluster in clusters.map(|tag| ClusterId::read(tag).unwrap()) {
+            for machine in machines.map(|name| name.parse::<MachineName>().unwrap()) {
                 for part in parts {
                     let read = Volume::read(&part.volume(&cluster, &machine));
                     let (cluster, machine) = (cluster.clone(), machine.clone());
@@ -157,7 +148,7 @@ mod tests {
     fn images_and_markers_are_distinguished() {
         let digest = "ab".repeat(32);
         let key = ImageKey::of_digest(&digest).unwrap();
-        let cluster = ClusterId::new("lab", "example.com");
+        let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let image = key.clone();
         assert_eq!(Volume::read(&key.volume()), Some(Volume::Image(key.clone())));
         assert_eq!(
@@ -176,16 +167,17 @@ mod tests {
     fn other_volumes_have_no_owner() {
         for name in [
             "lab-master-0.qcow2",
+            "ocpdeploy_lab.example.com_lab-master-0_disk.qcow2",
             "ocpdeploy",
-            "ocpdeploy_lab.example.com",
-            "ocpdeploy_lab.example.com_lab-master-0",
-            "ocpdeploy_lab.example.com_lab-master-0_",
+            "ocpdeploy_lab.example.com.x7k2pqrs",
+            "ocpdeploy_lab.example.com.x7k2pqrs_lab-master-0",
+            "ocpdeploy_lab.example.com.x7k2pqrs_lab-master-0_",
             "ocpdeploy__lab-master-0_disk.qcow2",
-            "ocpdeploy_lab.example.com_lab-master-0_disk_qcow2",
-            "my_ocpdeploy_lab.example.com_lab-master-0_disk.qcow2",
-            "ocpdeploy-lab.example.com_lab-master-0_disk.qcow2",
+            "ocpdeploy_lab.example.com.x7k2pqrs_lab-master-0_disk_qcow2",
+            "my_ocpdeploy_lab.example.com.x7k2pqrs_lab-master-0_disk.qcow2",
+            "ocpdeploy-lab.example.com.x7k2pqrs_lab-master-0_disk.qcow2",
             "ocpdeploy_image_backup.qcow2",
-            "ocpdeploy_lab.example.com_uses-1234",
+            "ocpdeploy_lab.example.com.x7k2pqrs_uses-1234",
             "ocpdeploy_lab example_lab-master-0_disk.qcow2",
         ] {
             assert_eq!(Volume::read(name), None, "{name}");
