@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::engine::{Ovirt, Site};
-use super::session::if_there;
 use super::wire;
 use super::wire::id;
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::{Affinity, ClusterId};
 use crate::xml::Element;
 
@@ -19,7 +18,7 @@ const ATTEMPTS: usize = 8;
 /// The engine takes no lock for this: two requests can create two groups of one name, and before 4.4.8 each new member
 /// rewrites the list of members (oVirt/ovirt-engine: `AddAffinityGroupCommand`, `EditAffinityGroupCommand`). So requests
 /// are sent one at a time, groups and members are read again after each, and a second group is merged into the first.
-pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<(), Failure> {
+pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<(), BackendError> {
     if ovirt.session.is_filtered() && ovirt.config.affinity == Affinity::Soft {
         return Ok(());
     }
@@ -55,9 +54,9 @@ pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &s
         }
     }
     let name = wire::affinity_name(cluster);
-    let unknown = || Failure::new(BackendErrorKind::Conflict, "its members change all the time");
+    let unknown = || BackendError::new(BackendErrorKind::Conflict, "its members change all the time");
     let failure = rejected.unwrap_or_else(unknown);
-    Err(Failure {
+    Err(BackendError {
         kind: BackendErrorKind::Conflict,
         message: format!("affinity group {name} cannot be used: {}", failure.message),
         ..failure
@@ -80,7 +79,7 @@ fn group(ovirt: &Ovirt, cluster: &ClusterId) -> Element {
 
 /// A rejection after which groups or members are read again: a taken name and a second membership are HTTP 400
 /// (oVirt/ovirt-engine: `EngineMessage.java`, `ErrorType.BAD_PARAMETERS`), a deleted group 404.
-fn tolerated<T>(answer: Result<T, Failure>) -> Result<Option<Failure>, Failure> {
+fn tolerated<T>(answer: Result<T, BackendError>) -> Result<Option<BackendError>, BackendError> {
     use BackendErrorKind::{Conflict, NotFound, Rejected};
     match answer {
         Ok(_) => Ok(None),
@@ -94,8 +93,8 @@ fn collection(site: &Site) -> String {
 }
 
 /// Ids of a group's or label's machines. None if it was deleted meanwhile.
-async fn members(ovirt: &Ovirt, path: &str) -> Result<BTreeSet<String>, Failure> {
-    let members = if_there(ovirt.session.get(path, &[]).await)?;
+async fn members(ovirt: &Ovirt, path: &str) -> Result<BTreeSet<String>, BackendError> {
+    let members = if_exists(ovirt.session.get(path, &[]).await)?;
     Ok(members
         .iter()
         .flat_map(Element::iter)
@@ -105,7 +104,7 @@ async fn members(ovirt: &Ovirt, path: &str) -> Result<BTreeSet<String>, Failure>
 }
 
 /// The ids of a cluster's groups: one, or several after a race.
-async fn groups(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<Vec<String>, Failure> {
+async fn groups(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<Vec<String>, BackendError> {
     let Some(groups) = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)? else {
         return Ok(Vec::new());
     };
@@ -117,12 +116,12 @@ async fn groups(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<Vec<S
 }
 
 /// Whether a cluster has a group.
-pub(super) async fn exists(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<bool, Failure> {
+pub(super) async fn exists(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<bool, BackendError> {
     Ok(!groups(ovirt, site, cluster).await?.is_empty())
 }
 
 /// The clusters that have a group.
-pub(super) async fn clusters(ovirt: &Ovirt, site: &Site) -> Result<Vec<ClusterId>, Failure> {
+pub(super) async fn clusters(ovirt: &Ovirt, site: &Site) -> Result<Vec<ClusterId>, BackendError> {
     let groups = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)?;
     let of = |group: &Element| {
         let cluster = wire::marked(group.text_of("description")?)?;
@@ -132,7 +131,12 @@ pub(super) async fn clusters(ovirt: &Ovirt, site: &Site) -> Result<Vec<ClusterId
 }
 
 /// The group's name, if a machine is a member.
-pub(super) async fn of(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<Option<String>, Failure> {
+pub(super) async fn of(
+    ovirt: &Ovirt,
+    site: &Site,
+    cluster: &ClusterId,
+    vm: &str,
+) -> Result<Option<String>, BackendError> {
     for group in groups(ovirt, site, cluster).await? {
         let path = format!("{}/{group}/vms", collection(site));
         if members(ovirt, &path).await?.contains(vm) {
@@ -142,7 +146,7 @@ pub(super) async fn of(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str
     Ok(None)
 }
 
-pub(super) async fn remove(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<(), Failure> {
+pub(super) async fn remove(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<(), BackendError> {
     for group in groups(ovirt, site, cluster).await? {
         ovirt.session.delete(&format!("{}/{group}", collection(site))).await?;
     }
@@ -153,7 +157,7 @@ pub(super) async fn remove(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> R
 ///
 /// Each addition rewrites the label's list of machines (oVirt/ovirt-engine: `BackendAffinityLabelVmsResource.add`), so
 /// additions are sent one at a time and read again.
-pub(super) async fn label(ovirt: &Ovirt, site: &Site, name: &str, vm: &str) -> Result<(), Failure> {
+pub(super) async fn label(ovirt: &Ovirt, site: &Site, name: &str, vm: &str) -> Result<(), BackendError> {
     let path = format!("/affinitylabels/{}/vms", id(&placing_label(ovirt, site, name).await?)?);
     let _one_at_a_time = ovirt.affinity.lock().await;
     let mut rejected = None;
@@ -165,7 +169,7 @@ pub(super) async fn label(ovirt: &Ovirt, site: &Site, name: &str, vm: &str) -> R
         rejected = tolerated(added)?;
     }
     let lost = || {
-        Failure::new(
+        BackendError::new(
             BackendErrorKind::Conflict,
             format!("affinity label {name} lost the machine again"),
         )
@@ -174,12 +178,12 @@ pub(super) async fn label(ovirt: &Ovirt, site: &Site, name: &str, vm: &str) -> R
 }
 
 /// A label by its name.
-pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, Failure> {
+pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, BackendError> {
     let labels = ovirt.session.get("/affinitylabels", &[]).await?.into_children();
     let named = |label: &Element| label.text_of("name") == Some(name);
     labels.into_iter().find(named).ok_or_else(|| {
         let hint = "an administrator creates it and assigns it to hosts: Affinity Labels of the oVirt cluster";
-        Failure::new(BackendErrorKind::NotFound, format!("there is no affinity label {name}")).hint(hint)
+        BackendError::new(BackendErrorKind::NotFound, format!("there is no affinity label {name}")).hint(hint)
     })
 }
 
@@ -187,7 +191,7 @@ pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, Fai
 ///
 /// In clusters of compatibility 4.4 and later a label alone has no effect: it requires an affinity group
 /// (oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`).
-pub(super) async fn placing_label(ovirt: &Ovirt, site: &Site, name: &str) -> Result<Element, Failure> {
+pub(super) async fn placing_label(ovirt: &Ovirt, site: &Site, name: &str) -> Result<Element, BackendError> {
     let label = find_label(ovirt, name).await?;
     if site.compatibility < (4, 4) {
         return match label.all("hosts/host").is_empty() {
@@ -213,7 +217,7 @@ pub(super) async fn placing_label(ovirt: &Ovirt, site: &Site, name: &str) -> Res
             "an administrator creates an affinity group of the oVirt cluster with the VM label {name}, a host label, and \
              the host rule Positive and Enforcing"
         );
-        return Err(Failure::new(BackendErrorKind::NotFound, words).hint(hint));
+        return Err(BackendError::new(BackendErrorKind::NotFound, words).hint(hint));
     };
     let host_labels: BTreeSet<_> = group
         .all("host_labels/affinity_label")
@@ -228,8 +232,8 @@ pub(super) async fn placing_label(ovirt: &Ovirt, site: &Site, name: &str) -> Res
     }
 }
 
-fn no_host(label: &str) -> Failure {
+fn no_host(label: &str) -> BackendError {
     let words = format!("affinity label {label} leads to no host");
-    Failure::new(BackendErrorKind::NotFound, words)
+    BackendError::new(BackendErrorKind::NotFound, words)
         .hint("an administrator assigns the label to hosts of the oVirt cluster")
 }

@@ -3,8 +3,7 @@
 use reqwest::{Response, StatusCode};
 use secrecy::SecretString;
 
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::http_limits;
 use crate::xml::{self, Element};
 
@@ -12,16 +11,16 @@ use crate::xml::{self, Element};
 const MOST_WORDS: usize = 1000;
 
 /// The text of a response of `url`, of at most `largest` bytes.
-pub(super) async fn read_text(url: &str, answer: Response, largest: usize) -> Result<String, Failure> {
+pub(super) async fn read_text(url: &str, answer: Response, largest: usize) -> Result<String, BackendError> {
     let bytes = http_limits::read(answer, largest)
         .await
-        .map_err(|error| Failure::unread(url, &error))?;
+        .map_err(|error| BackendError::unread(url, &error))?;
     // Checked in place: a response may be large.
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// The token of the response, which some engines put into a list.
-pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString, Failure> {
+pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString, BackendError> {
     let json: serde_json::Value = http_limits::json(text.as_bytes()).unwrap_or_default();
     let json = json.get(0).unwrap_or(&json);
     if let Some(token) = json.get("access_token").and_then(|token| token.as_str()) {
@@ -32,22 +31,22 @@ pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString,
     let said = word("error_description").or(word("error"));
     let said = said.map(|said| http_limits::words(said, MOST_WORDS));
     match code {
-        Some("access_denied" | "invalid_grant") => Err(Failure::new(
+        Some("access_denied" | "invalid_grant") => Err(BackendError::new(
             BackendErrorKind::Denied,
             said.unwrap_or_else(|| "unknown user or wrong password".to_owned()),
         )
         .hint("check ovirt_user, which ends in a profile such as @internal or @ovirt@internalsso, and ovirt_password")),
-        Some("unauthorized_client") => Err(Failure::new(
+        Some("unauthorized_client") => Err(BackendError::new(
             BackendErrorKind::Denied,
             said.unwrap_or_else(|| "unauthorized client".to_owned()),
         )
         .hint("set ovirt_url to the engine's fully qualified name")),
-        Some(_) => Err(Failure::new(
+        Some(_) => Err(BackendError::new(
             BackendErrorKind::Denied,
             said.unwrap_or_else(|| "no token".to_owned()),
         )),
-        None if passes(status) => Err(Failure::new(kind_of(status, ""), format!("HTTP {status}"))),
-        None => Err(Failure::new(
+        None if passes(status) => Err(BackendError::new(kind_of(status, ""), format!("HTTP {status}"))),
+        None => Err(BackendError::new(
             BackendErrorKind::Unreachable,
             format!("the server is not an oVirt engine (HTTP {status})"),
         )
@@ -56,13 +55,13 @@ pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString,
 }
 
 /// A response's document, or its fault.
-pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
+pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, BackendError> {
     if status.is_success() {
         if text.trim().is_empty() {
             return Ok(Element::new("action"));
         }
         return xml::parse(text).map_err(|error| {
-            Failure::new(
+            BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("the engine's response is not XML: {error}"),
             )
@@ -82,7 +81,7 @@ pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
         ("Operation Failed" | "", detail) => detail.to_owned(),
         (reason, detail) => format!("{reason}: {detail}"),
     };
-    Err(Failure::new(
+    Err(BackendError::new(
         kind_of(status, &words),
         http_limits::words(&words, MOST_WORDS),
     ))

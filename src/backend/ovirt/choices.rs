@@ -14,8 +14,9 @@ use super::engine::Site;
 use super::session::{self};
 use super::site::Filters;
 use super::wire::{GIB, Version};
-use crate::backend::failure::{During, Failure};
-use crate::backend::{BackendError, BackendErrorKind, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
+use crate::backend::{
+    BackendError, BackendErrorKind, Choice, Finding, OperationError, PlatformChoices, SettingChoices, Verdict,
+};
 use crate::digest::sha256;
 use crate::xml::Element;
 
@@ -71,12 +72,12 @@ fn pem_of(der: &[u8]) -> String {
 }
 
 /// Fetches the CA of an engine, without credentials. The user must compare its fingerprint.
-pub async fn fetch_ca(url: &str) -> Result<Ca, BackendError> {
-    let operation = format!("fetch the CA of {url}");
-    ca_of(url).await.during(operation)
+pub async fn fetch_ca(url: &str) -> Result<Ca, OperationError> {
+    let ca = ca_of(url).await;
+    ca.map_err(|error| error.during(format!("fetch the CA of {url}")))
 }
 
-async fn ca_of(url: &str) -> Result<Ca, Failure> {
+async fn ca_of(url: &str) -> Result<Ca, BackendError> {
     // The CA that would verify the engine is what is fetched here.
     let http = Client::builder()
         .connect_timeout(Duration::from_secs(15))
@@ -94,13 +95,13 @@ async fn ca_of(url: &str) -> Result<Ca, Failure> {
     let status = answer.status();
     let text = read_text(url, answer, LARGEST_CA).await?;
     if !status.is_success() {
-        return Err(Failure::new(
+        return Err(BackendError::new(
             BackendErrorKind::NotFound,
             format!("{url} offers no CA: {status}"),
         ));
     }
     Ca::read(text.as_bytes()).ok_or_else(|| {
-        Failure::new(
+        BackendError::new(
             BackendErrorKind::Rejected,
             format!("what {url} offers as its CA is not exactly one certificate"),
         )
@@ -112,7 +113,7 @@ async fn ca_of(url: &str) -> Result<Ca, Failure> {
 }
 
 impl Ovirt {
-    pub(super) async fn all_offers(&self) -> Result<PlatformChoices, Failure> {
+    pub(super) async fn all_offers(&self) -> Result<PlatformChoices, BackendError> {
         let api = self.session.get("", &[]).await?;
         let clusters = self.session.get("/clusters", &[]).await?;
         let choice = |cluster: &Element| {
@@ -137,7 +138,7 @@ impl Ovirt {
         Ok(choices)
     }
 
-    async fn offers_at(&self, site: &Site) -> Result<Vec<SettingChoices>, Failure> {
+    async fn offers_at(&self, site: &Site) -> Result<Vec<SettingChoices>, BackendError> {
         let storage = format!("/datacenters/{}/storagedomains", site.data_center);
         let storage = self.session.get(&storage, &[]).await?;
         let (profiles, filters) = self.profiles_and_filters().await?;
@@ -161,7 +162,7 @@ impl Ovirt {
     }
 
     /// The engine's time.
-    pub(super) async fn time(&self) -> Result<Option<SystemTime>, Failure> {
+    pub(super) async fn time(&self) -> Result<Option<SystemTime>, BackendError> {
         self.session.date().await
     }
 }

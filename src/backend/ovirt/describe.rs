@@ -2,15 +2,14 @@
 
 use super::affinity;
 use super::engine::Ovirt;
-use super::session::if_there;
 use super::wire;
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, Description, Form};
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind, Description, Form};
 use crate::cluster::{ClusterId, MachineName};
 use crate::xml::Element;
 
 impl Ovirt {
-    pub(super) async fn describe(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, Failure> {
+    pub(super) async fn describe(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let (id, status) = self.known(cluster, name).await?;
         let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
         let mut described = Description::default();
@@ -21,7 +20,7 @@ impl Ovirt {
         }
         if let Some(label) = &self.config.worker_label {
             let label = self
-                .if_permitted(if_there(affinity::find_label(self, label).await))?
+                .if_permitted(if_exists(affinity::find_label(self, label).await))?
                 .flatten();
             let is_on = |label: &Element| label.all("vms/vm").iter().any(|vm| vm.get("id") == Some(&id));
             if let Some(label) = label.filter(is_on) {
@@ -58,9 +57,9 @@ impl Ovirt {
     }
 
     /// Its id if this user may not read hosts.
-    async fn host_name(&self, host: &Element) -> Result<String, Failure> {
+    async fn host_name(&self, host: &Element) -> Result<String, BackendError> {
         let id = host.get("id").unwrap_or_default();
-        let shown = match if_there(self.session.get(&format!("/hosts/{id}"), &[]).await) {
+        let shown = match if_exists(self.session.get(&format!("/hosts/{id}"), &[]).await) {
             Err(failure) if failure.kind == BackendErrorKind::Denied => None,
             shown => shown?,
         };

@@ -7,7 +7,6 @@ use tokio::sync::{Mutex, OnceCell};
 use super::session::Session;
 use super::wire::{Version, Way};
 use crate::backend::BackendError;
-use crate::backend::failure::During;
 use crate::cluster::{MachineName, OvirtConfig};
 
 /// An engine, as one of its users.
@@ -27,9 +26,8 @@ pub struct Ovirt {
 impl Ovirt {
     /// Reads the CA and the password. The first operation sends the first request.
     pub async fn connect(config: &OvirtConfig) -> Result<Self, BackendError> {
-        let session = Session::new(config).during(format!("reach oVirt at {}", config.url))?;
         Ok(Self {
-            session,
+            session: Session::new(config)?,
             config: config.clone(),
             site: OnceCell::new(),
             tags: Mutex::new(()),

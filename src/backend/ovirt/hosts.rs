@@ -1,9 +1,9 @@
 //! The hosts that may run machines.
 
 use super::engine::{Ovirt, Site};
-use super::wire::{self, MIB};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, MachineSpec};
+use super::wire::MIB;
+use crate::backend::ownership::Ownership;
+use crate::backend::{BackendError, BackendErrorKind, MachineSpec};
 use crate::printable::count;
 use crate::xml::Element;
 
@@ -66,7 +66,7 @@ pub(super) fn able(hosts: &[Host], cpus: u32, memory_mib: u64) -> Result<Vec<&Ho
 
 impl Ovirt {
     /// The oVirt cluster's hosts. `None` if this user may not read them.
-    pub(super) async fn hosts(&self, site: &Site) -> Result<Option<Vec<Host>>, Failure> {
+    pub(super) async fn hosts(&self, site: &Site) -> Result<Option<Vec<Host>>, BackendError> {
         let search = format!("cluster=\"{}\"", self.config.cluster);
         let is_of_cluster = |host: &Element| host.value("cluster", "id") == Some(site.cluster.as_str());
         let found = self.session.search("/hosts", &search, "", is_of_cluster).await;
@@ -85,7 +85,7 @@ impl Ovirt {
         {
             let words = format!("cluster {} has no host {unknown}", self.config.cluster);
             return Err(
-                Failure::new(BackendErrorKind::NotFound, words).hint("set ovirt_hosts to hosts of this cluster")
+                BackendError::new(BackendErrorKind::NotFound, words).hint("set ovirt_hosts to hosts of this cluster")
             );
         }
         if !self.config.hosts.is_empty() {
@@ -97,12 +97,12 @@ impl Ovirt {
     /// Sees that a host can run a machine, and says which one it had better be started on.
     ///
     /// A machine that ran in this program's time and went down goes to another host where there is one; else the engine chooses.
-    pub(super) async fn choose_host(&self, site: &Site, spec: &MachineSpec) -> Result<Option<String>, Failure> {
+    pub(super) async fn choose_host(&self, site: &Site, spec: &MachineSpec) -> Result<Option<String>, BackendError> {
         let Some(hosts) = self.hosts(site).await? else {
             return Ok(None);
         };
         let able = able(&hosts, spec.cpus, spec.memory_mib).map_err(|words| {
-            Failure::new(BackendErrorKind::Quota, words).hint("free memory on a host, or set smaller sizes")
+            BackendError::new(BackendErrorKind::Quota, words).hint("free memory on a host, or set smaller sizes")
         })?;
         let last = self.ran_on.lock().await.get(&spec.name).cloned();
         let other = last.and_then(|last| able.iter().find(|host| host.id != last));
@@ -110,11 +110,11 @@ impl Ovirt {
     }
 
     /// Remembers the hosts of running machines.
-    pub(super) async fn note_hosts(&self, machines: &[(Element, wire::OwnershipTag)]) {
+    pub(super) async fn note_hosts(&self, machines: &[(Element, Ownership)]) {
         let mut ran_on = self.ran_on.lock().await;
-        for (vm, _) in machines {
-            if let (Some(name), Some(host)) = (vm.text_of("name"), vm.value("host", "id")) {
-                ran_on.insert(crate::cluster::MachineName::from_platform(name), host.to_owned());
+        for (vm, ownership) in machines {
+            if let Some(host) = vm.value("host", "id") {
+                ran_on.insert(ownership.machine.clone(), host.to_owned());
             }
         }
     }

@@ -1,5 +1,8 @@
 //! Images: a local qcow2 file becomes a template that all clusters share. Its name contains the digest.
 //!
+//! Names and ids that come from a digest can be computed by anyone, so an object is used or deleted only with the mark of
+//! its image. `compare_disk` says what the mark proves.
+//!
 //! The steps are disk, upload, a machine that is never started, template. That machine is created after the upload is
 //! finalized, so its existence means that the disk is complete. Earlier steps are repeated after a crash.
 
@@ -8,13 +11,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::engine::Ovirt;
-use super::session::{conflict, if_free, if_there, pauses, wait_for};
-use super::upload::{IMAGE_MARK, Upload, image_disk, image_name, virtual_size};
+use super::session::{conflict, if_free, pauses, wait_for};
+use super::upload::{IMAGE_MARK, Upload, image_disk, image_name, is_image_name, virtual_size};
 use super::wire::id;
 use super::wire::{self, Tag};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest, Owned};
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind, ImageHandle, ImageRequest, Owned};
 use crate::cluster::ClusterId;
+use crate::printable::count;
 use crate::xml::Element;
 
 const TEMPLATE: Duration = Duration::from_secs(3600);
@@ -22,6 +26,9 @@ const TEMPLATE: Duration = Duration::from_secs(3600);
 const STALLED: Duration = Duration::from_secs(60);
 /// How often an upload is begun.
 const UPLOADS: usize = 3;
+/// vdsm rounds the size of a new disk up to this (oVirt/vdsm: lib/vdsm/storage/volume.py, `Volume.create`), and the engine
+/// takes it over (oVirt/ovirt-engine: `BaseImagesCommand.endSuccessfully`).
+const DISK_BLOCK: u64 = 4096;
 
 /// The template of machines.
 pub(super) struct Template {
@@ -37,12 +44,42 @@ fn is_of_image(thing: &Element, field: &str, name: &str) -> bool {
     sha256.is_some_and(|sha256| image_name(sha256) == name)
 }
 
+fn version(template: &Element) -> Option<u32> {
+    template.text_of("version/version_number")?.parse().ok()
+}
+
+/// The template that was created for the image of this name, of all templates of this name.
+///
+/// It is the first version: this program adds none, and others can (oVirt/ovirt-engine:
+/// `AddVmTemplateCommand.getPermissionCheckSubjects` requires a role on the data center, none on the template).
+fn of_image(named: Vec<Element>, name: &str) -> Option<Element> {
+    let ours = named
+        .into_iter()
+        .filter(|template| is_of_image(template, "description", name));
+    ours.min_by_key(version)
+}
+
+/// A template with the name of an image that is not its upload.
+fn not_uploaded(template: &Element, why: &str) -> BackendError {
+    let text = |field: &str| template.text_of(field).unwrap_or_default();
+    let id = template.get("id").unwrap_or_default();
+    let words = format!(
+        "template {} (id {id}, created {}) {why}",
+        text("name"),
+        text("creation_time")
+    );
+    BackendError::new(BackendErrorKind::Conflict, words).hint(
+        "any user who may create templates can have created it: delete it, or rename it and set image or helper_image to its new \
+         name",
+    )
+}
+
 impl Ovirt {
     pub(super) async fn provide_image(
         &self,
         cluster: &ClusterId,
         image: &ImageRequest,
-    ) -> Result<ImageHandle, Failure> {
+    ) -> Result<ImageHandle, BackendError> {
         match image {
             ImageRequest::Platform(name) => {
                 self.template(name).await?;
@@ -50,11 +87,19 @@ impl Ovirt {
             }
             ImageRequest::File { path, sha256, bytes } => {
                 let upload = Upload::new(cluster, path, sha256, *bytes);
-                // First, so that `destroy` finds an abandoned upload.
+                // Before the tag, by which `destroy` would take a template with our mark for ours. While a template is
+                // locked, it lacks disks.
+                if let Some(template) = self.find_template(&upload.name).await?
+                    && template.text_of("status") != Some("locked")
+                    && !self.session.is_filtered()
+                {
+                    if_exists(self.compare_disk(&template, &upload).await)?;
+                }
+                // Before the upload, so that `destroy` finds an abandoned one.
                 let tagged = self.ensure_tag(cluster, Some(&upload.name)).await;
                 if self.if_permitted(tagged)?.is_none() {
                     let words = "an upload to oVirt requires an administrator";
-                    return Err(Failure::new(BackendErrorKind::Denied, words)
+                    return Err(BackendError::new(BackendErrorKind::Denied, words)
                         .hint("set image and helper_image to the names of existing templates"));
                 }
                 let mut begun = 0;
@@ -62,27 +107,22 @@ impl Ovirt {
                     begun += 1;
                     if begun == UPLOADS {
                         let words = format!("the upload was cancelled {UPLOADS} times");
-                        return Err(Failure::new(BackendErrorKind::Rejected, words)
+                        return Err(BackendError::new(BackendErrorKind::Rejected, words)
                             .hint("the engine's events contain the reason"));
                     }
                     self.discard_disk(&upload).await?;
                 }
-                self.template(&upload.name).await?;
+                let template = self.usable_template(&upload.name).await?;
+                self.compare_disk(&template, &upload).await?;
                 self.remove_scaffold(&upload.name).await?;
                 Ok(ImageHandle(upload.name))
             }
         }
     }
 
-    /// The newest version of a template, once it can be used.
-    pub(super) async fn template(&self, name: &str) -> Result<Template, Failure> {
-        let missing = || Failure::new(BackendErrorKind::NotFound, format!("there is no template {name}"));
-        let template = wait_for("the template is still locked", TEMPLATE, async || {
-            let template = self.find_template(name).await?.ok_or_else(missing)?;
-            Ok((template.text_of("status") != Some("locked")).then_some(template))
-        })
-        .await?;
-        let id = id(&template)?;
+    /// A template by its name, once it can be used.
+    pub(super) async fn template(&self, name: &str) -> Result<Template, BackendError> {
+        let id = id(&self.usable_template(name).await?)?;
         let disks = self
             .session
             .get(&format!("/templates/{id}/diskattachments"), &[])
@@ -95,33 +135,86 @@ impl Ovirt {
             .collect();
         if !bootable {
             let words = format!("template {name} has no bootable disk");
-            return Err(Failure::new(BackendErrorKind::Rejected, words)
+            return Err(BackendError::new(BackendErrorKind::Rejected, words)
                 .hint("choose a template of a cloud image, or a qcow2 file"));
         }
         Ok(Template { id, disks })
     }
 
-    pub(super) async fn find_template(&self, name: &str) -> Result<Option<Element>, Failure> {
+    async fn usable_template(&self, name: &str) -> Result<Element, BackendError> {
+        let missing = || BackendError::new(BackendErrorKind::NotFound, format!("there is no template {name}"));
+        wait_for("the template is still locked", TEMPLATE, async || {
+            let template = self.find_template(name).await?.ok_or_else(missing)?;
+            Ok((template.text_of("status") != Some("locked")).then_some(template))
+        })
+        .await
+    }
+
+    /// The newest version of a template. With the name of an image, its upload; any other one is a conflict.
+    pub(super) async fn find_template(&self, name: &str) -> Result<Option<Element>, BackendError> {
         let named = self.session.named("/templates", name).await?;
-        let version = |template: &Element| {
-            let number = template.text_of("version/version_number");
-            number.and_then(|number| number.parse::<u32>().ok())
+        if !is_image_name(name) {
+            return Ok(named.into_iter().max_by_key(version));
+        }
+        let other = named.first().cloned();
+        match (of_image(named, name), other) {
+            (None, Some(other)) => Err(not_uploaded(&other, "was not uploaded by this program")),
+            (ours, _) => Ok(ours),
+        }
+    }
+
+    /// Compares the only disk of an image's template with the file. Another one is a conflict.
+    ///
+    /// A template's disk has description and size of the disk that it was copied from (oVirt/ovirt-engine:
+    /// `CreateAllTemplateDisksCommand.buildCreateImageTemplateCommandParameters`). Its actual size depends on the storage.
+    ///
+    /// This excludes other templates, not forged ones: who creates a template chooses all of these texts. The content cannot
+    /// be compared. The API has no digest of a disk (oVirt/ovirt-engine-api-model: `types/Disk.java`). ovirt-imageio computes
+    /// one, of the blocks that a guest sees, only within a transfer, and reads the whole disk for it (oVirt/ovirt-imageio:
+    /// ovirt_imageio/_internal/handlers/checksum.py).
+    async fn compare_disk(&self, template: &Element, image: &Upload<'_>) -> Result<(), BackendError> {
+        let path = format!("/templates/{}/diskattachments", id(template)?);
+        let disks = self.session.get(&path, &[("follow", "disk")]).await?;
+        let disks: Vec<_> = disks.iter().filter_map(|attachment| attachment.find("disk")).collect();
+        let why = match disks.as_slice() {
+            [disk] if !is_of_image(disk, "description", &image.name) => {
+                "has a disk that was not uploaded by this program".to_owned()
+            }
+            // A downloaded file can be removed from the cache after its upload.
+            [_] if !image.path.exists() => return Ok(()),
+            [disk] => {
+                let size = disk
+                    .text_of("provisioned_size")
+                    .and_then(|size| size.parse::<u64>().ok());
+                let (size, wanted) = (size.unwrap_or_default(), virtual_size(image.path).await?);
+                if size.div_ceil(DISK_BLOCK) == wanted.div_ceil(DISK_BLOCK) {
+                    return Ok(());
+                }
+                format!(
+                    "has a disk of {size} bytes, and image {} has {wanted}",
+                    image.path.display()
+                )
+            }
+            disks => format!("has {}, and an image has one", count(disks.len(), "disk")),
         };
-        Ok(named.into_iter().max_by_key(version))
+        Err(not_uploaded(template, &why))
     }
 
     /// Whether this cluster creates the template. If another cluster does, waits for it as long as it makes progress.
-    async fn claim(&self, image: &Upload<'_>) -> Result<bool, Failure> {
+    async fn claim(&self, image: &Upload<'_>) -> Result<bool, BackendError> {
         let path = format!("/disks/{}", image.disk);
         let (mut before, mut since, mut backoff) = (None, Instant::now(), pauses());
         while self.find_template(&image.name).await?.is_none() {
-            let Some(disk) = if_there(self.session.get(&path, &[]).await)? else {
+            let Some(disk) = if_exists(self.session.get(&path, &[]).await)? else {
                 // The cluster that creates the disk creates the template.
                 if self.add_image_disk(image).await? {
                     return Ok(true);
                 }
                 continue;
             };
+            if !is_of_image(&disk, "description", &image.name) {
+                return conflict(format!("disk {} exists and was not created for this image", image.disk));
+            }
             if disk.text_of("description") == Some(&*image.disk_mark()) {
                 return Ok(true);
             }
@@ -152,7 +245,7 @@ impl Ovirt {
     }
 
     /// `false`: another run created it.
-    async fn add_image_disk(&self, image: &Upload<'_>) -> Result<bool, Failure> {
+    async fn add_image_disk(&self, image: &Upload<'_>) -> Result<bool, BackendError> {
         let size = virtual_size(image.path).await?;
         let storage = self.storage_domain(self.site().await?).await?;
         let disk = wire::image_disk(
@@ -167,7 +260,7 @@ impl Ovirt {
     }
 
     /// After a cancelled upload the engine removes its disk, or leaves it illegal.
-    async fn discard_disk(&self, image: &Upload<'_>) -> Result<(), Failure> {
+    async fn discard_disk(&self, image: &Upload<'_>) -> Result<(), BackendError> {
         match self.disk_status(&image.disk).await?.as_deref() {
             None | Some("ok") => Ok(()),
             Some(_) => self.remove_disk(&image.disk).await,
@@ -175,7 +268,7 @@ impl Ovirt {
     }
 
     /// `false`: the upload was cancelled.
-    async fn make_template(&self, image: &Upload<'_>) -> Result<bool, Failure> {
+    async fn make_template(&self, image: &Upload<'_>) -> Result<bool, BackendError> {
         let vm = match self.scaffold(&image.name).await? {
             Some(vm) => id(&vm)?,
             None => {
@@ -204,10 +297,10 @@ impl Ovirt {
 
     /// Attaches the disk of an image. The engine creates a template also of a machine without a disk, so a conflict is an
     /// error unless the disk is attached already.
-    async fn attach(&self, path: &str, disk: &str) -> Result<(), Failure> {
+    async fn attach(&self, path: &str, disk: &str) -> Result<(), BackendError> {
         let is_attached = async || {
             let attachments = self.session.get(path, &[]).await?;
-            Ok::<_, Failure>(attachments.iter().any(|attachment| attachment.get("id") == Some(disk)))
+            Ok::<_, BackendError>(attachments.iter().any(|attachment| attachment.get("id") == Some(disk)))
         };
         if is_attached().await? {
             return Ok(());
@@ -218,8 +311,8 @@ impl Ovirt {
         }
     }
 
-    /// The machine from which the template is created.
-    async fn scaffold(&self, name: &str) -> Result<Option<Element>, Failure> {
+    /// The machine from which the template is created. Another one of its name is a conflict.
+    async fn scaffold(&self, name: &str) -> Result<Option<Element>, BackendError> {
         let named = self.session.named("/vms", name).await?.into_iter().next();
         match named {
             Some(vm) if !is_of_image(&vm, "comment", name) => {
@@ -230,24 +323,31 @@ impl Ovirt {
     }
 
     /// The template has a copy of the disk, so machine and disk are removed.
-    async fn remove_scaffold(&self, name: &str) -> Result<(), Failure> {
-        if let Some(vm) = self.scaffold(name).await? {
+    async fn remove_scaffold(&self, name: &str) -> Result<(), BackendError> {
+        // A machine of another owner stays.
+        if let Some(vm) = if_free(self.scaffold(name).await)?.flatten() {
             self.remove_vm(&id(&vm)?).await?;
         }
-        let disk = image_disk(name);
-        match if_there(self.session.get(&format!("/disks/{disk}"), &[]).await)? {
-            Some(there) if is_of_image(&there, "description", name) => self.remove_disk(&disk).await,
-            _ => Ok(()),
+        match self.uploaded_disk(name).await? {
+            Some(disk) => self.remove_disk(&disk).await,
+            None => Ok(()),
         }
     }
 
+    /// The id of the disk that was uploaded for an image.
+    async fn uploaded_disk(&self, name: &str) -> Result<Option<String>, BackendError> {
+        let id = image_disk(name);
+        let disk = if_exists(self.session.get(&format!("/disks/{id}"), &[]).await)?;
+        Ok(disk.filter(|disk| is_of_image(disk, "description", name)).map(|_| id))
+    }
+
     /// Creates the cluster's tag, or adds an image to it.
-    pub(super) async fn ensure_tag(&self, cluster: &ClusterId, image: Option<&str>) -> Result<(), Failure> {
+    pub(super) async fn ensure_tag(&self, cluster: &ClusterId, image: Option<&str>) -> Result<(), BackendError> {
         let _one_at_a_time = self.tags.lock().await;
         let name = wire::tag_name(cluster);
         let named = |tag: &Element| tag.text_of("name") == Some(name.as_str());
         let find = async || {
-            Ok::<_, Failure>(
+            Ok::<_, BackendError>(
                 self.session
                     .get("/tags", &[])
                     .await?
@@ -260,7 +360,7 @@ impl Ovirt {
             Some(there) => there,
             None => {
                 let tag = Tag {
-                    cluster: cluster.to_string(),
+                    cluster: cluster.clone(),
                     images: image.map(str::to_owned).into_iter().collect(),
                 };
                 if if_free(self.session.post("/tags", &[], &tag.element()).await)?.is_some() {
@@ -273,7 +373,7 @@ impl Ovirt {
                 }
             }
         };
-        let Some(mut tag) = Tag::read(&there).filter(|tag| tag.cluster == cluster.as_str()) else {
+        let Some(mut tag) = Tag::read(&there).filter(|tag| tag.cluster == *cluster) else {
             return conflict(format!("tag {name} exists and is not of this cluster"));
         };
         if let Some(image) = image.filter(|image| !tag.images.contains(*image)) {
@@ -286,7 +386,7 @@ impl Ovirt {
     }
 
     /// For people: the comment defines the owner.
-    pub(super) async fn tag_machine(&self, cluster: &ClusterId, vm: &str) -> Result<(), Failure> {
+    pub(super) async fn tag_machine(&self, cluster: &ClusterId, vm: &str) -> Result<(), BackendError> {
         if self.session.is_filtered() {
             return Ok(());
         }
@@ -303,14 +403,11 @@ impl Ovirt {
         Ok(())
     }
 
-    pub(super) async fn owned_images(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+    pub(super) async fn owned_images(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let Some(tags) = self.if_permitted(self.session.get("/tags", &[]).await)? else {
             return Ok(Vec::new());
         };
-        let ours = tags
-            .iter()
-            .filter_map(Tag::read)
-            .filter(|tag| tag.cluster == cluster.as_str());
+        let ours = tags.iter().filter_map(Tag::read).filter(|tag| tag.cluster == *cluster);
         Ok(ours
             .flat_map(|tag| tag.images)
             .map(|name| Owned {
@@ -321,20 +418,20 @@ impl Ovirt {
     }
 
     /// The clusters that have a tag.
-    pub(super) async fn clusters_with_images(&self) -> Result<Vec<ClusterId>, Failure> {
+    pub(super) async fn clusters_with_images(&self) -> Result<Vec<ClusterId>, BackendError> {
         let tags = self.if_permitted(self.session.get("/tags", &[]).await)?;
         let tags = tags.iter().flat_map(Element::iter).filter_map(Tag::read);
-        Ok(tags.filter_map(|tag| ClusterId::read(&tag.cluster)).collect())
+        Ok(tags.map(|tag| tag.cluster).collect())
     }
 
     /// Removes the cluster's tag, and the images that no other cluster uses.
-    pub(super) async fn release_images(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    pub(super) async fn release_images(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let _one_at_a_time = self.tags.lock().await;
         let Some(tags) = self.if_permitted(self.session.get("/tags", &[]).await)? else {
             return Ok(());
         };
         let all: Vec<_> = tags.iter().filter_map(|tag| Some((tag, Tag::read(tag)?))).collect();
-        let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tag)| tag.cluster == cluster.as_str());
+        let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tag)| tag.cluster == *cluster);
         for (element, tag) in ours {
             for image in tag
                 .images
@@ -348,8 +445,10 @@ impl Ovirt {
         Ok(())
     }
 
-    async fn remove_image(&self, name: &str) -> Result<(), Failure> {
-        if let Some(transfer) = self.transfer_of(&image_disk(name)).await? {
+    async fn remove_image(&self, name: &str) -> Result<(), BackendError> {
+        if let Some(disk) = self.uploaded_disk(name).await?
+            && let Some(transfer) = self.transfer_of(&disk).await?
+        {
             let path = format!("/imagetransfers/{}/cancel", id(&transfer)?);
             match self.session.post(&path, &[], &Element::new("action")).await {
                 // It ended meanwhile.
@@ -358,9 +457,8 @@ impl Ovirt {
             }
         }
         self.remove_scaffold(name).await?;
-        let template = self.find_template(name).await?;
         // Anyone with permission to write tags can add names to a tag.
-        let Some(template) = template.filter(|template| is_of_image(template, "description", name)) else {
+        let Some(template) = of_image(self.session.named("/templates", name).await?, name) else {
             return Ok(());
         };
         let path = format!("/templates/{}", id(&template)?);
@@ -373,7 +471,7 @@ impl Ovirt {
             return Ok(());
         }
         wait_for("the template is not removed", TEMPLATE, async || {
-            Ok(if_there(self.session.get(&path, &[]).await)?.is_none().then_some(()))
+            Ok(if_exists(self.session.get(&path, &[]).await)?.is_none().then_some(()))
         })
         .await
     }

@@ -9,11 +9,12 @@ use uuid::Uuid;
 use super::affinity;
 use super::engine::{Ovirt, Site};
 use super::rights::TEMPLATE_HINT;
-use super::session::{conflict, if_free, if_there, wait_for};
+use super::session::{conflict, if_free, wait_for};
 use super::wire::id;
-use super::wire::{self, GIB, OwnershipTag};
-use crate::backend::failure::Failure;
-use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Owned};
+use super::wire::{self, GIB};
+use crate::backend::error::if_exists;
+use crate::backend::ownership::Ownership;
+use crate::backend::{Action, BackendError, BackendErrorKind, Machine, MachineSpec, Owned};
 use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
 use crate::xml::Element;
 
@@ -24,7 +25,7 @@ const DISK_CONFLICT: Duration = Duration::from_secs(60);
 pub(super) const POWER_OFF: Duration = Duration::from_secs(180);
 
 impl Ovirt {
-    pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
+    pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let site = self.site().await?;
         // Everything that can be missing is read before anything is created.
         let profiles = self
@@ -34,10 +35,7 @@ impl Ovirt {
             Some(vm) => (vm, false),
             None => (self.add_vm(site, spec).await?, true),
         };
-        let known = own(&vm, &spec.cluster, &spec.name)?;
-        if known.fingerprint != spec.fingerprint() {
-            return conflict(format!("machine {} of this cluster has other settings", spec.name));
-        }
+        let ownership = Ownership::adopt(wire::ownership(&vm), spec)?;
         let id = id(&vm)?;
         let vm = self.unlocked(&id).await?;
         let mut changed = ours;
@@ -49,12 +47,7 @@ impl Ovirt {
             self.place(site, spec, &id).await?;
         }
         let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
-        let machine = wire::machine(&vm, &known, &[]).ok_or_else(|| {
-            Failure::new(
-                BackendErrorKind::Rejected,
-                "the engine returned a machine without a name",
-            )
-        })?;
+        let machine = wire::machine(&vm, ownership, &[]);
         Ok(if changed {
             Action::Done(machine)
         } else {
@@ -62,14 +55,14 @@ impl Ovirt {
         })
     }
 
-    pub(super) async fn find_vm(&self, name: &MachineName) -> Result<Option<Element>, Failure> {
+    pub(super) async fn find_vm(&self, name: &MachineName) -> Result<Option<Element>, BackendError> {
         Ok(self.session.named("/vms", name.as_str()).await?.into_iter().next())
     }
 
-    async fn add_vm(&self, site: &Site, spec: &MachineSpec) -> Result<Element, Failure> {
+    async fn add_vm(&self, site: &Site, spec: &MachineSpec) -> Result<Element, BackendError> {
         let template = self.template(&spec.image.0).await?;
         let body = wire::vm(spec, site.way, &self.config.cluster, &template.id).ok_or_else(|| {
-            Failure::new(
+            BackendError::new(
                 BackendErrorKind::Rejected,
                 "the Ignition config is not UTF-8 text, which oVirt requires",
             )
@@ -100,7 +93,7 @@ impl Ovirt {
     }
 
     /// Waits until no operation locks the machine's disks.
-    pub(super) async fn unlocked(&self, id: &str) -> Result<Element, Failure> {
+    pub(super) async fn unlocked(&self, id: &str) -> Result<Element, BackendError> {
         wait_for("the machine's disks are still locked", DISKS, async || {
             let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
             Ok((vm.text_of("status") != Some("image_locked")).then_some(vm))
@@ -116,12 +109,12 @@ impl Ovirt {
         id: &str,
         vm: &Element,
         profiles: &[String],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let wanted = wire::os_type(spec, site.way);
         let is = vm.text_of("os/type").unwrap_or_default();
         if is != wanted {
             let words = format!("its system type is {is}, and the engine passes the payload only with {wanted}");
-            return Err(Failure::new(BackendErrorKind::Rejected, words));
+            return Err(BackendError::new(BackendErrorKind::Rejected, words));
         }
         self.nics(spec, id, profiles).await?;
         self.system_disk(spec, id).await?;
@@ -131,7 +124,7 @@ impl Ovirt {
     }
 
     /// Adds a node to its affinity group and label.
-    async fn place(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
+    async fn place(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), BackendError> {
         if spec.role.has_etcd() && spec.pass == Pass::Two && self.config.affinity != Affinity::Off {
             affinity::join(self, site, &spec.cluster, id).await?;
         }
@@ -145,7 +138,7 @@ impl Ovirt {
     }
 
     /// A template can have NICs: they are updated, and surplus ones are removed.
-    async fn nics(&self, spec: &MachineSpec, id: &str, profiles: &[String]) -> Result<(), Failure> {
+    async fn nics(&self, spec: &MachineSpec, id: &str, profiles: &[String]) -> Result<(), BackendError> {
         let path = format!("/vms/{id}/nics");
         let mut there = self.session.get(&path, &[]).await?.into_children();
         there.sort_by(|a, b| a.text_of("name").cmp(&b.text_of("name")));
@@ -166,7 +159,7 @@ impl Ovirt {
         Ok(())
     }
 
-    async fn add_nic(&self, path: &str, body: &Element) -> Result<(), Failure> {
+    async fn add_nic(&self, path: &str, body: &Element) -> Result<(), BackendError> {
         let refused = match self.session.post(path, &[], body).await {
             Err(failure) if failure.kind == BackendErrorKind::Conflict => failure,
             added => return added.map(drop),
@@ -181,13 +174,13 @@ impl Ovirt {
     }
 
     /// Sets the size of the template's disk, and its description, by which it is found without its machine.
-    async fn system_disk(&self, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
+    async fn system_disk(&self, spec: &MachineSpec, id: &str) -> Result<(), BackendError> {
         let path = format!("/vms/{id}/diskattachments");
         let attachments = self.session.get(&path, &[("follow", "disk")]).await?;
         let system = attachments
             .iter()
             .find(|attachment| attachment.text_of("bootable") == Some("true"))
-            .ok_or_else(|| Failure::new(BackendErrorKind::Rejected, "it has no bootable disk"))?;
+            .ok_or_else(|| BackendError::new(BackendErrorKind::Rejected, "it has no bootable disk"))?;
         let size = system
             .text_of("disk/provisioned_size")
             .and_then(|size| size.parse::<u64>().ok());
@@ -207,7 +200,7 @@ impl Ovirt {
         self.disk_ready(&disk_id).await
     }
 
-    async fn extra_disks(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
+    async fn extra_disks(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), BackendError> {
         if spec.extra_disks_gib.is_empty() {
             return Ok(());
         }
@@ -225,8 +218,10 @@ impl Ovirt {
             let mark = wire::disk_mark(&spec.cluster, &spec.name);
             let name = format!("{}-extra-{index}", spec.name);
             let body = wire::empty_disk(&disk, &name, &mark, gib * GIB, &storage);
-            if if_there(self.session.get(&format!("/disks/{disk}"), &[]).await)?.is_none() {
-                if_free(self.session.post("/disks", &[], &body).await)?;
+            match if_exists(self.session.get(&format!("/disks/{disk}"), &[]).await)? {
+                None => drop(if_free(self.session.post("/disks", &[], &body).await)?),
+                Some(there) if there.text_of("description") == Some(mark.as_str()) => {}
+                Some(_) => return conflict(format!("disk {disk} exists and is not of machine {}", spec.name)),
             }
             self.disk_ready(&disk).await?;
             if_free(self.session.post(&path, &[], &wire::attachment(&disk, false)).await)?;
@@ -235,8 +230,8 @@ impl Ovirt {
     }
 
     /// Waits until a disk can be used.
-    pub(super) async fn disk_ready(&self, id: &str) -> Result<(), Failure> {
-        let failed = |kind, words: &str| Err(Failure::new(kind, format!("disk {id} {words}")));
+    pub(super) async fn disk_ready(&self, id: &str) -> Result<(), BackendError> {
+        let failed = |kind, words: &str| Err(BackendError::new(kind, format!("disk {id} {words}")));
         match self.disk_status(id).await?.as_deref() {
             None => failed(BackendErrorKind::NotFound, "was removed"),
             Some("illegal") => failed(
@@ -248,9 +243,9 @@ impl Ovirt {
     }
 
     /// The status of a disk once it is not locked. `None` if it does not exist.
-    pub(super) async fn disk_status(&self, id: &str) -> Result<Option<String>, Failure> {
+    pub(super) async fn disk_status(&self, id: &str) -> Result<Option<String>, BackendError> {
         wait_for("the disk is still locked", DISKS, async || {
-            let disk = if_there(self.session.get(&format!("/disks/{id}"), &[]).await)?;
+            let disk = if_exists(self.session.get(&format!("/disks/{id}"), &[]).await)?;
             let status = disk.as_ref().and_then(|disk| disk.text_of("status"));
             Ok((status != Some("locked")).then(|| status.map(str::to_owned)))
         })
@@ -258,13 +253,13 @@ impl Ovirt {
     }
 
     /// Whether this call started it.
-    async fn start(&self, spec: &MachineSpec, site: &Site, id: &str) -> Result<bool, Failure> {
+    async fn start(&self, spec: &MachineSpec, site: &Site, id: &str) -> Result<bool, BackendError> {
         let path = format!("/vms/{id}/start");
         let host = self.choose_host(site, spec).await?;
         let action = wire::start(spec, site.way, host.as_deref());
         let mut started = self.session.post(&path, &[], &action).await;
         let is_rejected =
-            |failure: &Failure| matches!(failure.kind, BackendErrorKind::Conflict | BackendErrorKind::Denied);
+            |failure: &BackendError| matches!(failure.kind, BackendErrorKind::Conflict | BackendErrorKind::Denied);
         if host.is_some() && started.as_ref().is_err_and(is_rejected) {
             // Affinity can exclude that host, and to choose one requires `edit_admin_vm_properties`
             // (oVirt/ovirt-engine: `RunVmOnceCommand.getPermissionCheckSubjects`).
@@ -282,7 +277,7 @@ impl Ovirt {
     }
 
     /// All machines of a cluster in one query. Older engines require one more for each running machine.
-    pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
+    pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let mut machines = Vec::new();
         let vms = self.vms_of(cluster, "reported_devices").await?;
         self.note_hosts(&vms).await;
@@ -290,7 +285,7 @@ impl Ovirt {
             let devices = match vm.find("reported_devices") {
                 Some(devices) => Some(devices.clone()),
                 // Older engines do not follow this link.
-                None if vm.text_of("status") == Some("up") => if_there(
+                None if vm.text_of("status") == Some("up") => if_exists(
                     self.session
                         .get(&format!("/vms/{}/reporteddevices", id(&vm)?), &[])
                         .await,
@@ -300,7 +295,7 @@ impl Ovirt {
             let addresses = devices
                 .map(|devices| wire::addresses(devices.iter()))
                 .unwrap_or_default();
-            machines.extend(wire::machine(&vm, &ours, &addresses));
+            machines.push(wire::machine(&vm, ours, &addresses));
         }
         machines.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(machines)
@@ -310,11 +305,11 @@ impl Ovirt {
         &self,
         cluster: &ClusterId,
         follow: &str,
-    ) -> Result<Vec<(Element, OwnershipTag)>, Failure> {
+    ) -> Result<Vec<(Element, Ownership)>, BackendError> {
         let search = format!("comment={}*", wire::mark(cluster));
         let begins = wire::begins("comment", wire::mark(cluster));
         let found = self.session.search("/vms", &search, follow, begins).await?;
-        let ours = |vm: Element| OwnershipTag::read(&vm).map(|ours| (vm, ours));
+        let ours = |vm: Element| wire::ownership(&vm).map(|ours| (vm, ours));
         Ok(found
             .into_iter()
             .filter_map(ours)
@@ -322,10 +317,10 @@ impl Ovirt {
             .collect())
     }
 
-    pub(super) async fn remove(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    pub(super) async fn remove(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let mut changed = false;
         if let Some(vm) = self.find_vm(name).await? {
-            own(&vm, cluster, name)?;
+            Ownership::require(wire::ownership(&vm), cluster, name)?;
             changed = self.remove_vm(&id(&vm)?).await?;
         }
         // The engine removes the machine at once and its disks later, or not at all after a failure.
@@ -338,15 +333,15 @@ impl Ovirt {
     }
 
     /// Powers a machine off and removes it. The engine removes its disks later.
-    pub(super) async fn remove_vm(&self, id: &str) -> Result<bool, Failure> {
+    pub(super) async fn remove_vm(&self, id: &str) -> Result<bool, BackendError> {
         let path = format!("/vms/{id}");
         let is_down = async || {
-            let vm = if_there(self.session.get(&path, &[]).await)?;
+            let vm = if_exists(self.session.get(&path, &[]).await)?;
             Ok(vm
                 .is_none_or(|vm| matches!(vm.text_of("status"), Some("down")))
                 .then_some(()))
         };
-        if if_there(self.unlocked(id).await)?.is_none() {
+        if if_exists(self.unlocked(id).await)?.is_none() {
             return Ok(false);
         }
         if is_down().await?.is_none() {
@@ -354,7 +349,7 @@ impl Ovirt {
                 .session
                 .post(&format!("{path}/stop"), &[], &Element::new("action"))
                 .await;
-            if_there(if_free(stop))?;
+            if_exists(if_free(stop))?;
             wait_for("the machine is not off", POWER_OFF, is_down).await?;
         }
         self.session.delete(&path).await
@@ -365,7 +360,7 @@ impl Ovirt {
         &self,
         cluster: &ClusterId,
         machine: Option<&MachineName>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, BackendError> {
         let disks = self.disks_of(cluster).await?;
         let its = |(_, of): &(Element, String)| machine.is_none_or(|machine| machine.as_str() == of);
         let ids = disks.iter().filter(|disk| its(disk)).map(|(disk, _)| id(disk));
@@ -379,11 +374,11 @@ impl Ovirt {
     /// Removes a disk and waits until it does not exist.
     ///
     /// Another operation can be the reason of a conflict and remove the disk itself, so the disk is read again.
-    pub(super) async fn remove_disk(&self, id: &str) -> Result<(), Failure> {
+    pub(super) async fn remove_disk(&self, id: &str) -> Result<(), BackendError> {
         let path = format!("/disks/{id}");
         let mut conflict_since = None;
         wait_for("the disk is not removed", DISKS, async || {
-            let Some(disk) = if_there(self.session.get(&path, &[]).await)? else {
+            let Some(disk) = if_exists(self.session.get(&path, &[]).await)? else {
                 return Ok(Some(()));
             };
             // The removal of a locked disk, or the creation, is in progress.
@@ -404,7 +399,7 @@ impl Ovirt {
     }
 
     /// Disks of a cluster, with the machine of each.
-    async fn disks_of(&self, cluster: &ClusterId) -> Result<Vec<(Element, String)>, Failure> {
+    async fn disks_of(&self, cluster: &ClusterId) -> Result<Vec<(Element, String)>, BackendError> {
         let search = format!("description={}*", wire::mark(cluster));
         let begins = wire::begins("description", wire::mark(cluster));
         let found = self.session.search("/disks", &search, "", begins).await?;
@@ -416,7 +411,7 @@ impl Ovirt {
     }
 
     /// The clusters that have machines or disks.
-    pub(super) async fn clusters_with_machines(&self) -> Result<BTreeSet<ClusterId>, Failure> {
+    pub(super) async fn clusters_with_machines(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let (search, begins) = wire::marked_any("comment");
         let vms = self.session.search("/vms", &search, "", begins).await?;
         let (search, begins) = wire::marked_any("description");
@@ -425,11 +420,11 @@ impl Ovirt {
             let (mark, _) = disk.text_of("description")?.split_once(' ')?;
             wire::marked(mark)
         };
-        let of_vms = vms.iter().filter_map(|vm| Some(OwnershipTag::read(vm)?.cluster));
+        let of_vms = vms.iter().filter_map(|vm| Some(wire::ownership(vm)?.cluster));
         Ok(of_vms.chain(disks.iter().filter_map(of_disk)).collect())
     }
 
-    pub(super) async fn owned_machines(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+    pub(super) async fn owned_machines(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let thing = |kind: &str, element: &Element| Owned {
             kind: kind.to_owned(),
             name: element.text_of("name").unwrap_or_default().to_owned(),
@@ -451,16 +446,8 @@ impl Ovirt {
     }
 }
 
-/// The content of the comment of this cluster's machine. Any other machine is a conflict.
-pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Result<OwnershipTag, Failure> {
-    match OwnershipTag::read(vm) {
-        Some(ours) if ours.cluster == *cluster => Ok(ours),
-        _ => conflict(format!("machine {name} is not of cluster {cluster}")),
-    }
-}
-
 /// The same in every run, so that a lost response leaves no second disk.
 fn extra_disk_id(spec: &MachineSpec, index: usize) -> String {
-    let name = format!("{}/{}/{}/{index}", spec.cluster, spec.name, spec.fingerprint());
+    let name = format!("{}/{}/{}/{index}", spec.cluster.tag(), spec.name, spec.fingerprint());
     Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
 }

@@ -25,19 +25,82 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use super::{
-    Action, AddressReservation, Backend, BackendError, Capabilities, Description, Diagnostics, Discovery, Finding,
-    ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices,
-    Requirements, ReservationState, Reserved, Snapshot, Snapshots, Stop, Verdict,
+    Action, Backend, BackendError, Capabilities, Description, Finding, ImageHandle, ImageRequest, Machine,
+    MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, Snapshot, Stop,
 };
-use crate::backend::failure::{During, Failure};
-use crate::cluster::{ClusterId, MachineName, Role};
+use crate::cluster::{ClusterId, MachineName};
 use async_trait::async_trait;
 pub use choices::{Ca, fetch_ca};
 pub use engine::Ovirt;
 pub use unverified::UNVERIFIED;
 
-impl Ovirt {
-    async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
+/// Reads a text as each kind of response, for `fuzz/`.
+#[doc(hidden)]
+pub fn read_answer(text: &str) -> Option<Machine> {
+    let element = answers::read(reqwest::StatusCode::OK, text).ok()?;
+    let _ = answers::read(reqwest::StatusCode::CONFLICT, text);
+    let _ = answers::read_token(reqwest::StatusCode::OK, text);
+    wire::Tag::read(&element);
+    wire::Version::read(&element);
+    wire::without_payload(&element);
+    wire::marked(&element.text);
+    snapshots::read_description(&element.text);
+    let addresses = wire::addresses(element.iter());
+    Some(wire::machine(&element, wire::ownership(&element)?, &addresses))
+}
+
+#[async_trait(?Send)]
+impl Backend for Ovirt {
+    fn capabilities(&self) -> Capabilities {
+        (&self.config).into()
+    }
+
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
+        let mut findings = self.check_all(needs).await?;
+        findings.push(
+            Finding::warn("oVirt cannot reserve addresses: nodes keep theirs by renewing their leases")
+                .hint("set api_ip and ingress_ip to addresses outside the DHCP range"),
+        );
+        Ok(findings)
+    }
+
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        Ok(NetworkFacts {
+            identity: self.network_identity(network).await?,
+            ..NetworkFacts::default()
+        })
+    }
+
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        self.provide_image(cluster, image).await
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        self.create(spec).await
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        self.machines(cluster).await
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        self.remove(cluster, name).await
+    }
+
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        self.power_on(cluster, name).await
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        self.power_off(cluster, name, how).await
+    }
+
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         affinity::remove(self, self.site().await?, cluster).await?;
         // Disks of existing machines are removed with them.
         if self.machines(cluster).await?.is_empty() {
@@ -46,7 +109,7 @@ impl Ovirt {
         self.release_images(cluster).await
     }
 
-    async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let mut owned = self.owned_machines(cluster).await?;
         if affinity::exists(self, self.site().await?, cluster).await? {
             owned.push(Owned {
@@ -64,142 +127,27 @@ impl Ovirt {
         Ok(owned)
     }
 
-    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let mut all = self.clusters_with_machines().await?;
         all.extend(affinity::clusters(self, self.site().await?).await?);
         all.extend(self.clusters_with_images().await?);
         Ok(all)
     }
-}
 
-/// Reads a text as each kind of response, for `fuzz/`.
-#[doc(hidden)]
-pub fn read_answer(text: &str) -> Option<Machine> {
-    let element = answers::read(reqwest::StatusCode::OK, text).ok()?;
-    let _ = answers::read(reqwest::StatusCode::CONFLICT, text);
-    let _ = answers::read_token(reqwest::StatusCode::OK, text);
-    wire::Tag::read(&element);
-    wire::Version::read(&element);
-    wire::without_payload(&element);
-    wire::marked(&element.text);
-    snapshots::read_description(&element.text);
-    let addresses = wire::addresses(element.iter());
-    wire::machine(&element, &wire::OwnershipTag::read(&element)?, &addresses)
-}
-
-#[async_trait(?Send)]
-impl Backend for Ovirt {
-    fn capabilities(&self, _: Role) -> Capabilities {
-        (&self.config).into()
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        self.all_offers().await
     }
 
-    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
-        let operation = format!("check oVirt at {}", self.session.url());
-        let mut findings = self.check_all(needs).await.during(operation)?;
-        findings.push(Finding {
-            verdict: Verdict::Warn,
-            text: "oVirt cannot reserve addresses: nodes keep theirs by renewing their leases".to_owned(),
-            hint: Some("set api_ip and ingress_ip to addresses outside the DHCP range".to_owned()),
-        });
-        Ok(findings)
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        self.describe(cluster, name).await
     }
 
-    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let identity = self.network_identity(network).await;
-        Ok(NetworkFacts {
-            identity: identity.during(format!("read network {network}"))?,
-            ..NetworkFacts::default()
-        })
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        self.time().await
     }
 
-    async fn ensure_image(
-        &self,
-        _: Role,
-        cluster: &ClusterId,
-        image: &ImageRequest,
-    ) -> Result<ImageHandle, BackendError> {
-        let operation = match image {
-            ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
-            ImageRequest::Platform(name) => format!("find template {name}"),
-        };
-        self.provide_image(cluster, image).await.during(operation)
-    }
-
-    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
-        let made = self.create(spec).await;
-        made.during(format!("create machine {}", spec.name))
-    }
-
-    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        let machines = self.machines(cluster).await;
-        machines.during(format!("list the machines of cluster {cluster}"))
-    }
-
-    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let removed = self.remove(cluster, name).await;
-        removed.during(format!("delete machine {name}"))
-    }
-
-    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let started = self.power_on(cluster, name).await;
-        started.during(format!("start machine {name}"))
-    }
-
-    async fn stop_machine(
-        &self,
-        cluster: &ClusterId,
-        name: &MachineName,
-        how: Stop,
-    ) -> Result<Action<()>, BackendError> {
-        let stopped = self.power_off(cluster, name, how).await;
-        stopped.during(format!("stop machine {name}"))
-    }
-
-    async fn reserve_address(&self, _: &AddressReservation) -> Result<ReservationState, BackendError> {
-        Ok(ReservationState::Unreserved)
-    }
-
-    async fn list_reservations(&self, _: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
-        Ok(Vec::new())
-    }
-
-    async fn release_address(&self, _: &AddressReservation) -> Result<Action<()>, BackendError> {
-        Ok(Action::Unchanged(()))
-    }
-
-    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let released = self.release(cluster).await;
-        released.during(format!("delete the remaining objects of cluster {cluster}"))
-    }
-
-    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        let owned = self.owned(cluster).await;
-        owned.during(format!("list the objects of cluster {cluster}"))
-    }
-
-    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let found = self.clusters().await;
-        found.during(format!("list the clusters at {}", self.session.url()))
-    }
-
-    fn discovery(&self) -> Option<&dyn Discovery> {
-        Some(self)
-    }
-
-    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
-        Some(self)
-    }
-
-    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
-        Some(self)
-    }
-}
-
-#[async_trait(?Send)]
-impl Snapshots for Ovirt {
     async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
-        let checked = self.check_disks(cluster, names).await;
-        checked.during(format!("check the disks of cluster {cluster}"))
+        self.check_disks(cluster, names).await
     }
 
     async fn save_snapshot(
@@ -208,13 +156,11 @@ impl Snapshots for Ovirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<Action<()>, BackendError> {
-        let saved = self.save(cluster, name, snapshot).await;
-        saved.during(format!("save snapshot {} of machine {name}", snapshot.name))
+        self.save(cluster, name, snapshot).await
     }
 
     async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
-        let listed = self.saved(cluster).await;
-        listed.during(format!("list the snapshots of cluster {cluster}"))
+        self.saved(cluster).await
     }
 
     async fn check_restore(
@@ -223,8 +169,7 @@ impl Snapshots for Ovirt {
         names: &[MachineName],
         snapshot: &Snapshot,
     ) -> Result<Vec<Finding>, BackendError> {
-        let checked = self.check_later_snapshots(cluster, names, snapshot).await;
-        checked.during(format!("check the snapshots of cluster {cluster}"))
+        self.check_later_snapshots(cluster, names, snapshot).await
     }
 
     async fn revert_to_snapshot(
@@ -233,8 +178,7 @@ impl Snapshots for Ovirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<(), BackendError> {
-        let reverted = self.revert(cluster, name, snapshot).await;
-        reverted.during(format!("restore snapshot {} of machine {name}", snapshot.name))
+        self.revert(cluster, name, snapshot).await
     }
 
     async fn delete_snapshot(
@@ -243,28 +187,6 @@ impl Snapshots for Ovirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<Action<()>, BackendError> {
-        let deleted = self.remove_snapshot(cluster, name, snapshot).await;
-        deleted.during(format!("delete snapshot {} of machine {name}", snapshot.name))
-    }
-}
-
-#[async_trait(?Send)]
-impl Discovery for Ovirt {
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("read the choices of oVirt at {}", self.session.url());
-        self.all_offers().await.during(operation)
-    }
-}
-
-#[async_trait(?Send)]
-impl Diagnostics for Ovirt {
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("read the time of {}", self.session.url());
-        self.time().await.during(operation)
-    }
-
-    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
-        let described = self.describe(cluster, name).await;
-        described.during(format!("describe machine {name}"))
+        self.remove_snapshot(cluster, name, snapshot).await
     }
 }

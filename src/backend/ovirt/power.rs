@@ -1,17 +1,17 @@
 //! Start and stop of existing machines.
 
 use super::engine::Ovirt;
-use super::machines::{POWER_OFF, own};
+use super::machines::POWER_OFF;
 use super::session::wait_for;
-use super::wire::id;
-use crate::backend::failure::Failure;
-use crate::backend::{Action, BackendErrorKind, Stop};
+use super::wire::{self, id};
+use crate::backend::ownership::Ownership;
+use crate::backend::{Action, BackendError, BackendErrorKind, Stop};
 use crate::cluster::{ClusterId, MachineName};
 use crate::xml::Element;
 
 impl Ovirt {
     /// Without a payload: the engine passes it by itself to a machine that was never up.
-    pub(super) async fn power_on(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    pub(super) async fn power_on(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let runs = |status: &str| !matches!(status, "down" | "paused" | "suspended");
         self.switch(cluster, name, "start", runs).await
     }
@@ -21,7 +21,7 @@ impl Ovirt {
         cluster: &ClusterId,
         name: &MachineName,
         how: Stop,
-    ) -> Result<Action<()>, Failure> {
+    ) -> Result<Action<()>, BackendError> {
         let is_off = |status: &str| status == "down";
         if how == Stop::Graceful {
             let goes = |status: &str| is_off(status) || status == "powering_down";
@@ -43,7 +43,7 @@ impl Ovirt {
         name: &MachineName,
         operation: &str,
         is_so: impl Fn(&str) -> bool,
-    ) -> Result<Action<()>, Failure> {
+    ) -> Result<Action<()>, BackendError> {
         let (id, status) = self.known(cluster, name).await?;
         if is_so(&status) {
             return Ok(Action::Unchanged(()));
@@ -65,10 +65,14 @@ impl Ovirt {
     }
 
     /// Id and status of a machine of this cluster.
-    pub(super) async fn known(&self, cluster: &ClusterId, name: &MachineName) -> Result<(String, String), Failure> {
-        let missing = || Failure::new(BackendErrorKind::NotFound, format!("the engine has no machine {name}"));
+    pub(super) async fn known(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+    ) -> Result<(String, String), BackendError> {
+        let missing = || BackendError::new(BackendErrorKind::NotFound, format!("the engine has no machine {name}"));
         let vm = self.find_vm(name).await?.ok_or_else(missing)?;
-        own(&vm, cluster, name)?;
+        Ownership::require(wire::ownership(&vm), cluster, name)?;
         Ok((id(&vm)?, vm.text_of("status").unwrap_or_default().to_owned()))
     }
 }

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::engine::Ovirt;
 use super::engine::Site;
 use super::wire::id;
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, Finding, Verdict};
+use crate::backend::{BackendError, BackendErrorKind, Finding};
 use crate::cluster::Affinity;
 use crate::xml::Element;
 
@@ -86,7 +85,7 @@ impl Grant {
 
 impl Ovirt {
     /// `None` if only administrators may read it and this user is none.
-    pub(super) fn if_permitted<T>(&self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    pub(super) fn if_permitted<T>(&self, answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
         match answer {
             Err(failure) if failure.kind == BackendErrorKind::Denied && self.session.is_filtered() => Ok(None),
             answer => answer.map(Some),
@@ -94,7 +93,7 @@ impl Ovirt {
     }
 
     /// The roles of this user, without those of groups. `None` if the engine does not list them.
-    async fn grants(&self) -> Result<Option<Vec<Grant>>, Failure> {
+    async fn grants(&self) -> Result<Option<Vec<Grant>>, BackendError> {
         let api = self.session.get("", &[]).await?;
         let Some(user) = api.value("authenticated_user", "id") else {
             return Ok(None);
@@ -119,7 +118,7 @@ impl Ovirt {
     }
 
     /// The permits that this user lacks, as far as their own roles tell.
-    pub(super) async fn check_rights(&self, site: &Site, templates: &[String]) -> Result<Vec<Finding>, Failure> {
+    pub(super) async fn check_rights(&self, site: &Site, templates: &[String]) -> Result<Vec<Finding>, BackendError> {
         let Some(grants) = self.grants().await? else {
             return Ok(Vec::new());
         };
@@ -138,10 +137,10 @@ impl Ovirt {
         let mut findings = Vec::new();
         let lacks = missing(&of_all);
         if !lacks.is_empty() {
-            findings.push(Finding {
-                hint: Some("an administrator assigns PowerUserRole on the oVirt cluster and the storage domain and VnicProfileUser on the network's profile, or DataCenterAdmin and TagManager; roles of a group are not checked".to_owned()),
-                ..Finding::new(Verdict::Warn, format!("the roles of {user} lack these permits: {lacks}"))
-            });
+            findings.push(Finding::warn(format!("the roles of {user} lack these permits: {lacks}")).hint(
+                "an administrator assigns PowerUserRole on the oVirt cluster and the storage domain and VnicProfileUser \
+                 on the network's profile, or DataCenterAdmin and TagManager; roles of a group are not checked",
+            ));
         }
         if !self.session.is_filtered() {
             let mut of_administrators = OF_ADMINISTRATORS.to_vec();
@@ -152,7 +151,7 @@ impl Ovirt {
             let lacks = missing(&of_administrators);
             if !lacks.is_empty() {
                 let text = format!("the roles of {user} lack these permits for images, affinity and hosts: {lacks}");
-                findings.push(Finding::new(Verdict::Warn, text));
+                findings.push(Finding::warn(text));
             }
             return Ok(findings);
         }
@@ -165,10 +164,7 @@ impl Ovirt {
             let template = id(&template)?;
             if !grants.iter().any(|grant| grant.counts_for_template(site, &template)) {
                 let text = format!("the roles of {user} do not permit machines of template {name}");
-                findings.push(Finding {
-                    hint: Some(format!("{TEMPLATE_HINT}; roles of a group are not checked")),
-                    ..Finding::new(Verdict::Warn, text)
-                });
+                findings.push(Finding::warn(text).hint(format!("{TEMPLATE_HINT}; roles of a group are not checked")));
             }
         }
         Ok(findings)
@@ -184,20 +180,16 @@ impl Ovirt {
         ];
         let requires = |setting| {
             let text = format!("{setting} requires an administrator, and {user} is not an administrator");
-            Finding::new(Verdict::Fail, text)
+            Finding::fail(text)
         };
         let set = settings.into_iter().filter(|(is_set, _)| *is_set);
         let mut findings: Vec<_> = set.map(|(_, setting)| requires(setting)).collect();
-        findings.push(Finding {
-            hint: Some(
-                "an administrator creates templates of the images; set image and helper_image to their names"
-                    .to_owned(),
-            ),
-            ..Finding::new(
-                Verdict::Warn,
-                format!("{user} is not an administrator: images must be templates, and masters may share a host"),
-            )
-        });
+        findings.push(
+            Finding::warn(format!(
+                "{user} is not an administrator: images must be templates, and masters may share a host"
+            ))
+            .hint("an administrator creates templates of the images; set image and helper_image to their names"),
+        );
         findings
     }
 }

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 
 use super::answers::{is_for_administrators, is_locked, read, read_text, read_token};
 use super::wire;
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
 use crate::backend::filters::matching;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::{Backoff, asked_pause, time_of};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
@@ -35,21 +35,12 @@ const ANSWER: Duration = Duration::from_secs(180);
 /// How long the end of a session may take.
 const LOGOUT: Duration = Duration::from_secs(3);
 
-pub(super) fn conflict<T>(words: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure::new(BackendErrorKind::Conflict, words))
-}
-
-/// `None` for an object that does not exist.
-pub(super) fn if_there<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(None),
-        Err(failure) => Err(failure),
-    }
+pub(super) fn conflict<T>(words: impl Into<String>) -> Result<T, BackendError> {
+    Err(BackendError::new(BackendErrorKind::Conflict, words))
 }
 
 /// `None` for a conflict, for callers that read the object again anyway.
-pub(super) fn if_free<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+pub(super) fn if_free<T>(answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(failure) if failure.kind == BackendErrorKind::Conflict => Ok(None),
@@ -86,10 +77,10 @@ pub(super) struct Session {
 
 impl Session {
     /// Reads CA and password. Sends no request yet.
-    pub fn new(config: &OvirtConfig) -> Result<Self, Failure> {
+    pub fn new(config: &OvirtConfig) -> Result<Self, BackendError> {
         let certificates = config.ca.as_deref().map(read_ca).transpose()?;
         let http = client(certificates.clone())
-            .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+            .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, innermost(&error)))?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = format!("{} {}", std::process::id(), now.unwrap_or_default().as_nanos());
         Ok(Self {
@@ -122,7 +113,7 @@ impl Session {
     /// Requests a query that only administrators may have. Since 4.2 ordinary users are filtered by default
     /// (oVirt/ovirt-engine: `ENGINE_API_FILTER_BY_DEFAULT`), so other requests do not tell them apart, and a followed
     /// link that they may not read is HTTP 500 (`LinkFollower.fetch`).
-    async fn probe(&self) -> Result<bool, Failure> {
+    async fn probe(&self) -> Result<bool, BackendError> {
         match self.request(&Method::GET, "/tags", &[], None).await {
             Err(failure) if is_for_administrators(&failure.message) => {
                 tracing::debug!("{} is not an administrator", self.user);
@@ -133,7 +124,7 @@ impl Session {
     }
 
     /// Reads an entity or a collection.
-    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Element, Failure> {
+    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Element, BackendError> {
         match self.send(&Method::GET, path, query, None).await {
             // Nothing was changed, so the request can be repeated, unless a pause was requested.
             Err(failure) if failure.kind == BackendErrorKind::Unreachable && failure.pause.is_none() => {
@@ -150,7 +141,7 @@ impl Session {
         search: &str,
         follow: &str,
         is_asked_for: impl Fn(&Element) -> bool,
-    ) -> Result<Vec<Element>, Failure> {
+    ) -> Result<Vec<Element>, BackendError> {
         let mut query = vec![("case_sensitive", "true"), ("search", search)];
         if !follow.is_empty() {
             query.push(("follow", follow));
@@ -161,22 +152,22 @@ impl Session {
     }
 
     /// As `search`, for entities with exactly this name.
-    pub async fn named(&self, collection: &str, name: &str) -> Result<Vec<Element>, Failure> {
+    pub async fn named(&self, collection: &str, name: &str) -> Result<Vec<Element>, BackendError> {
         let is_named = |entity: &Element| entity.text_of("name") == Some(name);
         self.search(collection, &wire::named(name), "", is_named).await
     }
 
-    pub async fn post(&self, path: &str, query: &[(&str, &str)], body: &Element) -> Result<Element, Failure> {
+    pub async fn post(&self, path: &str, query: &[(&str, &str)], body: &Element) -> Result<Element, BackendError> {
         self.change(&Method::POST, path, query, Some(body)).await
     }
 
-    pub async fn put(&self, path: &str, body: &Element) -> Result<Element, Failure> {
+    pub async fn put(&self, path: &str, body: &Element) -> Result<Element, BackendError> {
         self.change(&Method::PUT, path, &[], Some(body)).await
     }
 
     /// Whether the object existed.
-    pub async fn delete(&self, path: &str) -> Result<bool, Failure> {
-        Ok(if_there(self.change(&Method::DELETE, path, &[], None).await)?.is_some())
+    pub async fn delete(&self, path: &str) -> Result<bool, BackendError> {
+        Ok(if_exists(self.change(&Method::DELETE, path, &[], None).await)?.is_some())
     }
 
     /// A change, repeated while its object is locked.
@@ -186,7 +177,7 @@ impl Session {
         path: &str,
         query: &[(&str, &str)],
         body: Option<&Element>,
-    ) -> Result<Element, Failure> {
+    ) -> Result<Element, BackendError> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let correlation = format!("{}-{number}", self.correlation);
         let query: Vec<_> = query
@@ -204,7 +195,7 @@ impl Session {
                 }
                 Err(failure) => {
                     let message = format!("{} (correlation id {correlation})", failure.message);
-                    return Err(Failure { message, ..failure });
+                    return Err(BackendError { message, ..failure });
                 }
                 Ok(answer) => return Ok(answer),
             }
@@ -219,7 +210,7 @@ impl Session {
         path: &str,
         query: &[(&str, &str)],
         body: Option<&Element>,
-    ) -> Result<Element, Failure> {
+    ) -> Result<Element, BackendError> {
         self.filtered.get_or_try_init(|| self.probe()).await?;
         self.request(method, path, query, body).await
     }
@@ -231,7 +222,7 @@ impl Session {
         path: &str,
         query: &[(&str, &str)],
         body: Option<&Element>,
-    ) -> Result<Element, Failure> {
+    ) -> Result<Element, BackendError> {
         let token = self.token().await?;
         let mut answer = self.send_as(&token, method, path, query, body).await?;
         if answer.status == StatusCode::UNAUTHORIZED {
@@ -249,7 +240,7 @@ impl Session {
         path: &str,
         query: &[(&str, &str)],
         body: Option<&Element>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, BackendError> {
         let mut request = self
             .http
             .request(method.clone(), format!("{}/api{path}", self.url))
@@ -269,7 +260,7 @@ impl Session {
         self.answer(request, http_limits::LARGEST).await
     }
 
-    async fn answer(&self, request: RequestBuilder, largest: usize) -> Result<Answer, Failure> {
+    async fn answer(&self, request: RequestBuilder, largest: usize) -> Result<Answer, BackendError> {
         let sent = request.timeout(ANSWER).send().await;
         let answer = sent.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
@@ -285,13 +276,13 @@ impl Session {
     }
 
     /// The engine's time, from the header of a response.
-    pub async fn date(&self) -> Result<Option<SystemTime>, Failure> {
+    pub async fn date(&self) -> Result<Option<SystemTime>, BackendError> {
         let token = self.token().await?;
         Ok(self.send_as(&token, &Method::GET, "", &[], None).await?.date)
     }
 
     /// The token, requested if there is none.
-    async fn token(&self) -> Result<SecretString, Failure> {
+    async fn token(&self) -> Result<SecretString, BackendError> {
         let mut kept = self.token.lock().await;
         if let Some(token) = &*kept {
             return Ok(token.clone());
@@ -308,7 +299,7 @@ impl Session {
             .header(ACCEPT, "application/json")
             .form(&form);
         let answer = self.answer(request, http_limits::SMALL).await?;
-        let token = read_token(answer.status, &answer.text).map_err(|failure| Failure {
+        let token = read_token(answer.status, &answer.text).map_err(|failure| BackendError {
             message: format!("{} as {}: {}", self.url, self.user, failure.message),
             pause: answer.asked,
             ..failure
@@ -329,7 +320,7 @@ impl Session {
     }
 
     /// The engine did not answer. Without the URL's query.
-    pub fn unreachable(&self, error: &reqwest::Error) -> Failure {
+    pub fn unreachable(&self, error: &reqwest::Error) -> BackendError {
         unreachable(&self.url, error)
     }
 }
@@ -375,10 +366,10 @@ pub(super) fn client(certificates: Option<Vec<Certificate>>) -> reqwest::Result<
     }
 }
 
-fn read_ca(path: &Path) -> Result<Vec<Certificate>, Failure> {
+fn read_ca(path: &Path) -> Result<Vec<Certificate>, BackendError> {
     let unusable = |why: &str| {
         let words = format!("ovirt_ca {}: {why}", path.display());
-        Failure::new(BackendErrorKind::Rejected, words).hint("set ovirt_ca to the PEM file of the engine's CA")
+        BackendError::new(BackendErrorKind::Rejected, words).hint("set ovirt_ca to the PEM file of the engine's CA")
     };
     let pem = fs_err::read(path).map_err(|error| unusable(&error.kind().to_string()))?;
     match Certificate::from_pem_bundle(&pem) {
@@ -388,13 +379,13 @@ fn read_ca(path: &Path) -> Result<Vec<Certificate>, Failure> {
 }
 
 /// Something at `url` did not answer.
-pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
+pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> BackendError {
     let words = innermost(error);
     let kind = match error.is_timeout() && !error.is_connect() {
         true => BackendErrorKind::Timeout,
         false => BackendErrorKind::Unreachable,
     };
-    let failure = Failure::new(kind, format!("{url}: {words}"));
+    let failure = BackendError::new(kind, format!("{url}: {words}"));
     if words.contains("certificate") {
         return failure.hint("set ovirt_ca to the engine's CA, and ovirt_url to the host name of its certificate");
     }
@@ -402,7 +393,7 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
 }
 
 /// The password of this command, or from where it was when the cluster was deployed.
-fn password(config: &OvirtConfig) -> Result<SecretString, Failure> {
+fn password(config: &OvirtConfig) -> Result<SecretString, BackendError> {
     if let Some(password) = &config.password.0 {
         return Ok(password.clone());
     }
@@ -410,7 +401,7 @@ fn password(config: &OvirtConfig) -> Result<SecretString, Failure> {
         return Ok(password.into());
     }
     let denied = |words: String| {
-        Failure::new(BackendErrorKind::Denied, words)
+        BackendError::new(BackendErrorKind::Denied, words)
             .hint("set OCPDEPLOY_OVIRT_PASSWORD, or give the env file with --env")
     };
     let Some(path) = &config.password_file else {
@@ -429,8 +420,8 @@ pub(super) fn pauses() -> Backoff {
 pub(super) async fn wait_for<T>(
     what: &str,
     limit: Duration,
-    mut look: impl AsyncFnMut() -> Result<Option<T>, Failure>,
-) -> Result<T, Failure> {
+    mut look: impl AsyncFnMut() -> Result<Option<T>, BackendError>,
+) -> Result<T, BackendError> {
     let begun = Instant::now();
     let mut backoff = pauses();
     loop {
@@ -439,7 +430,7 @@ pub(super) async fn wait_for<T>(
         }
         if begun.elapsed() > limit {
             let words = format!("{what} after {} s", limit.as_secs());
-            return Err(Failure::new(BackendErrorKind::Timeout, words));
+            return Err(BackendError::new(BackendErrorKind::Timeout, words));
         }
         sleep(backoff.pause(None)).await;
     }
