@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::engine::{Ovirt, Site};
 use super::wire::id;
-use super::wire::{self, GIB, OwnershipTag, Version, Way};
+use super::wire::{self, GIB, Version, Way};
 use super::{affinity, hosts};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
+use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements};
 use crate::cluster::{Affinity, Mac, Pass, Role, Size};
 use crate::xml::Element;
 
@@ -18,30 +17,30 @@ const LONGEST_NAME: usize = 64;
 const NAMES_AT_ONCE: usize = 20;
 
 impl Ovirt {
-    pub(super) async fn site(&self) -> Result<&Site, Failure> {
+    pub(super) async fn site(&self) -> Result<&Site, BackendError> {
         self.site.get_or_try_init(|| self.read_site()).await
     }
 
-    async fn read_site(&self) -> Result<Site, Failure> {
+    async fn read_site(&self) -> Result<Site, BackendError> {
         let api = self.session.get("", &[]).await?;
         let version = Version::read(&api).ok_or_else(|| {
-            Failure::new(
+            BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("{} returns no engine version", self.session.url()),
             )
         })?;
         let way = version.way().ok_or_else(|| {
             let words = format!("engine {version} does not pass Ignition to machines; 4.3.4 is the first that does");
-            Failure::new(BackendErrorKind::Rejected, words).hint("upgrade the engine")
+            BackendError::new(BackendErrorKind::Rejected, words).hint("upgrade the engine")
         })?;
         let name = &self.config.cluster;
         let found = self.session.named("/clusters", name).await?;
         let cluster = found.first().ok_or_else(|| {
-            Failure::new(BackendErrorKind::NotFound, format!("the engine has no cluster {name}"))
+            BackendError::new(BackendErrorKind::NotFound, format!("the engine has no cluster {name}"))
                 .hint("set ovirt_cluster")
         })?;
         let data_center = cluster.value("data_center", "id").ok_or_else(|| {
-            Failure::new(
+            BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("cluster {name} is in no data center"),
             )
@@ -63,7 +62,7 @@ impl Ovirt {
         &self,
         site: &Site,
         networks: impl Iterator<Item = &str>,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, BackendError> {
         let all = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
         networks.map(|network| id(self.profile(site, &all, network)?)).collect()
     }
@@ -72,7 +71,7 @@ impl Ovirt {
     ///
     /// `follow=network_filter` is HTTP 500 if any profile has no filter (oVirt/ovirt-engine: `LinkFollower.getHref` has no
     /// null check; pull request 1015), so filters are a query of their own. A rejection of it is no reason to stop.
-    pub(super) async fn profiles_and_filters(&self) -> Result<(Element, Filters), Failure> {
+    pub(super) async fn profiles_and_filters(&self) -> Result<(Element, Filters), BackendError> {
         use BackendErrorKind::{Timeout, Unreachable};
         let profiles = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
         let filters = match self.session.get("/networkfilters", &[]).await {
@@ -83,7 +82,7 @@ impl Ovirt {
         Ok((profiles, filters))
     }
 
-    fn profile<'a>(&self, site: &Site, all: &'a Element, network: &str) -> Result<&'a Element, Failure> {
+    fn profile<'a>(&self, site: &Site, all: &'a Element, network: &str) -> Result<&'a Element, BackendError> {
         // Names repeat across data centers.
         let here = |profile: &&Element| {
             profile.text_of("network/name") == Some(network)
@@ -105,7 +104,7 @@ impl Ovirt {
         match (wished, on_it.as_slice()) {
             (Some(profile), _) => Ok(profile),
             (None, [profile]) => Ok(*profile),
-            (None, []) => Err(Failure::new(
+            (None, []) => Err(BackendError::new(
                 BackendErrorKind::NotFound,
                 format!(
                     "there is no network {network} with a vNIC profile in the data center of cluster {}",
@@ -114,7 +113,7 @@ impl Ovirt {
             )),
             (None, several) => {
                 let names: Vec<_> = several.iter().filter_map(|profile| profile.text_of("name")).collect();
-                Err(Failure::new(
+                Err(BackendError::new(
                     BackendErrorKind::NotFound,
                     format!("network {network} has several vNIC profiles: {}", names.join(", ")),
                 )
@@ -124,11 +123,11 @@ impl Ovirt {
     }
 
     /// The id of the storage domain for images and empty disks.
-    pub(super) async fn storage_domain(&self, site: &Site) -> Result<String, Failure> {
+    pub(super) async fn storage_domain(&self, site: &Site) -> Result<String, BackendError> {
         id(&self.storage(site).await?)
     }
 
-    async fn storage(&self, site: &Site) -> Result<Element, Failure> {
+    async fn storage(&self, site: &Site) -> Result<Element, BackendError> {
         let all = self
             .session
             .get(&format!("/datacenters/{}/storagedomains", site.data_center), &[])
@@ -142,7 +141,8 @@ impl Ovirt {
             .collect();
         let names: Vec<_> = usable.iter().filter_map(|domain| domain.text_of("name")).collect();
         let missing = |words: String| {
-            Failure::new(BackendErrorKind::NotFound, words).hint("set ovirt_storage_domain to an active data domain")
+            BackendError::new(BackendErrorKind::NotFound, words)
+                .hint("set ovirt_storage_domain to an active data domain")
         };
         let index = match &self.config.storage_domain {
             Some(wanted) => names.iter().position(|name| name == wanted).ok_or_else(|| {
@@ -165,7 +165,7 @@ impl Ovirt {
     }
 
     /// All checks that are possible before anything is created.
-    pub(super) async fn check_all(&self, needs: &Requirements) -> Result<Vec<Finding>, Failure> {
+    pub(super) async fn check_all(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         use BackendErrorKind::{Denied, Timeout, Unreachable};
         let site = match self.site().await {
             Ok(site) => site,
@@ -173,22 +173,16 @@ impl Ovirt {
             Err(failure) if matches!(failure.kind, Unreachable | Timeout | Denied) => return Err(failure),
             Err(failure) => return Ok(vec![fail(failure)]),
         };
-        let mut findings = vec![Finding::new(
-            Verdict::Ok,
-            format!(
-                "engine {} of version {}, cluster {}",
-                self.session.url(),
-                site.version,
-                self.config.cluster
-            ),
-        )];
+        let mut findings = vec![Finding::ok(format!(
+            "engine {} of version {}, cluster {}",
+            self.session.url(),
+            site.version,
+            self.config.cluster
+        ))];
         if site.way == Way::Ignition {
             let systems = self.session.get("/operatingsystems", &[]).await?;
             if !systems.iter().any(|system| system.text_of("name") == Some("rhcos_x64")) {
-                findings.push(Finding::new(
-                    Verdict::Fail,
-                    "the engine has no system type rhcos_x64".to_owned(),
-                ));
+                findings.push(Finding::fail("the engine has no system type rhcos_x64".to_owned()));
             }
         }
         findings.extend(self.check_rights(site, &needs.templates).await?);
@@ -207,7 +201,12 @@ impl Ovirt {
     }
 
     /// Whether a host can run the largest machine, and masters that must not share one have hosts enough.
-    async fn check_hosts(&self, site: &Site, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    async fn check_hosts(
+        &self,
+        site: &Site,
+        needs: &Requirements,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), BackendError> {
         if let Some(label) = self
             .config
             .worker_label
@@ -230,7 +229,7 @@ impl Ovirt {
         let memory = |(_, _, size): &(Pass, Role, Size)| size.memory_mib;
         let largest = needs.sizes.iter().map(memory).max().unwrap_or_default();
         match hosts::able(&hosts, needs.cpus_per_machine, largest) {
-            Err(words) => findings.push(Finding::new(Verdict::Fail, words)),
+            Err(words) => findings.push(Finding::fail(words)),
             Ok(able) => {
                 let masters = needs
                     .sizes
@@ -238,13 +237,8 @@ impl Ovirt {
                     .filter(|(pass, role, _)| *pass == Pass::Two && role.has_etcd());
                 let (masters, able) = (masters.count(), able.len());
                 if self.config.affinity == Affinity::Hard && able < masters {
-                    findings.push(Finding {
-                        hint: Some("set ovirt_affinity=soft or ovirt_affinity=off".to_owned()),
-                        ..Finding::new(
-                            Verdict::Fail,
-                            format!("{masters} masters on different hosts require {masters} suitable hosts, and there are {able}"),
-                        )
-                    });
+                    findings.push(Finding::fail(format!("{masters} masters on different hosts require {masters} suitable hosts, and there are {able}"),
+                        ).hint("set ovirt_affinity=soft or ovirt_affinity=off"));
                 }
             }
         }
@@ -252,7 +246,12 @@ impl Ovirt {
     }
 
     /// If the MAC pool allows duplicates, the engine does not reject a MAC of another machine.
-    async fn check_macs(&self, site: &Site, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    async fn check_macs(
+        &self,
+        site: &Site,
+        needs: &Requirements,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), BackendError> {
         let cluster = self.session.get(&format!("/clusters/{}", site.cluster), &[]).await?;
         let Some(pool) = cluster.value("mac_pool", "id") else {
             return Ok(());
@@ -266,11 +265,11 @@ impl Ovirt {
         }
         let name = pool.text_of("name").unwrap_or_default();
         let text = format!("MAC pool {name} of cluster {} allows duplicates", self.config.cluster);
-        findings.push(Finding::new(Verdict::Warn, text));
+        findings.push(Finding::warn(text));
         let ours: BTreeSet<_> = needs.machines.iter().flat_map(|(_, macs)| macs).copied().collect();
         let all = self.session.get("/vms", &[("follow", "nics")]).await?;
         for vm in all.iter() {
-            if OwnershipTag::read(vm).is_some_and(|known| Some(&known.cluster) == needs.cluster.as_ref()) {
+            if wire::ownership(vm).is_some_and(|known| Some(&known.cluster) == needs.cluster.as_ref()) {
                 continue;
             }
             let macs = vm
@@ -279,10 +278,7 @@ impl Ovirt {
                 .filter_map(|nic| nic.text_of("mac/address")?.parse::<Mac>().ok());
             for mac in macs.filter(|mac| ours.contains(mac)) {
                 let name = vm.text_of("name").unwrap_or_default();
-                findings.push(Finding::new(
-                    Verdict::Fail,
-                    format!("MAC {mac} is in use by machine {name}"),
-                ));
+                findings.push(Finding::fail(format!("MAC {mac} is in use by machine {name}")));
             }
         }
         Ok(())
@@ -293,7 +289,7 @@ impl Ovirt {
         site: &Site,
         needs: &Requirements,
         findings: &mut Vec<Finding>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let domain = match self.storage(site).await {
             Ok(domain) => domain,
             Err(failure) if failure.kind == BackendErrorKind::NotFound => {
@@ -306,31 +302,25 @@ impl Ovirt {
         let free = domain.text_of("available").and_then(|bytes| bytes.parse::<u64>().ok());
         let free = free.unwrap_or_default() / GIB;
         findings.push(match free < needs.disk_gib {
-            true => Finding::new(
-                Verdict::Warn,
-                format!(
-                    "storage domain {name} has {free} GiB free, and full disks require {} GiB",
-                    needs.disk_gib
-                ),
-            ),
-            false => Finding::new(Verdict::Ok, format!("storage domain {name} has {free} GiB free")),
+            true => Finding::warn(format!(
+                "storage domain {name} has {free} GiB free, and full disks require {} GiB",
+                needs.disk_gib
+            )),
+            false => Finding::ok(format!("storage domain {name} has {free} GiB free")),
         });
         Ok(())
     }
 
-    async fn check_names(&self, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    async fn check_names(&self, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), BackendError> {
         for (name, _) in needs
             .machines
             .iter()
             .filter(|(name, _)| name.as_str().len() > LONGEST_NAME)
         {
-            findings.push(Finding::new(
-                Verdict::Fail,
-                format!(
-                    "the name {name} has {} characters, and oVirt allows {LONGEST_NAME}",
-                    name.as_str().len()
-                ),
-            ));
+            findings.push(Finding::fail(format!(
+                "the name {name} has {} characters, and oVirt allows {LONGEST_NAME}",
+                name.as_str().len()
+            )));
         }
         for some in needs.machines.chunks(NAMES_AT_ONCE) {
             let search: Vec<_> = some.iter().map(|(name, _)| wire::named(name.as_str())).collect();
@@ -341,12 +331,11 @@ impl Ovirt {
             let found = self.session.search("/vms", &search.join(" or "), "", is_wanted).await?;
             for vm in found {
                 let name = vm.text_of("name").unwrap_or_default();
-                let is_ours = OwnershipTag::read(&vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
+                let is_ours = wire::ownership(&vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
                 if !is_ours {
-                    findings.push(Finding::new(
-                        Verdict::Fail,
-                        format!("machine {name} exists and is not of this cluster"),
-                    ));
+                    findings.push(Finding::fail(format!(
+                        "machine {name} exists and belongs to another owner"
+                    )));
                 }
             }
         }
@@ -354,7 +343,7 @@ impl Ovirt {
     }
 
     /// Identifies the network among all that this computer deploys on.
-    pub(super) async fn network_identity(&self, network: &str) -> Result<String, Failure> {
+    pub(super) async fn network_identity(&self, network: &str) -> Result<String, BackendError> {
         let site = self.site().await?;
         let all = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
         let profile = self.profile(site, &all, network)?;
@@ -368,7 +357,7 @@ impl Ovirt {
         site: &Site,
         template: &super::images::Template,
         vm: Element,
-    ) -> Result<Element, Failure> {
+    ) -> Result<Element, BackendError> {
         let vm = match self.hosts(site).await? {
             Some(hosts) if !self.config.hosts.is_empty() => {
                 vm.child(wire::on_hosts(hosts.iter().map(|host| host.id.as_str())))
@@ -415,16 +404,15 @@ impl Filters {
         let text = format!(
             "vNIC profile {name} of network {network} has the filter {filter}, which drops packets of virtual IPs"
         );
-        drops.iter().any(|part| filter.contains(part)).then(|| Finding {
-            hint: Some("set ovirt_vnic_profile to a profile with the filter vdsm-no-mac-spoofing or none".to_owned()),
-            ..Finding::new(Verdict::Warn, text)
+        drops.iter().any(|part| filter.contains(part)).then(|| {
+            Finding::warn(text).hint("set ovirt_vnic_profile to a profile with the filter vdsm-no-mac-spoofing or none")
         })
     }
 }
 
-fn fail(failure: Failure) -> Finding {
+fn fail(failure: BackendError) -> Finding {
     Finding {
         hint: failure.hint,
-        ..Finding::new(Verdict::Fail, failure.message)
+        ..Finding::fail(failure.message)
     }
 }

@@ -9,12 +9,13 @@
 use jiff::Timestamp;
 
 use super::engine::Ovirt;
-use super::machines::{DISKS, own};
-use super::session::{conflict, if_there, wait_for};
+use super::machines::DISKS;
+use super::session::{conflict, wait_for};
 use super::wire::{self, id};
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
-use crate::backend::{Action, BackendErrorKind, Finding, MachineSnapshot, Snapshot, SnapshotName};
+use crate::backend::ownership::Ownership;
+use crate::backend::{Action, BackendError, BackendErrorKind, Finding, MachineSnapshot, Snapshot, SnapshotName};
 use crate::cluster::{ClusterId, MachineName, Pass};
 use crate::xml::Element;
 
@@ -54,7 +55,7 @@ struct Saved {
 
 impl Saved {
     /// `None` for the present state, which the engine lists as a snapshot of another type.
-    fn read(element: &Element) -> Result<Option<Self>, Failure> {
+    fn read(element: &Element) -> Result<Option<Self>, BackendError> {
         if element.text_of("snapshot_type") != Some("regular") {
             return Ok(None);
         }
@@ -101,7 +102,7 @@ fn name_of(saved: &Saved) -> &str {
 
 impl Ovirt {
     /// The snapshots of a machine, of any owner.
-    async fn snapshots_of(&self, vm: &str) -> Result<Vec<Saved>, Failure> {
+    async fn snapshots_of(&self, vm: &str) -> Result<Vec<Saved>, BackendError> {
         let listed = self.session.get(&format!("/vms/{vm}/snapshots"), &[]).await?;
         let read = listed.iter().map(Saved::read).collect::<Result<Vec<_>, _>>()?;
         Ok(read.into_iter().flatten().collect())
@@ -109,7 +110,7 @@ impl Ovirt {
 
     /// The number of disks that a snapshot has. Those that were lost are `illegal` (oVirt/ovirt-engine:
     /// `SnapshotVmConfigurationHelper.markImagesIllegalIfNotInDb`).
-    async fn disks_in(&self, vm: &str, saved: &Saved) -> Result<usize, Failure> {
+    async fn disks_in(&self, vm: &str, saved: &Saved) -> Result<usize, BackendError> {
         let path = format!("/vms/{vm}/snapshots/{}/disks", saved.id);
         let disks = self.session.get(&path, &[]).await?;
         Ok(disks
@@ -119,11 +120,11 @@ impl Ovirt {
     }
 
     /// The id of a machine of this cluster that is down.
-    async fn down(&self, cluster: &ClusterId, name: &MachineName) -> Result<String, Failure> {
+    async fn down(&self, cluster: &ClusterId, name: &MachineName) -> Result<String, BackendError> {
         let (id, _) = self.known(cluster, name).await?;
         match self.unlocked(&id).await?.text_of("status") {
             Some("down") => Ok(id),
-            _ => Err(Failure::new(
+            _ => Err(BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("machine {name} is not switched off"),
             )),
@@ -134,7 +135,7 @@ impl Ovirt {
         &self,
         cluster: &ClusterId,
         names: &[MachineName],
-    ) -> Result<Vec<Finding>, Failure> {
+    ) -> Result<Vec<Finding>, BackendError> {
         let mut findings = Findings(Vec::new());
         for name in names {
             let (vm, _) = self.known(cluster, name).await?;
@@ -170,7 +171,7 @@ impl Ovirt {
         cluster: &ClusterId,
         name: &MachineName,
         snapshot: &Snapshot,
-    ) -> Result<Action<()>, Failure> {
+    ) -> Result<Action<()>, BackendError> {
         let vm = self.down(cluster, name).await?;
         let there = self.snapshots_of(&vm).await?;
         let is_there = there.iter().any(|saved| saved.is(cluster, snapshot));
@@ -191,7 +192,7 @@ impl Ovirt {
         match self.disks_in(&vm, &saved).await? == disks {
             true if is_there => Ok(Action::Unchanged(())),
             true => Ok(Action::Done(())),
-            false => Err(Failure::new(
+            false => Err(BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("the snapshot of machine {name} does not have all of its disks"),
             )),
@@ -205,12 +206,12 @@ impl Ovirt {
         cluster: &ClusterId,
         name: &MachineName,
         snapshot: &Snapshot,
-    ) -> Result<(Saved, usize), Failure> {
+    ) -> Result<(Saved, usize), BackendError> {
         let all = self.snapshots_of(vm).await?.into_iter();
         let mut owned = all.filter_map(|saved| Some((saved.of(cluster)?, saved)));
         match owned.find(|((of, _), _)| of == snapshot) {
             Some(((_, disks), saved)) => Ok((saved, disks)),
-            None => Err(Failure::new(
+            None => Err(BackendError::new(
                 BackendErrorKind::NotFound,
                 format!("machine {name} has no snapshot {}", snapshot.name),
             )),
@@ -218,7 +219,7 @@ impl Ovirt {
     }
 
     /// All snapshots of a cluster's machines.
-    pub(super) async fn saved(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, Failure> {
+    pub(super) async fn saved(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
         let mut all = Vec::new();
         for (vm, ours) in self.vms_of(cluster, "").await? {
             if ours.pass == Pass::One {
@@ -226,7 +227,7 @@ impl Ovirt {
             }
             let vm_id = id(&vm)?;
             // The machine may be deleted meanwhile.
-            let listed = if_there(self.snapshots_of(&vm_id).await)?.unwrap_or_default();
+            let listed = if_exists(self.snapshots_of(&vm_id).await)?.unwrap_or_default();
             for saved in listed {
                 let Some((snapshot, disks)) = saved.of(cluster) else {
                     continue;
@@ -234,7 +235,7 @@ impl Ovirt {
                 // A restoration that was interrupted in the middle can be completed.
                 let is_usable = matches!(saved.status.as_str(), "ok" | "in_preview");
                 all.push(MachineSnapshot {
-                    machine: MachineName::from_platform(vm.text_of("name").unwrap_or_default()),
+                    machine: ours.machine.clone(),
                     snapshot,
                     is_complete: is_usable && self.disks_in(&vm_id, &saved).await? == disks,
                 });
@@ -249,7 +250,7 @@ impl Ovirt {
         cluster: &ClusterId,
         names: &[MachineName],
         snapshot: &Snapshot,
-    ) -> Result<Vec<Finding>, Failure> {
+    ) -> Result<Vec<Finding>, BackendError> {
         let mut findings = Findings(Vec::new());
         for name in names {
             let (vm, _) = self.known(cluster, name).await?;
@@ -267,11 +268,11 @@ impl Ovirt {
         cluster: &ClusterId,
         name: &MachineName,
         snapshot: &Snapshot,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let vm = self.down(cluster, name).await?;
         let (saved, disks) = self.owned_snapshot(&vm, cluster, name, snapshot).await?;
         if let Some(problem) = problem(&self.snapshots_of(&vm).await?, &saved) {
-            return Err(Failure::new(
+            return Err(BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("machine {name}: {problem}"),
             ));
@@ -280,7 +281,7 @@ impl Ovirt {
         // Disks that a snapshot lacks are detached, or deleted.
         if self.disks_in(&vm, &saved).await? != disks || present.iter().count() != disks {
             let words = format!("machine {name} has other disks than its snapshot {}", snapshot.name);
-            return Err(Failure::new(BackendErrorKind::Rejected, words));
+            return Err(BackendError::new(BackendErrorKind::Rejected, words));
         }
         if saved.status != "in_preview" {
             let action = Element::new("action").with("restore_memory", "false");
@@ -314,11 +315,11 @@ impl Ovirt {
         cluster: &ClusterId,
         name: &MachineName,
         snapshot: &Snapshot,
-    ) -> Result<Action<()>, Failure> {
+    ) -> Result<Action<()>, BackendError> {
         let Some(vm) = self.find_vm(name).await? else {
             return Ok(Action::Unchanged(()));
         };
-        own(&vm, cluster, name)?;
+        Ownership::require(wire::ownership(&vm), cluster, name)?;
         let vm = id(&vm)?;
         let mut saved = self.snapshots_of(&vm).await?.into_iter();
         let Some(saved) = saved.find(|saved| saved.is(cluster, snapshot)) else {
@@ -333,7 +334,7 @@ impl Ovirt {
         self.session.delete(&path).await?;
         let mut was_locked = false;
         wait_for("the snapshot is not deleted", DISKS, async || {
-            let Some(there) = if_there(self.session.get(&path, &[]).await)? else {
+            let Some(there) = if_exists(self.session.get(&path, &[]).await)? else {
                 return Ok(Some(()));
             };
             match there.text_of("snapshot_status") {
@@ -342,7 +343,7 @@ impl Ovirt {
                     Ok(None)
                 }
                 // oVirt/ovirt-engine: `RemoveSnapshotCommand.endVmCommand`.
-                _ if was_locked => Err(Failure::new(
+                _ if was_locked => Err(BackendError::new(
                     BackendErrorKind::Rejected,
                     format!(
                         "the engine could not delete snapshot {} of machine {name}",
@@ -370,20 +371,20 @@ mod tests {
 
     #[test]
     fn a_description_is_read_back_and_others_are_ignored() {
-        let cluster = ClusterId::new("lab", "example.com");
+        let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         for name in ["a", "before-update"] {
             let text = description(&cluster, &snapshot(name), 2);
             assert_eq!(read_description(&text), Some((cluster.clone(), snapshot(name), 2)));
         }
         for other in [
             "before",
-            "ocpdeploy-lab.example.com",
-            "ocpdeploy-lab.example.com lab-worker-0",
-            "ocpdeploy-lab.example.com snapshot before",
-            "ocpdeploy-lab.example.com snapshot before 1790000000123",
-            "ocpdeploy-lab.example.com snapshot Before 1790000000123 2",
-            "ocpdeploy-lab.example.com snapshot before 1790000000123 2 3",
-            "my ocpdeploy-lab.example.com snapshot before 1790000000123 2",
+            "ocpdeploy-lab.example.com.x7k2pqrs",
+            "ocpdeploy-lab.example.com.x7k2pqrs lab-worker-0",
+            "ocpdeploy-lab.example.com.x7k2pqrs snapshot before",
+            "ocpdeploy-lab.example.com.x7k2pqrs snapshot before 1790000000123",
+            "ocpdeploy-lab.example.com.x7k2pqrs snapshot Before 1790000000123 2",
+            "ocpdeploy-lab.example.com.x7k2pqrs snapshot before 1790000000123 2 3",
+            "my ocpdeploy-lab.example.com.x7k2pqrs snapshot before 1790000000123 2",
         ] {
             assert_eq!(read_description(other), None, "{other}");
         }
@@ -393,7 +394,7 @@ mod tests {
     fn only_the_latest_snapshot_is_restored() {
         let saved = |id: &str, at: &str, status: &str| Saved {
             id: id.to_owned(),
-            description: format!("ocpdeploy-lab.example.com snapshot {id} 1790000000123 2"),
+            description: format!("ocpdeploy-lab.example.com.x7k2pqrs snapshot {id} 1790000000123 2"),
             status: status.to_owned(),
             created: at.parse().ok(),
         };

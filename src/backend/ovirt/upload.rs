@@ -17,11 +17,11 @@ use uuid::Uuid;
 
 use super::answers::passes;
 use super::engine::Ovirt;
-use super::session::{if_free, if_there, pauses, unreachable, wait_for};
+use super::session::{if_free, pauses, unreachable, wait_for};
 use super::wire;
 use super::wire::id;
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::asked_pause;
 use crate::cluster::ClusterId;
 use crate::http_upload::{self, UploadError, UploadLimits};
@@ -40,8 +40,18 @@ const TRANSFER: Duration = Duration::from_secs(300);
 /// The prefix of comment and description of an image's objects; the digest follows.
 pub(super) const IMAGE_MARK: &str = "ocpdeploy image, sha256 ";
 
+/// The prefix of their names; half of the digest follows.
+const IMAGE_NAME: &str = "ocpdeploy-image-";
+const DIGITS: usize = 32;
+
 pub(super) fn image_name(sha256: &str) -> String {
-    format!("ocpdeploy-image-{}", sha256.get(..32).unwrap_or(sha256))
+    format!("{IMAGE_NAME}{}", sha256.get(..DIGITS).unwrap_or(sha256))
+}
+
+/// Whether only uploads have a name like this.
+pub(super) fn is_image_name(name: &str) -> bool {
+    let digits = name.strip_prefix(IMAGE_NAME).map(str::as_bytes);
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
 pub(super) fn image_disk(name: &str) -> String {
@@ -85,7 +95,7 @@ impl<'a> Upload<'a> {
 impl Ovirt {
     /// Uploads an image, continuing where an earlier run stopped. `false`: the upload was cancelled, and the engine
     /// removes its disk.
-    pub(super) async fn upload(&self, image: &Upload<'_>) -> Result<bool, Failure> {
+    pub(super) async fn upload(&self, image: &Upload<'_>) -> Result<bool, BackendError> {
         let transfer = match self.transfer_of(&image.disk).await? {
             Some(transfer) => transfer,
             None => {
@@ -94,7 +104,7 @@ impl Ovirt {
                     return Ok(false);
                 }
                 let upload = wire::upload(&image.disk, self.site().await?.version);
-                match if_there(self.session.post("/imagetransfers", &[], &upload).await)? {
+                match if_exists(self.session.post("/imagetransfers", &[], &upload).await)? {
                     Some(transfer) => transfer,
                     None => return Ok(false),
                 }
@@ -113,7 +123,7 @@ impl Ovirt {
     }
 
     /// Sends the missing parts, and finalizes the transfer. `false`: it was cancelled.
-    async fn send(&self, image: &Upload<'_>, path: &str) -> Result<bool, Failure> {
+    async fn send(&self, image: &Upload<'_>, path: &str) -> Result<bool, BackendError> {
         let Some((transfer, url)) = self.open_transfer(path).await? else {
             return Ok(false);
         };
@@ -133,20 +143,20 @@ impl Ovirt {
         }
         let finalize = format!("{path}/finalize");
         // A conflict or a missing transfer is judged by its phase.
-        if_there(if_free(
+        if_exists(if_free(
             self.session.post(&finalize, &[], &Element::new("action")).await,
         ))?;
         Ok(true)
     }
 
     /// `false`: the upload was cancelled before it was finalized.
-    async fn finalized(&self, path: &str) -> Result<bool, Failure> {
+    async fn finalized(&self, path: &str) -> Result<bool, BackendError> {
         wait_for("the upload is not finalized", TRANSFER, async || {
-            let phase = if_there(self.session.get(path, &[]).await)?;
+            let phase = if_exists(self.session.get(path, &[]).await)?;
             match phase.as_ref().and_then(|transfer| transfer.text_of("phase")) {
                 None | Some("finished_success") => Ok(Some(true)),
                 // Only the verification of the image leads here.
-                Some(phase @ ("finalizing_failure" | "finished_failure")) => Err(Failure::new(
+                Some(phase @ ("finalizing_failure" | "finished_failure")) => Err(BackendError::new(
                     BackendErrorKind::Rejected,
                     format!("the engine rejected the uploaded image ({phase})"),
                 )
@@ -159,7 +169,7 @@ impl Ovirt {
     }
 
     /// The upload to a disk that can be continued, of this run or of another.
-    pub(super) async fn transfer_of(&self, disk: &str) -> Result<Option<Element>, Failure> {
+    pub(super) async fn transfer_of(&self, disk: &str) -> Result<Option<Element>, BackendError> {
         let all = self.session.get("/imagetransfers", &[]).await?.into_children();
         let is_its = |transfer: &Element| {
             // Responses contain the disk as `image`.
@@ -173,10 +183,10 @@ impl Ovirt {
     ///
     /// The engine returns the URLs (oVirt/ovirt-engine-api-model: `types/ImageTransfer.java`, `transferUrl`, `proxyUrl`). They
     /// end in a ticket, the only credential that is sent there, and only with TLS.
-    async fn open_transfer(&self, path: &str) -> Result<Option<(Element, String)>, Failure> {
+    async fn open_transfer(&self, path: &str) -> Result<Option<(Element, String)>, BackendError> {
         let mut resumed = false;
         let transfer = wait_for("the engine does not begin the upload", TRANSFER, async || {
-            let Some(transfer) = if_there(self.session.get(path, &[]).await)? else {
+            let Some(transfer) = if_exists(self.session.get(path, &[]).await)? else {
                 return Ok(Some(None));
             };
             match transfer.text_of("phase") {
@@ -189,7 +199,7 @@ impl Ovirt {
                     if_free(self.session.post(&resume, &[], &action).await)?;
                     Ok(None)
                 }
-                Some("paused_system") => Err(Failure::new(
+                Some("paused_system") => Err(BackendError::new(
                     BackendErrorKind::Unreachable,
                     "the engine paused the upload: no host's ovirt-imageio answers the engine",
                 )),
@@ -213,7 +223,7 @@ impl Ovirt {
             }
         }
         Err(last.unwrap_or_else(|| {
-            Failure::new(
+            BackendError::new(
                 BackendErrorKind::Rejected,
                 "the engine returned no https URL for the upload",
             )
@@ -221,7 +231,7 @@ impl Ovirt {
     }
 
     /// `false`: the upload was cancelled.
-    async fn send_piece(&self, path: &str, url: &str, file: &Path, piece: Range<u64>) -> Result<bool, Failure> {
+    async fn send_piece(&self, path: &str, url: &str, file: &Path, piece: Range<u64>) -> Result<bool, BackendError> {
         let mut backoff = pauses();
         let mut attempt = 0;
         loop {
@@ -241,7 +251,7 @@ impl Ovirt {
                         false => BackendErrorKind::Rejected,
                     };
                     let asked = asked_pause(status, answer.headers());
-                    Failure::new(kind, format!("{} returned HTTP {status}", origin(url))).pause(asked)
+                    BackendError::new(kind, format!("{} returned HTTP {status}", origin(url))).pause(asked)
                 }
                 // That of the file does not pass.
                 Err(failure) if failure.kind == BackendErrorKind::Rejected => return Err(failure),
@@ -264,7 +274,7 @@ async fn put_piece(
     file: &Path,
     piece: &Range<u64>,
     limits: UploadLimits,
-) -> Result<Response, Failure> {
+) -> Result<Response, BackendError> {
     let opened = async {
         let mut file = File::open(file).await?;
         file.seek(SeekFrom::Start(piece.start)).await?;
@@ -278,7 +288,7 @@ async fn put_piece(
         .map_err(|error| match error {
             UploadError::File(error) => unreadable(file, &error),
             UploadError::Http(error) => unreachable(origin(url), &error),
-            error => Failure::new(BackendErrorKind::Timeout, format!("{}: {error}", origin(url))),
+            error => BackendError::new(BackendErrorKind::Timeout, format!("{}: {error}", origin(url))),
         })
 }
 
@@ -297,7 +307,7 @@ fn origin(url: &str) -> &str {
 }
 
 /// The size of the disk that a guest sees, in bytes, from the header of a qcow2 file.
-pub(super) async fn virtual_size(path: &Path) -> Result<u64, Failure> {
+pub(super) async fn virtual_size(path: &Path) -> Result<u64, BackendError> {
     let mut file = File::open(path).await.map_err(|error| unreadable(path, &error))?;
     let mut header = [0; 32];
     let read = file.read_exact(&mut header).await;
@@ -306,7 +316,7 @@ pub(super) async fn virtual_size(path: &Path) -> Result<u64, Failure> {
         (Ok(_), [b'Q', b'F', b'I', 0xfb, .., a, b, c, d, e, f, g, h]) => {
             Ok(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
         }
-        _ => Err(Failure::new(
+        _ => Err(BackendError::new(
             BackendErrorKind::Rejected,
             format!("{} is not a qcow2 image", path.display()),
         )
@@ -314,8 +324,8 @@ pub(super) async fn virtual_size(path: &Path) -> Result<u64, Failure> {
     }
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(BackendErrorKind::Rejected, format!("{}: {error}", path.display()))
+fn unreadable(path: &Path, error: &std::io::Error) -> BackendError {
+    BackendError::new(BackendErrorKind::Rejected, format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

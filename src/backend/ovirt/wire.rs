@@ -2,15 +2,15 @@
 //!
 //! Elements are in the order of oVirt's SDK (oVirt/ovirt-engine-sdk); the engine accepts any order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
-use crate::backend::{Machine, MachineSpec, Nic, Payload, Power, SeenNic};
-use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Pass, Role};
+use crate::backend::ownership::Ownership;
+use crate::backend::{BackendError, Machine, MachineSpec, Payload, Power};
+use crate::cluster::{ClusterId, Mac, MachineName};
 use crate::digest::sha256;
 use crate::xml::Element;
 
@@ -34,7 +34,7 @@ pub(super) enum Way {
 
 /// The first word of each comment and description of a cluster's objects. A search appends `*`.
 pub(super) fn mark(cluster: &ClusterId) -> String {
-    format!("{MARK}{cluster}")
+    format!("{MARK}{}", cluster.tag())
 }
 
 /// The cluster whose tag a description begins with.
@@ -68,7 +68,7 @@ pub(super) fn tag_name(cluster: &ClusterId) -> String {
     let name = mark(cluster);
     match name.len() <= LONGEST_TAG {
         true => name,
-        false => format!("{MARK}{}", &sha256(cluster.as_str())[..LONGEST_TAG - MARK.len()]),
+        false => format!("{MARK}{}", &sha256(cluster.tag())[..LONGEST_TAG - MARK.len()]),
     }
 }
 
@@ -82,46 +82,18 @@ pub(super) fn named(name: &str) -> String {
     format!("name=\"{}\"", name.replace(['"', '*', '\'', ';'], ""))
 }
 
-/// The content of a machine's comment. The request that creates the machine writes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct OwnershipTag {
-    v: u32,
-    pub cluster: ClusterId,
-    pub node: NodeName,
-    pub role: Role,
-    pub pass: Pass,
-    pub fingerprint: String,
-    pub nics: Vec<Nic>,
+/// A machine's comment, with its ownership. The request that creates the machine writes it.
+fn comment(ownership: &Ownership) -> String {
+    // Strings and numbers always have a JSON form.
+    let json = serde_json::to_string(ownership).unwrap_or_default();
+    format!("{} {json}", mark(&ownership.cluster))
 }
 
-impl OwnershipTag {
-    fn of(spec: &MachineSpec) -> Self {
-        Self {
-            v: 1,
-            cluster: spec.cluster.clone(),
-            node: spec.node.clone(),
-            role: spec.role,
-            pass: spec.pass,
-            fingerprint: spec.fingerprint(),
-            nics: spec.nics.clone(),
-        }
-    }
-
-    /// `None` for a machine that this program did not create.
-    pub fn read(vm: &Element) -> Option<Self> {
-        let (first, json) = vm.text_of("comment")?.split_once(' ')?;
-        let ours: Self = serde_json::from_str(json).ok()?;
-        (ours.v == 1 && first == mark(&ours.cluster)).then_some(ours)
-    }
-
-    fn comment(&self) -> String {
-        // Strings and numbers always have a JSON form.
-        format!(
-            "{} {}",
-            mark(&self.cluster),
-            serde_json::to_string(self).unwrap_or_default()
-        )
-    }
+/// The ownership of a machine; `None` for one that this program did not create.
+pub(super) fn ownership(vm: &Element) -> Option<Ownership> {
+    let (first, json) = vm.text_of("comment")?.split_once(' ')?;
+    let ownership: Ownership = serde_json::from_str(json).ok()?;
+    (first == mark(&ownership.cluster)).then_some(ownership)
 }
 
 /// A reference by id.
@@ -137,7 +109,7 @@ pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) ->
         .with("sockets", 1)
         .with("threads", 1);
     let mut vm = Element::new("vm")
-        .with("comment", OwnershipTag::of(spec).comment())
+        .with("comment", comment(&Ownership::of(spec)))
         .child(Element::new("console").with("enabled", true))
         .child(Element::new("cpu").child(topology));
     let script = script(&spec.payload)?;
@@ -276,26 +248,14 @@ pub(super) fn upload(disk: &str, engine: Version) -> Element {
     transfer.child(reference("disk", disk))
 }
 
-/// A machine of the engine. `nics` are those of the comment, in the order of the spec.
-pub(super) fn machine(vm: &Element, ours: &OwnershipTag, addresses: &[(Mac, Ipv4Addr)]) -> Option<Machine> {
-    let nic = |nic: &Nic| SeenNic {
-        network: nic.network.clone(),
-        mac: nic.mac,
-        addresses: addresses
-            .iter()
-            .filter(|(mac, _)| *mac == nic.mac)
-            .map(|(_, ip)| IpAddr::V4(*ip))
-            .collect(),
-    };
-    Some(Machine {
-        name: MachineName::from_platform(vm.text_of("name")?),
-        node: ours.node.clone(),
-        role: ours.role,
-        pass: ours.pass,
-        fingerprint: ours.fingerprint.clone(),
-        power: power(vm.text_of("status").unwrap_or_default(), vm.text_of("status_detail")),
-        nics: ours.nics.iter().map(nic).collect(),
-    })
+/// A machine of the engine, with the addresses that its agent reports.
+pub(super) fn machine(vm: &Element, ownership: Ownership, reported: &[(Mac, Ipv4Addr)]) -> Machine {
+    let mut addresses = BTreeMap::<Mac, Vec<IpAddr>>::new();
+    for (mac, ip) in reported {
+        addresses.entry(*mac).or_default().push(IpAddr::V4(*ip));
+    }
+    let power = power(vm.text_of("status").unwrap_or_default(), vm.text_of("status_detail"));
+    ownership.machine(power, &addresses)
 }
 
 /// oVirt/ovirt-engine-api-model: VmStatus.
@@ -341,9 +301,9 @@ pub(super) fn without_payload(vm: &Element) -> Element {
 }
 
 /// The description of a cluster's tag: the shared objects that the cluster uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tag {
-    pub cluster: String,
+    pub cluster: ClusterId,
     /// Names of images.
     pub images: BTreeSet<String>,
 }
@@ -352,7 +312,7 @@ impl Tag {
     /// `None` for a tag of others: name and description must be of one cluster.
     pub fn read(tag: &Element) -> Option<Self> {
         let read: Self = serde_json::from_str(tag.text_of("description")?).ok()?;
-        let name = tag_name(&ClusterId::from_tag(&read.cluster));
+        let name = tag_name(&read.cluster);
         (tag.text_of("name") == Some(name.as_str())).then_some(read)
     }
 
@@ -360,7 +320,7 @@ impl Tag {
         let description = serde_json::to_string(self).unwrap_or_default();
         Element::new("tag")
             .with("description", description)
-            .with("name", tag_name(&ClusterId::from_tag(&self.cluster)))
+            .with("name", tag_name(&self.cluster))
     }
 }
 
@@ -395,10 +355,10 @@ impl std::fmt::Display for Version {
     }
 }
 
-pub(super) fn id(element: &Element) -> Result<String, Failure> {
+pub(super) fn id(element: &Element) -> Result<String, BackendError> {
     let missing = || {
         let words = format!("the engine returned a {} without an id", element.name);
-        Failure::new(BackendErrorKind::Rejected, words)
+        BackendError::new(BackendErrorKind::Rejected, words)
     };
     element.get("id").map(str::to_owned).ok_or_else(missing)
 }
