@@ -12,9 +12,12 @@ use super::kind::Kind;
 use super::labels;
 use super::objects::POD_NETWORK;
 use super::pods;
-use super::session::{Session, if_allowed, if_there, not_owned};
-use crate::backend::failure::Failure;
-use crate::backend::{Action, AddressReservation, BackendErrorKind, BalancedVip, LoadBalancer, ReservationState};
+use super::session::{Session, if_allowed, not_owned};
+use crate::backend::error::if_exists;
+use crate::backend::ownership::conflict;
+use crate::backend::{
+    Action, AddressReservation, BackendError, BackendErrorKind, BalancedVip, LoadBalancer, ReservationState,
+};
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Expose, NodeName, PodNetwork, Routes, Vip};
 
 /// A platform with load balancers assigns an address within seconds.
@@ -24,7 +27,7 @@ const VERDICT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Reserves the address of a node; an existing reservation is success.
-pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result<ReservationState, Failure> {
+pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
     let (cluster, lease) = (&hold.cluster, &hold.assignment);
     if hold.network != POD_NETWORK {
         // Addresses of a secondary network are assigned by its own DHCP server, which Kubernetes does not manage.
@@ -32,7 +35,8 @@ pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result
     }
     if let Some(vip) = Vip::ALL.into_iter().find(|vip| lease.name.as_str() == vip.to_string()) {
         let service = session.get(Kind::Service, &pods::vip_name(cluster, vip)).await?;
-        return match service.filter(|service| has(service, lease.ip)) {
+        let ours = |service: &Value| labels::owner(service).as_ref() == Some(cluster) && has(service, lease.ip);
+        return match service.filter(ours) {
             Some(_) => Ok(ReservationState::ByPlatform),
             None => Err(conflict(format!("no Service of cluster {cluster} has {}", lease.ip))),
         };
@@ -60,10 +64,6 @@ pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result
     Ok(ReservationState::ByPlatform)
 }
 
-fn conflict(words: String) -> Failure {
-    Failure::new(BackendErrorKind::Conflict, words)
-}
-
 fn has(service: &Value, ip: IpAddr) -> bool {
     [pods::inside(service), pods::outside(service)]
         .into_iter()
@@ -72,12 +72,12 @@ fn has(service: &Value, ip: IpAddr) -> bool {
 }
 
 /// The addresses of a cluster's nodes.
-pub(super) async fn held(session: &Session, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
+pub(super) async fn held(session: &Session, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
     let services = if_allowed(session.list(Kind::Service, &labels::of_cluster(cluster)).await)?;
     Ok(services.unwrap_or_default().iter().filter_map(pods::lease).collect())
 }
 
-pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Result<Action<()>, Failure> {
+pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
     let name = pods::machine_of(&hold.cluster, &hold.assignment.name);
     let there = match hold.network == POD_NETWORK {
         true => session.get(Kind::Service, name.as_str()).await?,
@@ -94,7 +94,11 @@ pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Res
 }
 
 /// The address that is reserved for a node.
-pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &NodeName) -> Result<IpAddr, Failure> {
+pub(super) async fn address_of(
+    session: &Session,
+    cluster: &ClusterId,
+    node: &NodeName,
+) -> Result<IpAddr, BackendError> {
     let machine = pods::machine_of(cluster, node);
     let service = session.get(Kind::Service, machine.as_str()).await?;
     let ours = service.filter(|service| labels::owner(service).as_ref() == Some(cluster));
@@ -103,7 +107,7 @@ pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &No
         .map(|lease| lease.ip)
         .ok_or_else(|| {
             let words = format!("no Service keeps an address for machine {machine} on the pod network");
-            Failure::new(BackendErrorKind::NotFound, words)
+            BackendError::new(BackendErrorKind::NotFound, words)
         })
 }
 
@@ -112,7 +116,7 @@ pub(super) async fn ensure(
     session: &Session,
     site: &PodNetwork,
     wanted: &LoadBalancer,
-) -> Result<BalancedVip, Failure> {
+) -> Result<BalancedVip, BackendError> {
     let cluster = &wanted.cluster;
     let anchor = anchor(session, cluster).await?;
     let ranges = pod_ranges(session, site).await?;
@@ -122,7 +126,7 @@ pub(super) async fn ensure(
     let service = service(session, site, wanted, &anchor).await?;
     let inside = pods::inside(&service).ok_or_else(|| {
         let words = format!("service {} has no address", labels::name(&service));
-        Failure::new(BackendErrorKind::Rejected, words)
+        BackendError::new(BackendErrorKind::Rejected, words)
     })?;
     if wanted.vip == Vip::Ingress {
         routes(session, site, cluster, &anchor).await?;
@@ -154,7 +158,7 @@ async fn service(
     site: &PodNetwork,
     wanted: &LoadBalancer,
     anchor: &Value,
-) -> Result<Value, Failure> {
+) -> Result<Value, BackendError> {
     let name = pods::vip_name(&wanted.cluster, wanted.vip);
     let there = session.get(Kind::Service, &name).await?;
     let settled = there
@@ -181,7 +185,7 @@ async fn service(
         if begun.elapsed() > ADDRESS {
             if site.expose == Expose::LoadBalancer {
                 let words = format!("service {name} got no address from a load balancer");
-                return Err(Failure::new(BackendErrorKind::Timeout, words)
+                return Err(BackendError::new(BackendErrorKind::Timeout, words)
                     .hint("set expose=nodeport or expose=clusterip where the platform has none, or run the same command again"));
             }
             let next = match node_address(session, site).await? {
@@ -192,13 +196,13 @@ async fn service(
             return put(next).await;
         }
         tokio::time::sleep(LOOK).await;
-        service = session.get(Kind::Service, &name).await?.unwrap_or(service);
+        service = session.again(Kind::Service, &service).await?.unwrap_or(service);
     }
     Ok(service)
 }
 
 /// An address where node ports are reachable.
-pub(super) async fn node_address(session: &Session, site: &PodNetwork) -> Result<Option<IpAddr>, Failure> {
+pub(super) async fn node_address(session: &Session, site: &PodNetwork) -> Result<Option<IpAddr>, BackendError> {
     if site.node_address.is_some() {
         return Ok(site.node_address.map(IpAddr::V4));
     }
@@ -211,13 +215,13 @@ pub(super) async fn node_address(session: &Session, site: &PodNetwork) -> Result
 }
 
 /// The ranges of the platform's pods: from the settings, from OpenShift's network, or from the nodes.
-pub(super) async fn pod_ranges(session: &Session, site: &PodNetwork) -> Result<Vec<Ipv4Network>, Failure> {
+pub(super) async fn pod_ranges(session: &Session, site: &PodNetwork) -> Result<Vec<Ipv4Network>, BackendError> {
     if !site.pod_networks.is_empty() {
         return Ok(site.pod_networks.clone());
     }
     let range = |value: &Value| value.as_str()?.parse::<Ipv4Network>().ok();
     let path = "/apis/config.openshift.io/v1/networks/cluster";
-    if let Some(Some(network)) = if_allowed(if_there(session.read(path).await))? {
+    if let Some(Some(network)) = if_allowed(if_exists(session.read(path).await))? {
         let entries = network["status"]["clusterNetwork"].as_array().into_iter().flatten();
         let ranges: Vec<_> = entries.filter_map(|entry| range(&entry["cidr"])).collect();
         if !ranges.is_empty() {
@@ -230,7 +234,7 @@ pub(super) async fn pod_ranges(session: &Session, site: &PodNetwork) -> Result<V
 }
 
 /// Creates the Routes to ingress: one for all names if the routers admit it, otherwise one for each name.
-async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, anchor: &Value) -> Result<(), Failure> {
+async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, anchor: &Value) -> Result<(), BackendError> {
     if site.routes == Routes::Off || (site.routes == Routes::Auto && !serves_routes(session).await?) {
         return Ok(());
     }
@@ -242,9 +246,9 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
         if site.routes == Routes::Wildcard {
             let words = format!(
                 "the platform's routers refuse a route for all of {}",
-                cluster.fqdn("apps")
+                cluster.domain().fqdn("apps")
             );
-            return Err(Failure::new(BackendErrorKind::Denied, words)
+            return Err(BackendError::new(BackendErrorKind::Denied, words)
                 .hint("an administrator lets routers take wildcards (wildcardPolicy: WildcardsAllowed); routes=names does without"));
         }
     }
@@ -256,7 +260,7 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
 }
 
 /// Replaces `auto` by what was chosen when the Routes were created.
-pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut PodNetwork) -> Result<(), Failure> {
+pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut PodNetwork) -> Result<(), BackendError> {
     site.pod_networks = pod_ranges(session, site).await?;
     if site.routes == Routes::Auto {
         let there = if_allowed(session.list(Kind::Route, &labels::of_cluster(cluster)).await)?.unwrap_or_default();
@@ -276,8 +280,7 @@ pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut Po
 }
 
 /// Creates a Route for all names; deletes it if the routers reject it.
-async fn is_taken(session: &Session, cluster: &ClusterId, route: &Value) -> Result<bool, Failure> {
-    let name = labels::name(route);
+async fn is_taken(session: &Session, cluster: &ClusterId, route: &Value) -> Result<bool, BackendError> {
     let mut stored = match session.put(Kind::Route, cluster, route).await {
         // The API server itself may reject wildcards.
         Err(failure) if matches!(failure.code, Some(403 | 422)) => return Ok(false),
@@ -294,11 +297,11 @@ async fn is_taken(session: &Session, cluster: &ClusterId, route: &Value) -> Resu
             }
         }
         tokio::time::sleep(LOOK).await;
-        stored = session.get(Kind::Route, name).await?.unwrap_or(stored);
+        stored = session.again(Kind::Route, &stored).await?.unwrap_or(stored);
     }
 }
 
-pub(super) async fn serves_routes(session: &Session) -> Result<bool, Failure> {
+pub(super) async fn serves_routes(session: &Session) -> Result<bool, BackendError> {
     let groups = session.read("/apis").await?;
     let mut groups = groups["groups"].as_array().into_iter().flatten();
     Ok(groups.any(|group| group["name"] == "route.openshift.io"))

@@ -10,14 +10,14 @@ use super::kind::Kind;
 use super::labels;
 use super::network;
 use super::preflight;
-use super::session::{Session, if_allowed, if_there};
-use crate::backend::failure::Failure;
+use super::session::{Session, if_allowed};
+use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
-use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, SettingChoices};
+use crate::backend::{BackendError, BackendErrorKind, Choice, OperationError, PlatformChoices, SettingChoices};
 use crate::cluster::KubevirtConfig;
 
 /// The contexts of a kubeconfig, its current one first; none where there is no kubeconfig, as in a pod.
-pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, BackendError> {
+pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, OperationError> {
     let read = match path {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
@@ -26,10 +26,10 @@ pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, BackendError> {
         (Ok(kubeconfig), _) => kubeconfig,
         (Err(_), None) => return Ok(SettingChoices::new("kube_context", Vec::new()).optional()),
         (Err(error), Some(path)) => {
-            let operation = format!("read kubeconfig {}", path.display());
-            return Err(BackendError::new(BackendErrorKind::Denied, operation)
-                .because(error)
-                .hint("give a file that `kubectl` takes"));
+            let error = BackendError::new(BackendErrorKind::Denied, error.to_string());
+            return Err(error
+                .hint("give a file that `kubectl` takes")
+                .during(format!("read kubeconfig {}", path.display())));
         }
     };
     let current = kubeconfig.current_context.unwrap_or_default();
@@ -49,11 +49,11 @@ pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, BackendError> {
 }
 
 /// Namespaces first; networks and images once one is chosen.
-pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<PlatformChoices, Failure> {
+pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<PlatformChoices, BackendError> {
     let mut findings = Findings(Vec::new());
     if !preflight::versions(session, &mut findings).await? {
         let words: Vec<_> = findings.0.iter().map(|finding| finding.text.as_str()).collect();
-        let failure = Failure::new(BackendErrorKind::Rejected, words.join("; "));
+        let failure = BackendError::new(BackendErrorKind::Rejected, words.join("; "));
         return Err(failure.hint("an administrator installs KubeVirt and CDI, or OpenShift Virtualization with both"));
     }
     let mut settings = vec![SettingChoices::new("namespace", namespaces(session).await?).decides()];
@@ -69,11 +69,11 @@ pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<Pl
 }
 
 /// The namespaces that this user can list, the context's first; only the context's if the user cannot list any.
-async fn namespaces(session: &Session) -> Result<Vec<Choice>, Failure> {
+async fn namespaces(session: &Session) -> Result<Vec<Choice>, BackendError> {
     let mut names: Vec<String> = Vec::new();
     // An OpenShift user can list its own projects, but no namespaces.
     for path in ["/api/v1/namespaces", "/apis/project.openshift.io/v1/projects"] {
-        if let Some(list) = if_allowed(if_there(session.read(path).await))?.flatten() {
+        if let Some(list) = if_allowed(if_exists(session.read(path).await))?.flatten() {
             let items = list["items"].as_array().into_iter().flatten();
             names.extend(items.map(|item| labels::name(item).to_owned()));
             break;
@@ -86,8 +86,8 @@ async fn namespaces(session: &Session) -> Result<Vec<Choice>, Failure> {
     Ok(std::iter::once(own).chain(others).collect())
 }
 
-async fn networks(session: &Session) -> Result<Vec<Choice>, Failure> {
-    let all = if_allowed(if_there(session.list(Kind::Network, "").await))?.flatten();
+async fn networks(session: &Session) -> Result<Vec<Choice>, BackendError> {
+    let all = if_allowed(if_exists(session.list(Kind::Network, "").await))?.flatten();
     let choice = |definition: &Value| {
         let config = network::config(definition).unwrap_or_default();
         let kind = config["type"].as_str().unwrap_or("of unknown kind");
@@ -109,7 +109,7 @@ async fn networks(session: &Session) -> Result<Vec<Choice>, Failure> {
 }
 
 /// Optional if one of them is the default, or if this user cannot list them.
-async fn storage_classes(session: &Session) -> Result<SettingChoices, Failure> {
+async fn storage_classes(session: &Session) -> Result<SettingChoices, BackendError> {
     let list = if_allowed(session.read("/apis/storage.k8s.io/v1/storageclasses").await)?;
     let Some(list) = list else {
         return Ok(SettingChoices::new("storage_class", Vec::new()).optional());
@@ -128,6 +128,6 @@ async fn storage_classes(session: &Session) -> Result<SettingChoices, Failure> {
 }
 
 /// The server's time.
-pub(super) async fn time(session: &Session) -> Result<Option<SystemTime>, Failure> {
+pub(super) async fn time(session: &Session) -> Result<Option<SystemTime>, BackendError> {
     Ok(session.date().await?.as_deref().and_then(crate::backoff::time_of))
 }

@@ -20,8 +20,7 @@ use tokio_tungstenite::tungstenite::{self, Message, protocol::Role};
 
 use super::machines;
 use super::session::{self, Session};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, Console};
+use crate::backend::{BackendError, BackendErrorKind, Console};
 use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
 
 /// Unframed bytes in binary messages (kubevirt/kubevirt: staging/src/kubevirt.io/client-go/subresources/websocket.go).
@@ -36,7 +35,7 @@ pub(super) async fn open(
     config: &KubevirtConfig,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Console, Failure> {
+) -> Result<Console, BackendError> {
     machines::find(session, cluster, name)
         .await?
         .ok_or_else(|| machines::absent(name))?;
@@ -47,12 +46,11 @@ pub(super) async fn open(
     let line = connect(config, &path).await?;
     let (keys, typed) = mpsc::channel(16);
     let (written, screen) = mpsc::channel(16);
-    let operation = format!("read the console of machine {name}");
     tokio::spawn(async move {
         if let Err(error) = carry(line, typed, &written).await {
-            let failure = Failure::new(BackendErrorKind::Unreachable, error.to_string());
+            let failure = BackendError::new(BackendErrorKind::Unreachable, error.to_string());
             // The user has closed the console: no error.
-            let _ = written.send(Err(failure.during(operation))).await;
+            let _ = written.send(Err(failure)).await;
         }
     });
     Ok(Console { keys, screen })
@@ -61,7 +59,7 @@ pub(super) async fn open(
 /// An HTTP request that becomes a websocket (RFC 6455, section 4.1).
 ///
 /// kube's own `connect` supports the protocols of pods only.
-async fn connect(config: &KubevirtConfig, path: &str) -> Result<Line, Failure> {
+async fn connect(config: &KubevirtConfig, path: &str) -> Result<Line, BackendError> {
     let key = generate_key();
     let request = Request::get(path)
         .header(CONNECTION, "Upgrade")
@@ -70,7 +68,7 @@ async fn connect(config: &KubevirtConfig, path: &str) -> Result<Line, Failure> {
         .header(SEC_WEBSOCKET_KEY, &key)
         .header(SEC_WEBSOCKET_PROTOCOL, PROTOCOL)
         .body(Body::empty())
-        .map_err(|error| Failure::new(BackendErrorKind::Rejected, error.to_string()))?;
+        .map_err(|error| BackendError::new(BackendErrorKind::Rejected, error.to_string()))?;
     let answer = session::patient(config).await?.send(request).await?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refused(answer).await);
@@ -79,25 +77,25 @@ async fn connect(config: &KubevirtConfig, path: &str) -> Result<Line, Failure> {
     let accepted = derive_accept_key(key.as_bytes());
     if says(SEC_WEBSOCKET_ACCEPT) != Some(&accepted) || says(SEC_WEBSOCKET_PROTOCOL) != Some(PROTOCOL) {
         let words = format!("the server answers with no websocket of protocol {PROTOCOL}");
-        return Err(Failure::new(BackendErrorKind::Rejected, words));
+        return Err(BackendError::new(BackendErrorKind::Rejected, words));
     }
     let upgraded = hyper::upgrade::on(answer)
         .await
-        .map_err(|error| Failure::new(BackendErrorKind::Unreachable, error.to_string()))?;
+        .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, error.to_string()))?;
     Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
 }
 
 /// The reason why the console cannot be opened, as an error of the API.
-async fn refused(answer: Response<Body>) -> Failure {
+async fn refused(answer: Response<Body>) -> BackendError {
     let code = answer.status().as_u16();
     let body = answer.into_body().collect_bytes().await.unwrap_or_default();
-    let failure = Failure::from(Error::Api(Status::failure(&message(&body), "").with_code(code).boxed()));
+    let failure = BackendError::from(Error::Api(Status::failure(&message(&body), "").with_code(code).boxed()));
     match code {
         403 => failure.hint(
             "it wants the right to get virtualmachineinstances/console of subresources.kubevirt.io; the cluster role \
              kubevirt.io:edit has it",
         ),
-        404 | 409 => Failure {
+        404 | 409 => BackendError {
             kind: BackendErrorKind::Rejected,
             ..failure
         }

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::anchor::anchor;
 use super::compare::quantity;
-use super::deletion::sweep;
+use super::deletion::remove;
 use super::kind::Kind;
 use super::labels;
 use super::objects::{self, Import, Root};
 use super::rights::may;
-use super::session::{Session, if_allowed, if_there, not_owned};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, ImageHandle};
+use super::session::{Session, if_allowed, not_owned};
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind, ImageHandle};
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::http_limits;
 use crate::http_upload::{self, UploadError, UploadLimits};
@@ -45,7 +45,7 @@ pub(super) async fn find(
     config: &KubevirtConfig,
     cluster: &ClusterId,
     image: &str,
-) -> Result<ImageHandle, Failure> {
+) -> Result<ImageHandle, BackendError> {
     let root = match image.split_once(':') {
         Some(("import", url)) => {
             return import(session, config, cluster, image, Import::Http(url.to_owned())).await;
@@ -75,13 +75,13 @@ pub(super) async fn find(
     Ok(root.handle())
 }
 
-fn missing(image: &str, namespace: &str) -> Failure {
+fn missing(image: &str, namespace: &str) -> BackendError {
     let words = format!("there is neither a data source nor a volume claim {image} in namespace {namespace}");
-    Failure::new(BackendErrorKind::NotFound, words)
+    BackendError::new(BackendErrorKind::NotFound, words)
 }
 
 /// A data source or a claim of the session's namespace.
-async fn own(session: &Session, name: &str) -> Result<Option<Root>, Failure> {
+async fn own(session: &Session, name: &str) -> Result<Option<Root>, BackendError> {
     let namespace = session.namespace.clone();
     let name = name.to_owned();
     if session.get(Kind::DataSource, &name).await?.is_some() {
@@ -92,7 +92,7 @@ async fn own(session: &Session, name: &str) -> Result<Option<Root>, Failure> {
 }
 
 /// Cloning from another namespace requires a right there (containerized-data-importer: doc/RBAC.md).
-async fn may_clone(session: &Session, root: &Root) -> Result<(), Failure> {
+async fn may_clone(session: &Session, root: &Root) -> Result<(), BackendError> {
     let (Root::Claim { namespace, name } | Root::Source { namespace, name }) = root else {
         return Ok(());
     };
@@ -109,13 +109,13 @@ async fn may_clone(session: &Session, root: &Root) -> Result<(), Failure> {
         return Ok(());
     }
     let words = format!("this user may not clone {name} from namespace {namespace}");
-    Err(Failure::new(BackendErrorKind::Denied, words).hint(format!(
+    Err(BackendError::new(BackendErrorKind::Denied, words).hint(format!(
         "an administrator binds the cluster role cdi.kubevirt.io:clone-sourcer in {namespace} to this user"
     )))
 }
 
 /// The smallest size of a clone in bytes; 0 if it is unknown.
-pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, Failure> {
+pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, BackendError> {
     let (namespace, name) = match root {
         Root::Container(_) => return Ok(0),
         Root::Claim { namespace, name } => (namespace.clone(), name.clone()),
@@ -137,7 +137,7 @@ pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, Failure>
     let volume = session
         .read(&format!("{}/{name}", Kind::DataVolume.folder(&namespace)))
         .await;
-    if let Some(Some(volume)) = if_allowed(if_there(volume))?
+    if let Some(Some(volume)) = if_allowed(if_exists(volume))?
         && let Some(bytes) = requested(&volume["spec"]["storage"]).or_else(|| requested(&volume["spec"]["pvc"]))
     {
         return Ok(bytes);
@@ -148,8 +148,8 @@ pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, Failure>
 }
 
 /// `None` if this user may not read it; an error if it does not exist.
-async fn readable(session: &Session, path: &str, name: &str, namespace: &str) -> Result<Option<Value>, Failure> {
-    match if_allowed(if_there(session.read(path).await))? {
+async fn readable(session: &Session, path: &str, name: &str, namespace: &str) -> Result<Option<Value>, BackendError> {
+    match if_allowed(if_exists(session.read(path).await))? {
         None => Ok(None),
         Some(Some(found)) => Ok(Some(found)),
         Some(None) => Err(missing(name, namespace)),
@@ -167,7 +167,7 @@ async fn import(
     cluster: &ClusterId,
     url: &str,
     from: Import,
-) -> Result<ImageHandle, Failure> {
+) -> Result<ImageHandle, BackendError> {
     let identity = objects::identity(url);
     let class = config.storage_class.as_deref();
     let wanted = objects::image(&identity, &from, class, IMPORT_GIB * GIB, cluster);
@@ -183,7 +183,7 @@ fn handle(session: &Session, volume: &Value) -> ImageHandle {
 }
 
 /// Adds the cluster to the users of the image's volume, which is created if it does not exist.
-async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result<Value, Failure> {
+async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result<Value, BackendError> {
     let name = labels::name(wanted);
     loop {
         let Some(there) = session.get(Kind::DataVolume, name).await? else {
@@ -218,7 +218,7 @@ pub(super) async fn upload(
     config: &KubevirtConfig,
     cluster: &ClusterId,
     image: &LocalImage<'_>,
-) -> Result<ImageHandle, Failure> {
+) -> Result<ImageHandle, BackendError> {
     let class = config.storage_class.as_deref();
     let bytes = virtual_size(image.path).map_err(|error| unreadable(image.path, &error))?;
     let bytes = bytes.unwrap_or(image.bytes).div_ceil(GIB).max(1) * GIB;
@@ -236,8 +236,8 @@ pub(super) async fn upload(
     Ok(handle(session, &volume))
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
+fn unreadable(path: &Path, error: &std::io::Error) -> BackendError {
+    BackendError::new(
         BackendErrorKind::NotFound,
         format!("cannot read {}: {error}", path.display()),
     )
@@ -262,13 +262,13 @@ enum VolumeState {
 }
 
 /// Waits until CDI has filled a volume, or is ready for its upload.
-async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Result<VolumeState, Failure> {
+async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Result<VolumeState, BackendError> {
     let name = labels::name(volume);
     let (mut last, mut since) = (Value::Null, Instant::now());
     loop {
-        let Some(there) = session.get(Kind::DataVolume, name).await? else {
+        let Some(there) = session.again(Kind::DataVolume, volume).await? else {
             let words = format!("data volume {name} was deleted by another client");
-            return Err(Failure::new(BackendErrorKind::NotFound, words));
+            return Err(BackendError::new(BackendErrorKind::NotFound, words));
         };
         let status = &there["status"];
         match status["phase"].as_str().unwrap_or_default() {
@@ -283,13 +283,13 @@ async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Re
             (last, since) = (now, Instant::now());
         } else if since.elapsed() > STUCK {
             let words = format!("data volume {name} does not get on: phase {}", status["phase"]);
-            return Err(Failure::new(BackendErrorKind::Timeout, words));
+            return Err(BackendError::new(BackendErrorKind::Timeout, words));
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
-fn failed(name: &str, status: &Value) -> Failure {
+fn failed(name: &str, status: &Value) -> BackendError {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let said = conditions
         .filter(|condition| condition["status"] != "True")
@@ -298,11 +298,16 @@ fn failed(name: &str, status: &Value) -> Failure {
         "CDI cannot fill data volume {name}: {}",
         said.unwrap_or("it does not say why")
     );
-    Failure::new(BackendErrorKind::Rejected, words)
+    BackendError::new(BackendErrorKind::Rejected, words)
 }
 
 /// Sends the file to CDI's upload proxy with a token for this one volume (containerized-data-importer: doc/upload.md).
-async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>, name: &str) -> Result<(), Failure> {
+async fn send(
+    session: &Session,
+    config: &KubevirtConfig,
+    image: &LocalImage<'_>,
+    name: &str,
+) -> Result<(), BackendError> {
     let (proxy, ca) = proxy(session, config).await?;
     let request = json!({
         "apiVersion": "upload.cdi.kubevirt.io/v1beta1",
@@ -328,13 +333,13 @@ async fn send_to(
     token: &str,
     image: &LocalImage<'_>,
     limits: UploadLimits,
-) -> Result<(), Failure> {
+) -> Result<(), BackendError> {
     let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
     // The token must not reach another host.
     let mut client = client.redirect(reqwest::redirect::Policy::none());
     for pem in ca {
         let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| {
-            Failure::new(
+            BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("the upload proxy's CA is no PEM: {error}"),
             )
@@ -345,7 +350,7 @@ async fn send_to(
     }
     let unreachable = |error: reqwest::Error| {
         let words = http_limits::innermost(&error);
-        Failure::new(BackendErrorKind::Unreachable, format!("upload to {proxy}: {words}"))
+        BackendError::new(BackendErrorKind::Unreachable, format!("upload to {proxy}: {words}"))
             .hint("upload_proxy gives the URL of CDI's upload proxy, upload_ca the certificate it shows")
     };
     let client = client.build().map_err(unreachable)?;
@@ -361,7 +366,7 @@ async fn send_to(
         .map_err(|error| match error {
             UploadError::File(error) => unreadable(image.path, &error),
             UploadError::Http(error) => unreachable(error),
-            error => Failure::new(BackendErrorKind::Timeout, format!("upload to {proxy}: {error}")),
+            error => BackendError::new(BackendErrorKind::Timeout, format!("upload to {proxy}: {error}")),
         })?;
     let status = sent.status();
     if status.is_success() {
@@ -374,14 +379,14 @@ async fn send_to(
     };
     let said = http_limits::read(sent, http_limits::SMALL).await.unwrap_or_default();
     let said = http_limits::words(&String::from_utf8_lossy(&said), MOST_WORDS);
-    Err(Failure::new(
+    Err(BackendError::new(
         kind,
         format!("the upload proxy {proxy} answers {status}: {said}"),
     ))
 }
 
 /// The URL of the upload proxy, and the certificates to trust in addition to the system's.
-async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Vec<String>), Failure> {
+async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Vec<String>), BackendError> {
     let mut trusted = Vec::new();
     if let Some(path) = &config.upload_ca {
         trusted.push(fs_err::read_to_string(path).map_err(|error| unreadable(path, &error))?);
@@ -395,7 +400,7 @@ async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Ve
         return Ok((url, trusted));
     }
     let path = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
-    let found = if_allowed(if_there(session.read(path).await))?
+    let found = if_allowed(if_exists(session.read(path).await))?
         .flatten()
         .unwrap_or_default();
     let status = &found["status"];
@@ -407,7 +412,7 @@ async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Ve
     );
     match status["uploadProxyURL"].as_str().filter(|url| !url.is_empty()) {
         Some(url) => Ok((format!("https://{url}"), trusted)),
-        None => Err(Failure::new(
+        None => Err(BackendError::new(
             BackendErrorKind::NotFound,
             "this user cannot read the address of CDI's upload proxy",
         )
@@ -416,14 +421,14 @@ async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Ve
 }
 
 /// The images that a cluster uses.
-pub(super) async fn used_by(session: &Session, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
+pub(super) async fn used_by(session: &Session, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
     let mut images = session.list(Kind::DataVolume, &objects::used_by(cluster)).await?;
     images.retain(objects::is_image);
     Ok(images)
 }
 
 /// Removes a cluster from the users of all images, and deletes images without users.
-pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), Failure> {
+pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), BackendError> {
     for image in used_by(session, cluster).await? {
         let name = labels::name(&image);
         let patch = json!({"metadata": {
@@ -435,9 +440,14 @@ pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), 
             patched => patched?,
         };
         // If another cluster has become a user meanwhile, the volume has another version and is kept.
-        if objects::users(&left).is_empty() && session.delete_unchanged(Kind::DataVolume, &left).await? {
-            let tag = labels::label(&left, labels::IMAGE).unwrap_or_default();
-            sweep(session, Kind::Claim, &format!("{}={tag}", labels::IMAGE)).await?;
+        let path = session.path(Kind::DataVolume, name);
+        if objects::users(&left).is_empty()
+            && session.delete_unchanged(&path, &left).await?
+            && let Some(claim) = session.get(Kind::Claim, name).await?
+            // Copies of the claim have its labels, but another owner.
+            && labels::owners(&claim).any(|owner| owner["uid"] == left["metadata"]["uid"])
+        {
+            remove(session, Kind::Claim, &claim).await?;
         }
     }
     Ok(())

@@ -7,9 +7,8 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tracing::warn;
 
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
 use crate::backend::plain_http::is_plain_http;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::KubevirtConfig;
 use crate::http_limits::innermost;
 
@@ -17,7 +16,7 @@ use crate::http_limits::innermost;
 const INSECURE_VARIABLE: &str = "OCPDEPLOY_KUBEVIRT_INSECURE";
 
 /// Loads the connection settings of the API server.
-pub(super) async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
+pub(super) async fn load(config: &KubevirtConfig) -> Result<Config, BackendError> {
     let options = KubeConfigOptions {
         context: config.context.clone(),
         ..KubeConfigOptions::default()
@@ -44,7 +43,7 @@ pub(super) async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
         // No kubeconfig exists and none is set: this may be a pod.
         (Err(error), None, None) => Config::incluster().map_err(|_| {
             let words = format!("there is no kubeconfig, and this is no pod: {}", innermost(&error));
-            Failure::new(BackendErrorKind::Denied, words).hint("set kubeconfig, or log in with `oc login`")
+            BackendError::new(BackendErrorKind::Denied, words).hint("set kubeconfig, or log in with `oc login`")
         }),
         (loaded, ..) => loaded.map_err(|error| unusable(config, &error)),
     };
@@ -81,8 +80,8 @@ fn insecure(kubeconfig: &Kubeconfig, config: &KubevirtConfig) -> Option<String> 
     ))
 }
 
-fn refused(why: String) -> Failure {
-    Failure::new(BackendErrorKind::Denied, why).hint(format!(
+fn refused(why: String) -> BackendError {
+    BackendError::new(BackendErrorKind::Denied, why).hint(format!(
         "put the server's CA into the kubeconfig (certificate-authority-data), or accept the risk with \
          kubevirt_insecure=true; for commands without an env file {INSECURE_VARIABLE}=true"
     ))
@@ -96,12 +95,12 @@ fn place(path: Option<&Path>) -> String {
     }
 }
 
-fn unusable(config: &KubevirtConfig, error: &KubeconfigError) -> Failure {
+fn unusable(config: &KubevirtConfig, error: &KubeconfigError) -> BackendError {
     let place = match &config.kubeconfig {
         Some(path) => format!("kubeconfig {}", path.display()),
         None => "the kubeconfig".to_owned(),
     };
     let words = format!("cannot use {place}: {}", innermost(error));
-    Failure::new(BackendErrorKind::Denied, words)
+    BackendError::new(BackendErrorKind::Denied, words)
         .hint("`kubectl config get-contexts` shows what a kubeconfig has; kubeconfig and kube_context choose")
 }

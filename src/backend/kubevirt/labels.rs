@@ -15,6 +15,8 @@ pub(super) const PASS: &str = "ocpdeploy.io/pass";
 pub(super) const IMAGE: &str = "ocpdeploy.io/image";
 /// The fingerprint of the machine's spec.
 pub(super) const FINGERPRINT: &str = "ocpdeploy.io/fingerprint";
+/// Who began the deployment, and when.
+pub(super) const CREATION: &str = "ocpdeploy.io/creation";
 pub(super) const CONTROL_PLANE: &str = "ocpdeploy.io/control-plane";
 /// The name of a snapshot, and its time in milliseconds.
 pub(super) const SNAPSHOT: &str = "ocpdeploy.io/snapshot";
@@ -41,15 +43,20 @@ pub(super) fn meets(object: &Value, selector: &str) -> bool {
 
 /// The cluster an object belongs to.
 pub(super) fn owner(object: &Value) -> Option<ClusterId> {
-    label(object, CLUSTER).map(ClusterId::from_tag)
+    ClusterId::read(label(object, CLUSTER)?)
+}
+
+/// The objects whose deletion deletes an object too.
+pub(super) fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }
 
 pub(super) fn of_cluster(cluster: &ClusterId) -> String {
-    format!("{CLUSTER}={cluster}")
+    format!("{CLUSTER}={}", cluster.tag())
 }
 
 pub(super) fn of_machine(cluster: &ClusterId, machine: &MachineName) -> String {
-    format!("{CLUSTER}={cluster},{MACHINE}={machine}")
+    format!("{CLUSTER}={},{MACHINE}={machine}", cluster.tag())
 }
 
 fn owned_by(anchor: &Value) -> Value {

@@ -1,44 +1,56 @@
 //! Reads virtual machines and their instances; pure.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
 
-use super::labels::{self, FINGERPRINT, MACHINE, NODE, PASS, ROLE};
+use super::labels::{self, CREATION, FINGERPRINT, MACHINE, NODE, PASS, ROLE};
 use super::objects::POD_NETWORK;
 use super::pods;
 use super::session::EXCEEDED_QUOTA;
-use crate::backend::{Machine, Power, SeenNic};
-use crate::cluster::{Mac, MachineName, NodeName};
+use crate::backend::ownership::Ownership;
+use crate::backend::{Machine, Nic, Power, SeenNic};
+use crate::cluster::Mac;
+
+/// The ownership of a machine; `None` if a label is missing.
+pub(super) fn ownership(machine: &Value) -> Option<Ownership> {
+    let annotation = |name: &str| machine["metadata"]["annotations"][name].as_str();
+    let nics = nics(machine, None).into_iter().map(|nic| Nic {
+        network: nic.network,
+        mac: nic.mac,
+    });
+    Some(Ownership {
+        cluster: labels::owner(machine)?,
+        machine: labels::name(machine).parse().ok()?,
+        node: labels::label(machine, NODE)?.parse().ok()?,
+        role: labels::label(machine, ROLE)?.parse().ok()?,
+        pass: labels::label(machine, PASS)?.parse().ok()?,
+        fingerprint: annotation(FINGERPRINT)?.to_owned(),
+        nics: nics.collect(),
+        creation: annotation(CREATION).and_then(|creation| creation.parse().ok()),
+    })
+}
 
 /// A machine of a cluster; `None` if a label is missing.
 pub(super) fn machine(machine: &Value, instance: Option<&Value>) -> Option<Machine> {
-    Some(Machine {
-        name: MachineName::from_platform(labels::name(machine)),
-        node: NodeName::from_platform(labels::label(machine, NODE)?),
-        role: labels::label(machine, ROLE)?.parse().ok()?,
-        pass: labels::label(machine, PASS)?.parse().ok()?,
-        fingerprint: fingerprint(machine)?.to_owned(),
-        power: power(machine, instance),
-        nics: nics(machine, instance),
-    })
+    let seen = ownership(machine)?.machine(power(machine, instance), &BTreeMap::new());
+    let nics = nics(machine, instance);
+    Some(Machine { nics, ..seen })
 }
 
 /// What an interrupted creation or deletion has left of a machine, from the labels of its Secret.
 pub(super) fn remains(secret: &Value) -> Option<Machine> {
     Some(Machine {
-        name: MachineName::from_platform(labels::label(secret, MACHINE)?),
-        node: NodeName::from_platform(labels::label(secret, NODE)?),
+        name: labels::label(secret, MACHINE)?.parse().ok()?,
+        node: labels::label(secret, NODE)?.parse().ok()?,
         role: labels::label(secret, ROLE)?.parse().ok()?,
         pass: labels::label(secret, PASS)?.parse().ok()?,
         fingerprint: String::new(),
         power: Power::Building,
         nics: Vec::new(),
+        creation: None,
     })
-}
-
-pub(super) fn fingerprint(machine: &Value) -> Option<&str> {
-    machine["metadata"]["annotations"][FINGERPRINT].as_str()
 }
 
 pub(super) fn is_going(object: &Value) -> bool {

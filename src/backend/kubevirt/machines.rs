@@ -10,11 +10,12 @@ use super::deletion::{gone, sweep};
 use super::kind::Kind;
 use super::labels;
 use super::objects::{self, Root, Site};
-use super::session::{Session, as_sent, if_there, not_owned};
+use super::session::{Session, as_sent, not_owned};
 use super::{balancers, images, look, network};
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
+use crate::backend::ownership::Ownership;
 use crate::backend::{
-    Action, BackendErrorKind, Carrier, Description, Form, Machine, MachineSpec, Payload, Power, Stop,
+    Action, BackendError, BackendErrorKind, Carrier, Description, Form, Machine, MachineSpec, Payload, Power, Stop,
 };
 use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
 
@@ -22,18 +23,18 @@ pub(super) async fn create(
     session: &Session,
     config: &KubevirtConfig,
     spec: &MachineSpec,
-) -> Result<Action<Machine>, Failure> {
+) -> Result<Action<Machine>, BackendError> {
     fits(spec)?;
     let there = still(session, spec.name.as_str()).await?;
     if let Some(there) = &there {
-        is_the_one(spec, there)?;
+        Ownership::adopt(look::ownership(there), spec)?;
     }
     for nic in &spec.nics {
         network::find(session, &nic.network).await?;
     }
     let Some(root) = Root::read(&spec.image) else {
         let words = format!("`{}` is no image of this platform", spec.image.0);
-        return Err(Failure::new(BackendErrorKind::NotFound, words));
+        return Err(BackendError::new(BackendErrorKind::NotFound, words));
     };
     let site = Site {
         storage_class: config.storage_class.as_deref(),
@@ -57,7 +58,7 @@ pub(super) async fn create(
         Ok(stored) => seen(&stored).map(Action::Done),
         Err(failure) if failure.code == Some(409) => match session.get(Kind::Machine, spec.name.as_str()).await? {
             Some(there) => {
-                is_the_one(spec, &there)?;
+                Ownership::adopt(look::ownership(&there), spec)?;
                 adopt(session, spec, &object(None)).await
             }
             None => Err(failure),
@@ -66,7 +67,7 @@ pub(super) async fn create(
     }
 }
 
-fn fits(spec: &MachineSpec) -> Result<(), Failure> {
+fn fits(spec: &MachineSpec) -> Result<(), BackendError> {
     let bytes = match &spec.payload {
         Payload::Ignition(config) => config.len(),
         Payload::CloudInit {
@@ -81,42 +82,27 @@ fn fits(spec: &MachineSpec) -> Result<(), Failure> {
                 "the first-boot config of {} has {bytes} bytes; a Secret takes {limit}",
                 spec.name
             );
-            Err(Failure::new(BackendErrorKind::TooLarge, words))
+            Err(BackendError::new(BackendErrorKind::TooLarge, words))
         }
         _ => Ok(()),
     }
 }
 
 /// The machine of this name; waits for the end of one that is being deleted.
-async fn still(session: &Session, name: &str) -> Result<Option<Value>, Failure> {
+async fn still(session: &Session, name: &str) -> Result<Option<Value>, BackendError> {
     match session.get(Kind::Machine, name).await? {
         Some(there) if look::is_going(&there) => {
-            gone(session, Kind::Machine, name, &there).await?;
+            gone(session, Kind::Machine, &there).await?;
             session.get(Kind::Machine, name).await
         }
         other => Ok(other),
     }
 }
 
-/// Checks that the existing machine was created from this spec.
-fn is_the_one(spec: &MachineSpec, there: &Value) -> Result<(), Failure> {
-    if labels::owner(there).as_ref() != Some(&spec.cluster) {
-        return Err(not_owned(Kind::Machine, spec.name.as_str(), &spec.cluster));
-    }
-    if look::fingerprint(there) == Some(spec.fingerprint().as_str()) {
-        return Ok(());
-    }
-    let words = format!(
-        "virtual machine {} of cluster {} has other settings",
-        spec.name, spec.cluster
-    );
-    Err(Failure::new(BackendErrorKind::Conflict, words))
-}
-
 /// Starts the existing machine, and checks that it was stored as it was sent: the run that created it may not have.
-async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Action<Machine>, Failure> {
+async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Action<Machine>, BackendError> {
     start(session, &spec.cluster, &spec.name).await?;
-    match session.get(Kind::Machine, spec.name.as_str()).await? {
+    match find(session, &spec.cluster, &spec.name).await? {
         Some(there) => {
             if !look::was_restored(&there) {
                 as_sent(Kind::Machine, sent, &there)?;
@@ -127,17 +113,17 @@ async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Ac
     }
 }
 
-fn seen(machine: &Value) -> Result<Machine, Failure> {
+fn seen(machine: &Value) -> Result<Machine, BackendError> {
     look::machine(machine, None).ok_or_else(|| {
         let words = format!(
-            "virtual machine {} has lost labels that we gave it",
+            "virtual machine {} no longer has ocpdeploy's labels",
             labels::name(machine)
         );
-        Failure::new(BackendErrorKind::Rejected, words)
+        BackendError::new(BackendErrorKind::Rejected, words)
     })
 }
 
-pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
+pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
     let selector = labels::of_cluster(cluster);
     let (machines, instances, secrets) = futures::try_join!(
         session.list(Kind::Machine, &selector),
@@ -159,7 +145,11 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
 }
 
 /// A machine of this cluster; a machine that is not owned by this cluster is a conflict.
-pub(super) async fn find(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, Failure> {
+pub(super) async fn find(
+    session: &Session,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Option<Value>, BackendError> {
     match session.get(Kind::Machine, name.as_str()).await? {
         Some(there) if labels::owner(&there).as_ref() != Some(cluster) => {
             Err(not_owned(Kind::Machine, name.as_str(), cluster))
@@ -168,15 +158,19 @@ pub(super) async fn find(session: &Session, cluster: &ClusterId, name: &MachineN
     }
 }
 
-pub(super) fn absent(name: &MachineName) -> Failure {
-    Failure::new(
+pub(super) fn absent(name: &MachineName) -> BackendError {
+    BackendError::new(
         BackendErrorKind::NotFound,
         format!("there is no virtual machine {name}"),
     )
 }
 
 /// Deletes a machine and its objects, and waits until they are gone: its MAC may be reused at once.
-pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+pub(super) async fn delete(
+    session: &Session,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Action<()>, BackendError> {
     let mut changed = false;
     let machine = find(session, cluster, name).await?;
     let selector = labels::of_machine(cluster, name);
@@ -188,10 +182,10 @@ pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &Machin
         changed = true;
         if !look::is_going(machine) {
             // Power off first: a guest that is deleted has nothing to save.
-            cut(session, name).await?;
+            cut(session, machine).await?;
             session.delete(Kind::Machine, machine).await?;
         }
-        gone(session, Kind::Machine, name.as_str(), machine).await?;
+        gone(session, Kind::Machine, machine).await?;
     }
     // The garbage collector would delete the rest later; it is not waited for.
     for kind in [Kind::Instance, Kind::DataVolume, Kind::Claim, Kind::Secret] {
@@ -204,16 +198,26 @@ pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &Machin
     })
 }
 
-/// Powers a machine off; `false` if it is not running.
-async fn cut(session: &Session, name: &MachineName) -> Result<bool, Failure> {
-    subresource(session, name, "stop", &json!({"gracePeriod": 0})).await
+/// Powers a machine off; `false` if it is not running. Only this subresource can: KubeVirt rejects changes of an instance's
+/// grace period by users (kubevirt/kubevirt: `pkg/virt-api/webhooks/validating-webhook/admitters/vmi-update-admitter.go`).
+async fn cut(session: &Session, machine: &Value) -> Result<bool, BackendError> {
+    subresource(session, machine, "stop", &json!({"gracePeriod": 0})).await
 }
 
-/// Calls a subresource of a machine; `false` if the machine is in that state already.
-async fn subresource(session: &Session, name: &MachineName, verb: &str, body: &Value) -> Result<bool, Failure> {
+/// Calls a subresource of a machine; `false` if the machine is in that state already, gone, or not owned any more.
+///
+/// Subresources know a machine by its name and take no preconditions (kubevirt/kubevirt: `pkg/virt-api/rest/lifecycle.go`;
+/// `staging/src/kubevirt.io/api/core/v1/types.go`, `StopOptions`), so the machine is read again just before. One that
+/// somebody else puts in its place between these two requests would still be started or stopped.
+async fn subresource(session: &Session, machine: &Value, verb: &str, body: &Value) -> Result<bool, BackendError> {
+    let there = session.again(Kind::Machine, machine).await?;
+    if there.is_none_or(|there| labels::owner(&there) != labels::owner(machine)) {
+        return Ok(false);
+    }
     let path = format!(
-        "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachines/{name}/{verb}",
-        session.namespace
+        "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachines/{}/{verb}",
+        session.namespace,
+        labels::name(machine)
     );
     match session.call(Method::PUT, &path, "application/json", Some(body)).await {
         Ok(_) => Ok(true),
@@ -232,15 +236,15 @@ fn action(changed: bool) -> Action<()> {
 
 /// A machine of this cluster that is off, without the instance that a guest leaves which shut itself down: KubeVirt would
 /// take the machine for a running one.
-pub(super) async fn off(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Value, Failure> {
+pub(super) async fn off(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Value, BackendError> {
     let (machine, instance) = with_instance(session, cluster, name).await?;
     if look::power(&machine, instance.as_ref()) != Power::Off {
         let words = format!("virtual machine {name} is not switched off");
-        return Err(Failure::new(BackendErrorKind::Rejected, words));
+        return Err(BackendError::new(BackendErrorKind::Rejected, words));
     }
     if let Some(instance) = &instance {
         run(session, &machine, "Halted").await?;
-        gone(session, Kind::Instance, name.as_str(), instance).await?;
+        gone(session, Kind::Instance, instance).await?;
     }
     Ok(machine)
 }
@@ -250,18 +254,22 @@ async fn with_instance(
     session: &Session,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<(Value, Option<Value>), Failure> {
+) -> Result<(Value, Option<Value>), BackendError> {
     let machine = find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
     Ok((machine, session.get(Kind::Instance, name.as_str()).await?))
 }
 
-pub(super) async fn start(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+pub(super) async fn start(
+    session: &Session,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Action<()>, BackendError> {
     let (machine, instance) = with_instance(session, cluster, name).await?;
     if look::power(&machine, instance.as_ref()) != Power::Off {
         return Ok(Action::Unchanged(()));
     }
     if !look::is_halted(&machine) {
-        return subresource(session, name, "start", &json!({})).await.map(action);
+        return subresource(session, &machine, "start", &json!({})).await.map(action);
     }
     let runs = machine["metadata"]["annotations"][objects::RUNS]
         .as_str()
@@ -271,7 +279,7 @@ pub(super) async fn start(session: &Session, cluster: &ClusterId, name: &Machine
 }
 
 /// Sets the run strategy of a machine, if it is still the same object.
-async fn run(session: &Session, machine: &Value, strategy: &str) -> Result<(), Failure> {
+async fn run(session: &Session, machine: &Value, strategy: &str) -> Result<(), BackendError> {
     let patch = json!({"metadata": {"uid": machine["metadata"]["uid"]}, "spec": {"runStrategy": strategy}});
     session
         .merge(Kind::Machine, labels::name(machine), &patch)
@@ -284,7 +292,7 @@ pub(super) async fn stop(
     cluster: &ClusterId,
     name: &MachineName,
     how: Stop,
-) -> Result<Action<()>, Failure> {
+) -> Result<Action<()>, BackendError> {
     let (machine, instance) = with_instance(session, cluster, name).await?;
     if look::is_halted(&machine) && instance.is_none() {
         return Ok(Action::Unchanged(()));
@@ -292,9 +300,9 @@ pub(super) async fn stop(
     // KubeVirt asks the guest to shut down, and powers it off after the grace period.
     run(session, &machine, "Halted").await?;
     if how == Stop::Force {
-        cut(session, name).await?;
+        cut(session, &machine).await?;
         if let Some(instance) = &instance {
-            gone(session, Kind::Instance, name.as_str(), instance).await?;
+            gone(session, Kind::Instance, instance).await?;
         }
     }
     Ok(Action::Done(()))
@@ -305,7 +313,7 @@ pub(super) async fn describe(
     session: &Session,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Description, Failure> {
+) -> Result<Description, BackendError> {
     let (mut machine, instance) = with_instance(session, cluster, name).await?;
     if let Some(about) = machine["metadata"].as_object_mut() {
         about.remove("managedFields");
@@ -349,7 +357,7 @@ pub(super) async fn console(
     session: &Session,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, BackendError> {
     find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
     // Selected by a label that KubeVirt copies to the pod: `vm.kubevirt.io/name` is the guest's host name.
     // Source: kubevirt/kubevirt: `pkg/virt-controller/services/template.go`.
@@ -369,7 +377,7 @@ pub(super) async fn console(
         "{}/log?container={CONSOLE}&tailLines=60",
         session.path(Kind::Pod, labels::name(pod))
     );
-    let text = if_there(session.call(Method::GET, &path, "application/json", None).await)?;
+    let text = if_exists(session.call(Method::GET, &path, "application/json", None).await)?;
     Ok(text.map(|text| last_lines(&text)).filter(|text| !text.is_empty()))
 }
 

@@ -7,6 +7,7 @@ mod balancers;
 mod choices;
 mod compare;
 mod console;
+mod contents;
 mod deletion;
 mod images;
 mod kind;
@@ -35,14 +36,12 @@ pub use self::choices::contexts;
 use self::images::LocalImage;
 use self::kind::Kind;
 use self::session::{Session, if_allowed};
-use crate::backend::failure::{During, Failure};
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Console, Description, Diagnostics,
-    Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSnapshot, MachineSpec,
-    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Reserved, SerialConsole, Snapshot, Snapshots,
-    Stop,
+    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Console, Description, Finding,
+    ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned,
+    PlatformChoices, Requirements, ReservationState, Reserved, Snapshot, Stop,
 };
-use crate::cluster::{ClusterId, KubevirtConfig, MachineName, Role};
+use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
 
 /// A namespace of a Kubernetes with KubeVirt, accessed with a kubeconfig.
 pub struct Kubevirt {
@@ -53,9 +52,8 @@ pub struct Kubevirt {
 impl Kubevirt {
     /// Reads the kubeconfig; sends no request.
     pub async fn connect(config: &KubevirtConfig) -> Result<Self, BackendError> {
-        let session = Session::open(config).await.during("connect to KubeVirt")?;
         Ok(Self {
-            session,
+            session: Session::open(config).await?,
             config: config.clone(),
         })
     }
@@ -95,68 +93,47 @@ const OURS: [Kind; 11] = [
 
 #[async_trait(?Send)]
 impl Backend for Kubevirt {
-    fn capabilities(&self, _: Role) -> Capabilities {
+    fn capabilities(&self) -> Capabilities {
         (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
-        preflight::preflight(&self.session, &self.config, needs)
-            .await
-            .during(format!("look at KubeVirt at {}", self.session.server))
+        preflight::preflight(&self.session, &self.config, needs).await
     }
 
     async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        network::look(&self.session, network)
-            .await
-            .during(format!("look at network {network}"))
+        network::look(&self.session, network).await
     }
 
-    async fn ensure_image(
-        &self,
-        _: Role,
-        cluster: &ClusterId,
-        image: &ImageRequest,
-    ) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
         self.make_namespace().await?;
         match image {
-            ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name)
-                .await
-                .during(format!("find image {name}")),
+            ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name).await,
             ImageRequest::File { path, sha256, bytes } => {
                 let image = LocalImage {
                     path,
                     sha256,
                     bytes: *bytes,
                 };
-                images::upload(&self.session, &self.config, cluster, &image)
-                    .await
-                    .during(format!("upload image {}", path.display()))
+                images::upload(&self.session, &self.config, cluster, &image).await
             }
         }
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
-        machines::create(&self.session, &self.config, spec)
-            .await
-            .during(format!("create machine {}", spec.name))
+        machines::create(&self.session, &self.config, spec).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        machines::list(&self.session, cluster)
-            .await
-            .during(format!("list the machines of cluster {cluster}"))
+        machines::list(&self.session, cluster).await
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        machines::delete(&self.session, cluster, name)
-            .await
-            .during(format!("delete machine {name}"))
+        machines::delete(&self.session, cluster, name).await
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        machines::start(&self.session, cluster, name)
-            .await
-            .during(format!("start machine {name}"))
+        machines::start(&self.session, cluster, name).await
     }
 
     async fn stop_machine(
@@ -165,86 +142,45 @@ impl Backend for Kubevirt {
         name: &MachineName,
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
-        machines::stop(&self.session, cluster, name, how)
-            .await
-            .during(format!("stop machine {name}"))
+        machines::stop(&self.session, cluster, name, how).await
     }
 
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
-        balancers::hold(&self.session, hold)
-            .await
-            .during(format!("keep {} for {}", hold.assignment.ip, hold.assignment.name))
+        balancers::hold(&self.session, hold).await
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
-        let held = balancers::held(&self.session, cluster).await;
-        held.map(|held| held.into_iter().map(Reserved::from).collect())
-            .during(format!("list the addresses of cluster {cluster}"))
+        let held = balancers::held(&self.session, cluster).await?;
+        Ok(held.into_iter().map(Reserved::from).collect())
     }
 
     async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
-        balancers::release(&self.session, hold)
-            .await
-            .during(format!("release {}", hold.assignment.ip))
+        balancers::release(&self.session, hold).await
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        self.release(cluster)
-            .await
-            .during(format!("release what cluster {cluster} holds"))
+        self.release(cluster).await
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        self.owned(cluster)
-            .await
-            .during(format!("list what belongs to cluster {cluster}"))
+        self.owned(cluster).await
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let operation = format!("list the clusters in namespace {}", self.session.namespace);
-        self.clusters().await.during(operation)
+        self.clusters().await
     }
 
-    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
-        Some(self)
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        machines::console(&self.session, cluster, name).await
     }
 
-    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
-        Some(self)
-    }
-
-    fn discovery(&self) -> Option<&dyn Discovery> {
-        Some(self)
-    }
-
-    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
-        Some(self)
-    }
-
-    fn snapshots(&self, _: Role) -> Option<&dyn Snapshots> {
-        Some(self)
-    }
-}
-
-#[async_trait(?Send)]
-impl SerialConsole for Kubevirt {
-    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        machines::console(&self.session, cluster, name)
-            .await
-            .during(format!("read the console of machine {name}"))
-    }
-
-    async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+    async fn attach_console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
         console::open(&self.session, &self.config, cluster, name)
             .await
             .map(Some)
-            .during(format!("open the console of machine {name}"))
     }
-}
 
-#[async_trait(?Send)]
-impl LoadBalancers for Kubevirt {
-    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
         self.make_namespace().await?;
         match &self.config.pods {
             Some(site) if balancer.network == objects::POD_NETWORK => {
@@ -252,38 +188,22 @@ impl LoadBalancers for Kubevirt {
             }
             _ => Ok(None),
         }
-        .during(format!("make the Service of {}", balancer.vip))
     }
-}
 
-#[async_trait(?Send)]
-impl Discovery for Kubevirt {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at KubeVirt at {}", self.session.server);
-        choices::all(&self.session, &self.config).await.during(operation)
-    }
-}
-
-#[async_trait(?Send)]
-impl Diagnostics for Kubevirt {
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.server);
-        choices::time(&self.session).await.during(operation)
+        choices::all(&self.session, &self.config).await
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
-        machines::describe(&self.session, cluster, name)
-            .await
-            .during(format!("describe machine {name}"))
+        machines::describe(&self.session, cluster, name).await
     }
-}
 
-#[async_trait(?Send)]
-impl Snapshots for Kubevirt {
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        choices::time(&self.session).await
+    }
+
     async fn check_snapshots(&self, cluster: &ClusterId, names: &[MachineName]) -> Result<Vec<Finding>, BackendError> {
-        snapshots::check(&self.session, cluster, names)
-            .await
-            .during(format!("check the disks of cluster {cluster}"))
+        snapshots::check(&self.session, cluster, names).await
     }
 
     async fn save_snapshot(
@@ -292,15 +212,11 @@ impl Snapshots for Kubevirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<Action<()>, BackendError> {
-        snapshots::save(&self.session, cluster, name, snapshot)
-            .await
-            .during(format!("save snapshot {} of machine {name}", snapshot.name))
+        snapshots::save(&self.session, cluster, name, snapshot).await
     }
 
     async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
-        snapshots::list(&self.session, cluster)
-            .await
-            .during(format!("list the snapshots of cluster {cluster}"))
+        snapshots::list(&self.session, cluster).await
     }
 
     async fn revert_to_snapshot(
@@ -309,9 +225,7 @@ impl Snapshots for Kubevirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<(), BackendError> {
-        snapshots::revert(&self.session, cluster, name, snapshot)
-            .await
-            .during(format!("restore snapshot {} of machine {name}", snapshot.name))
+        snapshots::revert(&self.session, cluster, name, snapshot).await
     }
 
     async fn delete_snapshot(
@@ -320,9 +234,7 @@ impl Snapshots for Kubevirt {
         name: &MachineName,
         snapshot: &Snapshot,
     ) -> Result<Action<()>, BackendError> {
-        snapshots::delete(&self.session, cluster, name, snapshot)
-            .await
-            .during(format!("delete snapshot {} of machine {name}", snapshot.name))
+        snapshots::delete(&self.session, cluster, name, snapshot).await
     }
 }
 
@@ -330,18 +242,15 @@ impl Kubevirt {
     /// Called by the first operations of a deployment: images and load balancers.
     async fn make_namespace(&self) -> Result<(), BackendError> {
         match self.config.makes_namespace {
-            true => namespace::make(&self.session)
-                .await
-                .during(format!("make namespace {}", self.session.namespace)),
+            true => namespace::make(&self.session).await,
             false => Ok(()),
         }
     }
 
     /// The size of an image; 0 for one whose size the platform does not show.
     pub async fn image_bytes(&self, image: &ImageHandle) -> Result<u64, BackendError> {
-        let operation = format!("read the size of image {}", image.0);
         match objects::Root::read(image) {
-            Some(root) => images::size(&self.session, &root).await.during(operation),
+            Some(root) => images::size(&self.session, &root).await,
             None => Ok(0),
         }
     }
@@ -350,15 +259,13 @@ impl Kubevirt {
     pub async fn resolve_config(&self, cluster: &ClusterId) -> Result<KubevirtConfig, BackendError> {
         let mut config = self.config.clone();
         if let Some(site) = &mut config.pods {
-            balancers::settle(&self.session, cluster, site)
-                .await
-                .during(format!("look at the Routes of cluster {cluster}"))?;
+            balancers::settle(&self.session, cluster, site).await?;
         }
         Ok(config)
     }
 
     /// Deletes all objects except machines and theirs; the anchor last, so that an interrupted release is repeated.
-    async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    async fn release(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let selector = labels::of_cluster(cluster);
         let machines = self.session.list(Kind::Machine, &selector).await?;
         let theirs: BTreeSet<&str> = machines.iter().map(labels::name).collect();
@@ -382,13 +289,14 @@ impl Kubevirt {
     }
 
     /// The clusters that own objects in the namespace.
-    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let mut found = BTreeSet::new();
         for kind in OURS {
             let all = if_allowed(self.session.list_labels(kind, labels::CLUSTER).await)?;
             found.extend(all.iter().flatten().filter_map(labels::owner));
         }
-        let images = self.session.list(Kind::DataVolume, labels::IMAGE).await?;
+        // A user without the right has no images there, nor has a namespace that does not exist yet.
+        let images = if_allowed(self.session.list(Kind::DataVolume, labels::IMAGE).await)?.unwrap_or_default();
         let images = images.iter().filter(|image| objects::is_image(image));
         found.extend(images.flat_map(objects::users));
         Ok(found)
@@ -396,7 +304,7 @@ impl Kubevirt {
 
     /// What this cluster has there. Controllers make instances, volumes and claims of a machine in their own time, so
     /// a machine stands for its own, and only what has lost its maker is told apart.
-    async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+    async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let selector = labels::of_cluster(cluster);
         let mut found = BTreeSet::new();
         let mut add = |kind: Kind, name: &str| {

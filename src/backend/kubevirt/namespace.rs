@@ -1,22 +1,24 @@
 //! Creates and deletes the namespace; on OpenShift a project, if users may create one.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::contents::Contents;
 use super::kind::Kind;
 use super::labels;
-use super::look::is_going;
 use super::rights::may;
-use super::session::{Session, if_allowed, if_there};
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use super::session::{Session, if_allowed};
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind};
 
 /// Marks a namespace that was created by this program and is deleted with its last cluster.
 const MARK: &str = "ocpdeploy.namespace";
-/// The label of a machine's pod (kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1/types.go: AppLabel).
-const APP: &str = "kubevirt.io";
+/// Of the marked namespace: the mark may have been copied to another one.
+const UID: &str = "uid";
+/// The most objects that a message names.
+const MOST_NAMES: usize = 12;
 /// The time until a controller has granted the rights in a new project to its user.
 const RIGHTS: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
@@ -28,7 +30,7 @@ pub(super) enum Way {
     Project,
 }
 
-pub(super) async fn way(session: &Session) -> Result<Option<Way>, Failure> {
+pub(super) async fn way(session: &Session) -> Result<Option<Way>, BackendError> {
     if may(session, "create", "", "namespaces", None).await? {
         return Ok(Some(Way::Namespace));
     }
@@ -37,16 +39,16 @@ pub(super) async fn way(session: &Session) -> Result<Option<Way>, Failure> {
 }
 
 /// Whether the namespace exists; if it cannot be read, whether this user may write in it.
-pub(super) async fn is_there(session: &Session) -> Result<bool, Failure> {
+pub(super) async fn is_there(session: &Session) -> Result<bool, BackendError> {
     let path = format!("/api/v1/namespaces/{}", session.namespace);
-    match if_allowed(if_there(session.read(&path).await))? {
+    match if_allowed(if_exists(session.read(&path).await))? {
         Some(found) => Ok(found.is_some_and(|found| found["status"]["phase"] != "Terminating")),
         None => may(session, "create", "", "configmaps", Some(&session.namespace)).await,
     }
 }
 
 /// Creates the namespace if it does not exist.
-pub(super) async fn make(session: &Session) -> Result<(), Failure> {
+pub(super) async fn make(session: &Session) -> Result<(), BackendError> {
     let name = session.namespace.as_str();
     // A user of projects gets the same response for a missing project and for one of another user.
     let known = session.get(Kind::ConfigMap, MARK).await;
@@ -68,17 +70,17 @@ pub(super) async fn make(session: &Session) -> Result<(), Failure> {
         // Then it must exist.
         None => return Ok(()),
     };
-    match made {
-        Ok(_) => {}
+    let uid = match made {
+        Ok(made) => made["metadata"]["uid"].clone(),
         // Not created by this program: it is used and kept.
         Err(failure) if failure.code == Some(409) => return Ok(()),
         Err(failure) => return Err(failure),
-    }
+    };
     let mark = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": MARK},
-        "data": {"about": "`ocpdeploy destroy` removes this namespace with the last cluster in it"},
+        "data": {"about": "`ocpdeploy destroy` removes this namespace with the last cluster in it", UID: uid},
     });
     let begun = Instant::now();
     loop {
@@ -90,49 +92,67 @@ pub(super) async fn make(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Deletes the namespace if this program created it and it has no cluster, machines, volumes, pods or Services.
-pub(super) async fn leave(session: &Session) -> Result<(), Failure> {
-    if if_allowed(session.get(Kind::ConfigMap, MARK).await)?
-        .flatten()
-        .is_none()
-    {
+/// Deletes the namespace if this program created it and nobody has anything in it.
+///
+/// An object that somebody creates between the list of its kind and the deletion goes with the namespace.
+pub(super) async fn leave(session: &Session) -> Result<(), BackendError> {
+    let name = session.namespace.as_str();
+    let core = format!("/api/v1/namespaces/{name}");
+    let Some(mark) = if_allowed(session.get(Kind::ConfigMap, MARK).await)?.flatten() else {
+        return Ok(());
+    };
+    // The namespace that was created, and not another one to which the mark was copied.
+    let there = if_allowed(if_exists(session.read(&core).await))?.flatten();
+    let Some(there) =
+        there.filter(|there| mark["data"][UID].is_string() && mark["data"][UID] == there["metadata"]["uid"])
+    else {
+        return Ok(());
+    };
+    if !session.list(Kind::ConfigMap, labels::CLUSTER).await?.is_empty() {
         return Ok(());
     }
-    for (kind, selector) in [
-        (Kind::Machine, ""),
-        (Kind::DataVolume, ""),
-        (Kind::ConfigMap, labels::CLUSTER),
-    ] {
-        if !session.list(kind, selector).await?.is_empty() {
-            return Ok(());
-        }
-    }
-    for kind in [Kind::Claim, Kind::Pod, Kind::Service] {
-        // Pods and claims of deleted machines are deleted by their controllers.
-        let stays = |object: &Value| !is_going(object) && labels::label(object, APP) != Some("virt-launcher");
-        match if_allowed(session.list(kind, "").await)? {
-            Some(there) if !there.iter().any(stays) => {}
-            _ => return Ok(()),
-        }
-    }
-    let name = session.namespace.as_str();
-    let paths = [
-        format!("/api/v1/namespaces/{name}"),
-        format!("/apis/project.openshift.io/v1/projects/{name}"),
+    let contents = Contents::of(session, &there, |object| {
+        object["metadata"]["uid"] == mark["metadata"]["uid"]
+    })
+    .await?;
+    let reasons = [
+        ("it has", &contents.objects),
+        ("this user cannot list", &contents.unknown),
     ];
-    for path in paths {
-        match session
-            .call(Method::DELETE, &path, "application/json", None::<&Value>)
-            .await
-        {
-            Ok(_) => return Ok(()),
-            Err(failure) if matches!(failure.code, Some(404 | 409)) => return Ok(()),
+    let reasons: Vec<_> = reasons
+        .into_iter()
+        .filter(|(_, found)| !found.is_empty())
+        .map(|(words, found)| format!("{words} {}", some_of(found)))
+        .collect();
+    if !reasons.is_empty() {
+        tracing::warn!("namespace {name} stays: {}", reasons.join("; "));
+        return Ok(());
+    }
+    // A project passes the preconditions on to its namespace, which compares them (openshift/openshift-apiserver:
+    // pkg/project/apiserver/registry/project/proxy/proxy.go; kubernetes/kubernetes:
+    // pkg/registry/core/namespace/storage/storage.go).
+    for path in [core, format!("/apis/project.openshift.io/v1/projects/{name}")] {
+        match session.delete_unchanged(&path, &there).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                tracing::warn!("namespace {name} was deleted or changed by another client: it is left as it is");
+                return Ok(());
+            }
             Err(failure) if failure.code == Some(403) => {}
             Err(failure) => return Err(failure),
         }
     }
-    Err(Failure::new(
+    Err(BackendError::new(
         BackendErrorKind::Denied,
         format!("this user may not remove namespace {name}, which it made"),
     ))
+}
+
+/// The first names of a list.
+fn some_of(names: &BTreeSet<String>) -> String {
+    let first: Vec<&str> = names.iter().take(MOST_NAMES).map(String::as_str).collect();
+    match names.len().saturating_sub(first.len()) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
 }
