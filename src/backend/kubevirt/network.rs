@@ -7,23 +7,23 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::objects::POD_NETWORK;
-use super::session::{Session, if_allowed, if_there};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, NetworkFacts};
+use super::session::{Session, if_allowed};
+use crate::backend::error::if_exists;
+use crate::backend::{BackendError, BackendErrorKind, NetworkFacts};
 
 /// The definition of this name, `[<namespace>/]<name>`. `None` if this user may not read it.
-pub(super) async fn find(session: &Session, network: &str) -> Result<Option<Value>, Failure> {
+pub(super) async fn find(session: &Session, network: &str) -> Result<Option<Value>, BackendError> {
     if network == POD_NETWORK {
         return Ok(None);
     }
     let (namespace, name) = place(session, network);
     let path = format!("{}/{name}", Kind::Network.folder(namespace));
-    match if_allowed(if_there(session.read(&path).await))? {
+    match if_allowed(if_exists(session.read(&path).await))? {
         None => Ok(None),
         Some(Some(found)) => Ok(Some(found)),
         Some(None) => {
             let words = format!("there is no network attachment definition {name} in namespace {namespace}");
-            Err(Failure::new(BackendErrorKind::NotFound, words)
+            Err(BackendError::new(BackendErrorKind::NotFound, words)
                 .hint("`kubectl get network-attachment-definitions -A` shows those that you may see"))
         }
     }
@@ -33,7 +33,7 @@ pub(super) fn place<'a>(session: &'a Session, network: &'a str) -> (&'a str, &'a
     network.split_once('/').unwrap_or((&session.namespace, network))
 }
 
-pub(super) async fn look(session: &Session, network: &str) -> Result<NetworkFacts, Failure> {
+pub(super) async fn look(session: &Session, network: &str) -> Result<NetworkFacts, BackendError> {
     if network == POD_NETWORK {
         return Ok(NetworkFacts {
             identity: format!("{}#{}/pod", session.server, session.namespace),

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::labels::{
-    CLUSTER, CONTROL_PLANE, FINGERPRINT, IMAGE, MACHINE, NODE, PASS, ROLE, STAYS, label, metadata, name,
+    CLUSTER, CONTROL_PLANE, CREATION, FINGERPRINT, IMAGE, MACHINE, NODE, PASS, ROLE, STAYS, label, metadata, name,
 };
 use super::pods;
 use crate::backend::{ImageHandle, MachineSpec, Nic, Payload};
@@ -30,7 +30,7 @@ pub(super) const POD_NETWORK: &str = "pod";
 const GIB: u64 = 1 << 30;
 
 pub(super) fn used_by(cluster: &ClusterId) -> String {
-    format!("{USED_BY}{cluster}")
+    format!("{USED_BY}{}", cluster.tag())
 }
 
 /// Whether a volume is a shared image. A copy has the same labels and another name.
@@ -42,13 +42,12 @@ pub(super) fn is_image(volume: &Value) -> bool {
 pub(super) fn users(image: &Value) -> Vec<ClusterId> {
     let labels = image["metadata"]["labels"].as_object().into_iter().flatten();
     labels
-        .filter_map(|(label, _)| label.strip_prefix(USED_BY))
-        .map(ClusterId::from_tag)
+        .filter_map(|(label, _)| ClusterId::read(label.strip_prefix(USED_BY)?))
         .collect()
 }
 
 pub(super) fn anchor_name(cluster: &ClusterId) -> String {
-    format!("ocpdeploy.{cluster}")
+    format!("ocpdeploy.{}", cluster.tag())
 }
 
 /// The owner of all other objects, so that the garbage collector completes an interrupted `destroy`.
@@ -58,7 +57,7 @@ pub(super) fn anchor(cluster: &ClusterId) -> Value {
         "kind": "ConfigMap",
         "metadata": {
             "name": anchor_name(cluster),
-            "labels": {CLUSTER: cluster.as_str()},
+            "labels": {CLUSTER: cluster.tag()},
         },
         "data": {"about": "owns what `ocpdeploy destroy` removes"},
     })
@@ -119,7 +118,7 @@ pub(super) fn volumes_of(machine: &Value) -> Vec<String> {
 
 fn labels(spec: &MachineSpec) -> Value {
     let mut labels = json!({
-        CLUSTER: spec.cluster.as_str(),
+        CLUSTER: spec.cluster.tag(),
         MACHINE: spec.name.as_str(),
         NODE: spec.node.as_str(),
         ROLE: spec.role.to_string(),
@@ -177,7 +176,7 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
     let mut about = metadata(spec.name.to_string(), &labels, anchor);
     // A machine that powers itself off stays off, unless autostart is set.
     let runs = if spec.autostart { "Always" } else { RERUN };
-    about["annotations"] = json!({FINGERPRINT: spec.fingerprint(), RUNS: runs});
+    about["annotations"] = json!({FINGERPRINT: spec.fingerprint(), CREATION: spec.creation, RUNS: runs});
     let disks = disks(spec, root, site, &labels);
     let (networks, interfaces): (Vec<_>, Vec<_>) = spec
         .nics
@@ -322,7 +321,7 @@ fn apart(spec: &MachineSpec, affinity: Affinity) -> Option<Value> {
         Role::Arbiter => Role::Master,
         role => role,
     };
-    let same = json!({CLUSTER: spec.cluster.as_str(), ROLE: role.to_string(), PASS: spec.pass.to_string()});
+    let same = json!({CLUSTER: spec.cluster.tag(), ROLE: role.to_string(), PASS: spec.pass.to_string()});
     let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": same}});
     let rule = match (affinity, spec.pass) {
         (Affinity::Off, _) => return None,

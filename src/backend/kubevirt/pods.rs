@@ -42,13 +42,13 @@ pub(super) fn machine_of(cluster: &ClusterId, node: &NodeName) -> MachineName {
 }
 
 fn short(cluster: &ClusterId) -> &str {
-    cluster.as_str().split('.').next().unwrap_or_default()
+    cluster.domain().name()
 }
 
 /// The Service by which other nodes find a node, ready or not.
 pub(super) fn of_node(cluster: &ClusterId, lease: &AddressAssignment, anchor: Option<&Value>) -> Value {
     let machine = machine_of(cluster, &lease.name);
-    let labels = json!({CLUSTER: cluster.as_str(), NODE: lease.name.as_str()});
+    let labels = json!({CLUSTER: cluster.tag(), NODE: lease.name.as_str()});
     let mut about = metadata(machine.to_string(), &labels, anchor);
     about["annotations"] = json!({ADDRESS: lease.ip.to_string(), MAC: lease.mac.to_string()});
     json!({
@@ -58,7 +58,7 @@ pub(super) fn of_node(cluster: &ClusterId, lease: &AddressAssignment, anchor: Op
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": true,
-            "selector": {CLUSTER: cluster.as_str(), MACHINE: machine.as_str()},
+            "selector": {CLUSTER: cluster.tag(), MACHINE: machine.as_str()},
         },
     })
 }
@@ -67,7 +67,7 @@ pub(super) fn of_node(cluster: &ClusterId, lease: &AddressAssignment, anchor: Op
 pub(super) fn lease(service: &Value) -> Option<AddressAssignment> {
     let note = |key: &str| service["metadata"]["annotations"][key].as_str();
     Some(AddressAssignment {
-        name: NodeName::from_platform(service["metadata"]["labels"][NODE].as_str()?),
+        name: service["metadata"]["labels"][NODE].as_str()?.parse().ok()?,
         mac: note(MAC)?.parse::<Mac>().ok()?,
         ip: note(ADDRESS)?.parse().ok()?,
     })
@@ -79,7 +79,7 @@ pub(super) fn vip_name(cluster: &ClusterId, vip: Vip) -> String {
 
 /// Selects the machines that receive requests. Selectors have no "or", so several roles share a label.
 fn takers(wanted: &LoadBalancer) -> Value {
-    let cluster = wanted.cluster.as_str();
+    let cluster = wanted.cluster.tag();
     match wanted.roles[..] {
         [Role::Bootstrap, ..] => json!({CLUSTER: cluster, CONTROL_PLANE: "true"}),
         [role] => json!({CLUSTER: cluster, ROLE: role.to_string(), PASS: Pass::Two.to_string()}),
@@ -90,7 +90,7 @@ fn takers(wanted: &LoadBalancer) -> Value {
 /// The Service of a virtual IP.
 pub(super) fn of_vip(wanted: &LoadBalancer, expose: Expose, anchor: Option<&Value>) -> Value {
     let (cluster, vip) = (&wanted.cluster, wanted.vip);
-    let labels = json!({CLUSTER: cluster.as_str(), VIP: vip.to_string()});
+    let labels = json!({CLUSTER: cluster.tag(), VIP: vip.to_string()});
     let kind = match expose {
         Expose::LoadBalancer => "LoadBalancer",
         Expose::NodePort => "NodePort",
@@ -122,7 +122,7 @@ pub(super) fn policies(
 ) -> [Value; 2] {
     let cluster = &wanted.cluster;
     let policy = |what: &str, selector: Value, ingress: Value| {
-        let labels = json!({CLUSTER: cluster.as_str()});
+        let labels = json!({CLUSTER: cluster.tag()});
         json!({
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
@@ -137,8 +137,8 @@ pub(super) fn policies(
             except => json!({"ipBlock": {"cidr": range.to_string(), "except": except}}),
         }
     });
-    let pods_with = |label: &str| json!({"podSelector": {"matchLabels": {label: cluster.as_str()}}});
-    let mut from: Vec<Value> = outside.chain([pods_with(CLIENT)]).collect();
+    let pods_with = |label: &str, value: &str| json!({"podSelector": {"matchLabels": {label: value}}});
+    let mut from: Vec<Value> = outside.chain([pods_with(CLIENT, cluster.domain().as_str())]).collect();
     if wanted.vip == Vip::Ingress {
         // The namespaces of OpenShift's routers, with or without host network (openshift/cluster-ingress-operator).
         for (label, value) in [
@@ -150,9 +150,9 @@ pub(super) fn policies(
     }
     let port = |port: &u16| json!({"protocol": "TCP", "port": port});
     let to = json!([{"from": from, "ports": wanted.ports.iter().map(port).collect::<Value>()}]);
-    let all = json!({CLUSTER: cluster.as_str()});
+    let all = json!({CLUSTER: cluster.tag()});
     [
-        policy("machines", all, json!([{"from": [pods_with(CLUSTER)]}])),
+        policy("machines", all, json!([{"from": [pods_with(CLUSTER, cluster.tag())]}])),
         policy(&wanted.vip.to_string(), takers(wanted), to),
     ]
 }
@@ -163,7 +163,7 @@ fn contains(range: Ipv4Network, part: Ipv4Network) -> bool {
 
 /// A Route to ingress for one name beneath `apps`, or with `None` for all.
 pub(super) fn route(cluster: &ClusterId, host: Option<&str>, anchor: Option<&Value>) -> Value {
-    let labels = json!({CLUSTER: cluster.as_str()});
+    let labels = json!({CLUSTER: cluster.tag()});
     let short = short(cluster);
     let (object, host, policy) = match host {
         Some(host) => (format!("{short}-{host}"), host, "None"),
@@ -174,7 +174,7 @@ pub(super) fn route(cluster: &ClusterId, host: Option<&str>, anchor: Option<&Val
         "kind": "Route",
         "metadata": metadata(object, &labels, anchor),
         "spec": {
-            "host": cluster.fqdn(&format!("{host}.apps")),
+            "host": cluster.domain().fqdn(&format!("{host}.apps")),
             "to": {"kind": "Service", "name": vip_name(cluster, Vip::Ingress)},
             "port": {"targetPort": "p443"},
             "tls": {"termination": "passthrough"},
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_node_s_service_says_its_lease() {
-        let cluster = ClusterId::new("lab", "example.com");
+        let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let lease = AddressAssignment {
             name: NodeName::node(Role::Master, 1),
             mac: Mac([0x52, 0x54, 0, 0, 0, 7]),
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_platform_s_pods_are_no_part_of_the_world() {
-        let cluster = ClusterId::new("lab", "example.com");
+        let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let pods = PodNetwork {
             admit: vec!["0.0.0.0/0".parse().unwrap(), "192.0.2.0/24".parse().unwrap()],
             ..PodNetwork::default()

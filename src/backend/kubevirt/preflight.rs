@@ -10,11 +10,11 @@ use super::kind::Kind;
 use super::labels;
 use super::objects::POD_NETWORK;
 use super::rights::may;
-use super::session::{Session, if_allowed, if_there};
+use super::session::{Session, if_allowed};
 use super::{balancers, look, namespace, network, pods, quotas};
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
-use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
+use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Expose, KubevirtConfig, Mac, Pass, PodNetwork, Role, Routes, Size};
 
 /// The required rights in the namespace: all are in the cluster roles `edit`, `kubevirt.io:edit`
@@ -67,7 +67,7 @@ pub(super) async fn preflight(
     session: &Session,
     config: &KubevirtConfig,
     needs: &Requirements,
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<Vec<Finding>, BackendError> {
     let mut findings = Findings(Vec::new());
     if !versions(session, &mut findings).await? {
         return Ok(findings.0);
@@ -96,7 +96,7 @@ pub(super) async fn preflight(
 }
 
 /// Whether KubeVirt and CDI are installed in supported versions.
-pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
+pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Result<bool, BackendError> {
     let groups = session.read("/apis").await?;
     let groups = groups["groups"].as_array().cloned().unwrap_or_default();
     for (group, version, what) in [("kubevirt.io", "v1", "KubeVirt"), ("cdi.kubevirt.io", "v1beta1", "CDI")] {
@@ -122,7 +122,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
     if !findings.0.is_empty() {
         return Ok(false);
     }
-    let version = if_there(session.read("/apis/subresources.kubevirt.io/v1/version").await);
+    let version = if_exists(session.read("/apis/subresources.kubevirt.io/v1/version").await);
     let version = if_allowed(version)?.flatten().unwrap_or_default();
     let version = version["gitVersion"]
         .as_str()
@@ -133,8 +133,8 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         let text = format!("KubeVirt {version} is older than any that this program was written for (v1.0)");
         findings.add(Verdict::Warn, text, None);
     }
-    let first = async |path: &str| -> Result<Option<Value>, Failure> {
-        let list = if_allowed(if_there(session.read(path).await))?.flatten();
+    let first = async |path: &str| -> Result<Option<Value>, BackendError> {
+        let list = if_allowed(if_exists(session.read(path).await))?.flatten();
         Ok(list.and_then(|list| list["items"].get(0).cloned()))
     };
     if let Some(kubevirt) = first("/apis/kubevirt.io/v1/kubevirts").await? {
@@ -181,7 +181,7 @@ fn is_older(version: &str) -> bool {
     major.and_then(|major| major.parse::<u32>().ok()) == Some(0)
 }
 
-pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
+pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result<bool, BackendError> {
     let namespace = session.namespace.as_str();
     let missing = missing(session, RIGHTS).await?;
     if !missing.is_empty() {
@@ -202,7 +202,7 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
         }
     }
     let path = format!("/api/v1/namespaces/{namespace}");
-    if let Some(None) = if_allowed(if_there(session.read(&path).await))? {
+    if let Some(None) = if_allowed(if_exists(session.read(&path).await))? {
         findings.fail(
             format!("there is no namespace {namespace}"),
             "set namespace to one of yours",
@@ -228,7 +228,7 @@ async fn on_pods(
     site: &PodNetwork,
     needs: &Requirements,
     findings: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<(), BackendError> {
     let missing = missing(session, ON_PODS).await?;
     if !missing.is_empty() {
         let text = format!(
@@ -287,7 +287,7 @@ async fn on_pods(
     Ok(())
 }
 
-async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findings) -> Result<(), Failure> {
+async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findings) -> Result<(), BackendError> {
     let wanted: &[(&str, &str, &[&str])] = &[
         (
             "route.openshift.io",
@@ -314,7 +314,7 @@ async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findi
 }
 
 /// The rights that this user lacks in the namespace, as text.
-pub(super) async fn missing(session: &Session, rights: &[(&str, &str, &[&str])]) -> Result<Vec<String>, Failure> {
+pub(super) async fn missing(session: &Session, rights: &[(&str, &str, &[&str])]) -> Result<Vec<String>, BackendError> {
     let mut missing = Vec::new();
     for (group, resource, verbs) in rights {
         let mut refused = Vec::new();
@@ -339,7 +339,7 @@ async fn networks(
     config: &KubevirtConfig,
     needs: &Requirements,
     findings: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<(), BackendError> {
     for name in &needs.networks {
         if name == POD_NETWORK {
             match &config.pods {
@@ -381,7 +381,7 @@ async fn networks(
     Ok(())
 }
 
-async fn storage(session: &Session, config: &KubevirtConfig, findings: &mut Findings) -> Result<(), Failure> {
+async fn storage(session: &Session, config: &KubevirtConfig, findings: &mut Findings) -> Result<(), BackendError> {
     let classes = "/apis/storage.k8s.io/v1/storageclasses";
     let Some(list) = if_allowed(session.read(classes).await)? else {
         findings.ok("storage classes cannot be read, and are taken as they are");
@@ -420,7 +420,7 @@ async fn capacity(
     config: &KubevirtConfig,
     needs: &Requirements,
     findings: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<(), BackendError> {
     let Some(nodes) = if_allowed(session.read("/api/v1/nodes").await)? else {
         return Ok(());
     };
@@ -451,7 +451,7 @@ async fn capacity(
 }
 
 /// Checks that no machine that is not owned by the cluster has its names or MACs.
-async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
+async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), BackendError> {
     let mut wanted: BTreeMap<Mac, &str> = BTreeMap::new();
     for (name, macs) in &needs.machines {
         wanted.extend(macs.iter().map(|mac| (*mac, name.as_str())));
@@ -465,7 +465,7 @@ async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut 
         let name = labels::name(&machine);
         if needs.machines.iter().any(|(machine, _)| machine.as_str() == name) {
             clash = true;
-            let text = format!("a virtual machine {name} that is not of this cluster is there");
+            let text = format!("virtual machine {name} exists and belongs to another owner");
             findings.fail(text, "choose another cluster name, or remove it");
         }
         for mac in look::macs(&machine) {

@@ -8,9 +8,8 @@ use super::compare::quantity;
 use super::kind::Kind;
 use super::labels;
 use super::session::{Session, if_allowed};
-use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
-use crate::backend::{Requirements, Verdict};
+use crate::backend::{BackendError, Requirements, Verdict};
 use crate::cluster::{Pass, Size};
 use crate::printable::count;
 
@@ -104,7 +103,11 @@ fn shortages(quota: &Value, wanted: Wanted) -> Vec<String> {
     short.collect()
 }
 
-pub(super) async fn check(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
+pub(super) async fn check(
+    session: &Session,
+    needs: &Requirements,
+    findings: &mut Findings,
+) -> Result<(), BackendError> {
     if let Some(quotas) = if_allowed(session.list(Kind::Quota, "").await)? {
         let machines = match &needs.cluster {
             Some(cluster) => session.list(Kind::Machine, &labels::of_cluster(cluster)).await?,
@@ -169,7 +172,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::{MachineName, Role};
+    use crate::cluster::Role;
 
     fn size(cpus: u32, memory_mib: u64) -> Size {
         Size {
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn machines_that_exist_are_not_counted_twice() {
-        let machine = |name: &str| (MachineName::from_platform(name), vec![]);
+        let machine = |name: &str| (name.parse().unwrap(), vec![]);
         let needs = Requirements {
             machines: vec![
                 machine("lab-harvest-master-0"),

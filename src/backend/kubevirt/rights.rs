@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::session::Session;
-use crate::backend::failure::Failure;
+use crate::backend::BackendError;
 
 /// Asks the server whether this user may do something.
 pub(super) async fn may(
@@ -12,7 +12,7 @@ pub(super) async fn may(
     group: &str,
     resource: &str,
     namespace: Option<&str>,
-) -> Result<bool, Failure> {
+) -> Result<bool, BackendError> {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let question = json!({
         "apiVersion": "authorization.k8s.io/v1",

@@ -13,12 +13,12 @@ use super::compare::{self, Difference};
 use super::kind::Kind;
 use super::kubeconfig::load;
 use super::labels;
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::error::if_exists;
 use crate::backend::filters::matching;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::Backoff;
 use crate::cluster::{ClusterId, KubevirtConfig};
-use crate::http_limits::{self, innermost};
+use crate::http_limits::{self, innermost, time_limit};
 
 /// Attempts of a request that the server asks to repeat.
 const TRIES: u32 = 4;
@@ -64,7 +64,7 @@ const SAID: &[(&str, BackendErrorKind, &str)] = &[
     ),
 ];
 
-impl From<Error> for Failure {
+impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
         use BackendErrorKind::{Conflict, Denied, NotFound, Rejected, Timeout, TooLarge, Unreachable};
         match error {
@@ -126,7 +126,7 @@ fn has_not_read_roles(message: &str) -> bool {
     message.contains("RBAC: ") && message.contains("clusterrole.rbac.authorization.k8s.io \"system:")
 }
 
-fn auth(error: &AuthError) -> Failure {
+fn auth(error: &AuthError) -> BackendError {
     let hint = match error {
         AuthError::AuthExecStart(_) => {
             "install the command that the kubeconfig names under `exec`, or use another kubeconfig"
@@ -145,20 +145,11 @@ fn auth(error: &AuthError) -> Failure {
         }
         other => other.to_string(),
     };
-    Failure::new(BackendErrorKind::Denied, words).hint(hint)
-}
-
-/// `None` if the object does not exist.
-pub(super) fn if_there<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
-    match outcome {
-        Ok(value) => Ok(Some(value)),
-        Err(failure) if failure.code == Some(404) => Ok(None),
-        Err(failure) => Err(failure),
-    }
+    BackendError::new(BackendErrorKind::Denied, words).hint(hint)
 }
 
 /// `None` if this user may not read it.
-pub(super) fn if_allowed<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
+pub(super) fn if_allowed<T>(outcome: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
     match outcome {
         Err(failure) if failure.code == Some(403) && failure.kind == BackendErrorKind::Denied => Ok(None),
         other => other.map(Some),
@@ -166,7 +157,7 @@ pub(super) fn if_allowed<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Fa
 }
 
 impl Session {
-    pub async fn open(config: &KubevirtConfig) -> Result<Self, Failure> {
+    pub async fn open(config: &KubevirtConfig) -> Result<Self, BackendError> {
         let kube = load(config).await?;
         let server = kube.cluster_url.to_string().trim_end_matches('/').to_owned();
         let namespace = config
@@ -182,14 +173,20 @@ impl Session {
     }
 
     /// The `Date` header of a response.
-    pub async fn date(&self) -> Result<Option<String>, Failure> {
+    pub async fn date(&self) -> Result<Option<String>, BackendError> {
         let request = Request::get("/version").body(kube::client::Body::empty());
         let answer = self.client.send(request.map_err(|error| broken(&error))?).await?;
         let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
         Ok(date.map(str::to_owned))
     }
 
-    pub async fn call(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<String, Failure> {
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Option<&Value>,
+    ) -> Result<String, BackendError> {
         self.accepting(method, path, kind, ANY_JSON, body).await
     }
 
@@ -201,12 +198,13 @@ impl Session {
         kind: &str,
         accept: &str,
         body: Option<&Value>,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, BackendError> {
         let bytes = match body {
             Some(body) => serde_json::to_vec(body).map_err(|error| broken(&error))?,
             None => Vec::new(),
         };
         let mut tries = 0;
+        let limit = time_limit(ANSWER);
         let mut backoff = Backoff::tripling(FIRST_PAUSE, FIRST_PAUSE * 9);
         loop {
             tries += 1;
@@ -217,11 +215,11 @@ impl Session {
                 .header("accept", accept)
                 .body(bytes.clone())
                 .map_err(|error| broken(&error))?;
-            let answer = match timeout(ANSWER, self.client.request_text(request)).await {
-                Ok(answer) => answer.map_err(Failure::from),
+            let answer = match timeout(limit, self.client.request_text(request)).await {
+                Ok(answer) => answer.map_err(BackendError::from),
                 Err(_) => {
-                    let words = format!("{} gave no whole answer within {} s", self.server, ANSWER.as_secs());
-                    Err(Failure::new(BackendErrorKind::Timeout, words))
+                    let words = format!("{} gave no whole answer within {} s", self.server, limit.as_secs());
+                    Err(BackendError::new(BackendErrorKind::Timeout, words))
                 }
             };
             match answer {
@@ -236,15 +234,15 @@ impl Session {
         }
     }
 
-    async fn json(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    async fn json(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<Value, BackendError> {
         parse(&self.call(method, path, kind, body).await?)
     }
 
-    pub async fn read(&self, path: &str) -> Result<Value, Failure> {
+    pub async fn read(&self, path: &str) -> Result<Value, BackendError> {
         self.json(Method::GET, path, JSON, None).await
     }
 
-    pub async fn ask(&self, path: &str, question: &Value) -> Result<Value, Failure> {
+    pub async fn ask(&self, path: &str, question: &Value) -> Result<Value, BackendError> {
         self.json(Method::POST, path, JSON, Some(question)).await
     }
 
@@ -252,20 +250,26 @@ impl Session {
         format!("{}/{name}", kind.folder(&self.namespace))
     }
 
-    pub async fn get(&self, kind: Kind, name: &str) -> Result<Option<Value>, Failure> {
-        if_there(self.read(&self.path(kind, name)).await)
+    pub async fn get(&self, kind: Kind, name: &str) -> Result<Option<Value>, BackendError> {
+        if_exists(self.read(&self.path(kind, name)).await)
+    }
+
+    /// Reads exactly this object again; `None` if it is gone or was replaced.
+    pub async fn again(&self, kind: Kind, object: &Value) -> Result<Option<Value>, BackendError> {
+        let found = self.get(kind, labels::name(object)).await?;
+        Ok(found.filter(|found| found["metadata"]["uid"] == object["metadata"]["uid"]))
     }
 
     /// All objects of a kind that match a label selector; none if the server does not serve the kind.
-    pub async fn list(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
+    pub async fn list(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, BackendError> {
         let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
-        let list = if_there(self.read(&path).await)?.unwrap_or_default();
+        let list = if_exists(self.read(&path).await)?.unwrap_or_default();
         Ok(self.selected(list, &path, selector))
     }
 
     /// A cluster's objects of a kind; none of an optional kind that this user cannot list, because it cannot have created
     /// any.
-    pub async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
+    pub async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, BackendError> {
         let found = self.list(kind, selector).await;
         match kind.is_optional() {
             true => Ok(if_allowed(found)?.unwrap_or_default()),
@@ -282,20 +286,21 @@ impl Session {
     }
 
     /// Like `list`, but only the metadata: Secrets are large and confidential.
-    pub async fn list_labels(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
-        const ABOUT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    pub async fn list_labels(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, BackendError> {
         let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
-        let list = match if_there(self.accepting(Method::GET, &path, JSON, ABOUT, None).await)? {
-            Some(text) => parse(&text)?,
-            // Plain Kubernetes has no Routes.
-            None => Value::Null,
-        };
+        // Plain Kubernetes has no Routes.
+        let list = if_exists(self.metadata(&path).await)?.unwrap_or_default();
         Ok(self.selected(list, &path, selector))
+    }
+
+    /// The list at an API path with only the metadata of its objects, if the server can leave the rest out.
+    pub async fn metadata(&self, path: &str) -> Result<Value, BackendError> {
+        parse(&self.accepting(Method::GET, path, JSON, METADATA, None).await?)
     }
 
     /// Creates an object; an existing one is `Conflict` with code 409. An object that was not stored as it was sent
     /// is deleted.
-    pub async fn create(&self, kind: Kind, object: &Value) -> Result<Value, Failure> {
+    pub async fn create(&self, kind: Kind, object: &Value) -> Result<Value, BackendError> {
         let path = format!("{}?{STRICT}", kind.folder(&self.namespace));
         let stored = self.json(Method::POST, &path, JSON, Some(object)).await?;
         if let Err(failure) = as_sent(kind, object, &stored) {
@@ -306,13 +311,13 @@ impl Session {
     }
 
     /// Whether the server, its webhooks included, would accept an object. Nothing is stored.
-    pub async fn would_create(&self, kind: Kind, object: &Value) -> Result<(), Failure> {
+    pub async fn would_create(&self, kind: Kind, object: &Value) -> Result<(), BackendError> {
         let path = format!("{}?dryRun=All&{STRICT}", kind.folder(&self.namespace));
         self.call(Method::POST, &path, JSON, Some(object)).await.map(drop)
     }
 
     /// Creates or updates an object of a cluster. An object that is not owned by the cluster is `Conflict`.
-    pub async fn put(&self, kind: Kind, cluster: &ClusterId, object: &Value) -> Result<Value, Failure> {
+    pub async fn put(&self, kind: Kind, cluster: &ClusterId, object: &Value) -> Result<Value, BackendError> {
         let name = labels::name(object);
         if self.get(kind, name).await?.is_none() {
             match self.create(kind, object).await {
@@ -338,25 +343,26 @@ impl Session {
         Ok(stored)
     }
 
-    pub async fn merge(&self, kind: Kind, name: &str, patch: &Value) -> Result<Value, Failure> {
+    pub async fn merge(&self, kind: Kind, name: &str, patch: &Value) -> Result<Value, BackendError> {
         let path = format!("{}?fieldManager={MANAGER}", self.path(kind, name));
         self.json(Method::PATCH, &path, MERGE, Some(patch)).await
     }
 
     /// Deletes exactly this object; `false` if it is gone or was replaced.
-    pub async fn delete(&self, kind: Kind, object: &Value) -> Result<bool, Failure> {
-        self.delete_if(kind, object, json!({"uid": object["metadata"]["uid"]}))
-            .await
+    pub async fn delete(&self, kind: Kind, object: &Value) -> Result<bool, BackendError> {
+        let path = self.path(kind, labels::name(object));
+        self.delete_if(&path, json!({"uid": object["metadata"]["uid"]})).await
     }
 
     /// Like `delete`, if the object has not changed.
-    pub async fn delete_unchanged(&self, kind: Kind, object: &Value) -> Result<bool, Failure> {
+    pub async fn delete_unchanged(&self, path: &str, object: &Value) -> Result<bool, BackendError> {
         let (uid, version) = (&object["metadata"]["uid"], &object["metadata"]["resourceVersion"]);
-        self.delete_if(kind, object, json!({"uid": uid, "resourceVersion": version}))
+        self.delete_if(path, json!({"uid": uid, "resourceVersion": version}))
             .await
     }
 
-    async fn delete_if(&self, kind: Kind, object: &Value, preconditions: Value) -> Result<bool, Failure> {
+    /// Source: kubernetes/kubernetes: `staging/src/k8s.io/apimachinery/pkg/apis/meta/v1/types.go`, `Preconditions`.
+    async fn delete_if(&self, path: &str, preconditions: Value) -> Result<bool, BackendError> {
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -364,8 +370,7 @@ impl Session {
             "propagationPolicy": "Background",
             "preconditions": preconditions,
         });
-        let path = self.path(kind, labels::name(object));
-        match self.call(Method::DELETE, &path, JSON, Some(&options)).await {
+        match self.call(Method::DELETE, path, JSON, Some(&options)).await {
             Ok(_) => Ok(true),
             Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(false),
             Err(failure) => Err(failure),
@@ -378,20 +383,23 @@ const JSON: &str = "application/json";
 /// responds with 406 unless `*/*` is accepted.
 /// Source: kubevirt/kubevirt: `pkg/virt-api/api.go`; emicklei/go-restful: `route.go`, `matchesAccept`.
 const ANY_JSON: &str = "application/json, */*";
+/// Servers that cannot leave out the rest send whole objects.
+/// Source: kubernetes/kubernetes: `staging/src/k8s.io/client-go/metadata/metadata.go`.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const STRICT: &str = "fieldManager=ocpdeploy&fieldValidation=Strict";
 
-fn broken(error: &dyn std::error::Error) -> Failure {
-    Failure::new(BackendErrorKind::Rejected, error.to_string())
+fn broken(error: &dyn std::error::Error) -> BackendError {
+    BackendError::new(BackendErrorKind::Rejected, error.to_string())
 }
 
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, BackendError> {
     http_limits::json(text.as_bytes()).map_err(|error| broken(&error))
 }
 
 /// Checks that an object was stored completely: an API server without fieldValidation drops unknown fields silently.
-pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Failure> {
+pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), BackendError> {
     let Some(Difference { path, what }) = compare::difference(sent, stored) else {
         return Ok(());
     };
@@ -400,13 +408,13 @@ pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Fa
         "the server did not store {} {name} as it was sent: {path} {what}",
         kind.word()
     );
-    Err(Failure::new(BackendErrorKind::Rejected, words)
+    Err(BackendError::new(BackendErrorKind::Rejected, words)
         .hint("KubeVirt or CDI is too old, or another program changes created objects"))
 }
 
-pub(super) fn not_owned(kind: Kind, name: &str, cluster: &ClusterId) -> Failure {
-    let words = format!("{} {name} is not of cluster {cluster}", kind.word());
-    Failure::new(BackendErrorKind::Conflict, words)
+pub(super) fn not_owned(kind: Kind, name: &str, cluster: &ClusterId) -> BackendError {
+    let words = format!("{} {name} belongs to another owner than cluster {cluster}", kind.word());
+    BackendError::new(BackendErrorKind::Conflict, words)
 }
 
 /// Escapes a label selector for a URL; it has letters, digits and few other characters.
@@ -420,7 +428,7 @@ fn escape(selector: &str) -> String {
 }
 
 /// A client without read timeout, for connections that may be idle for hours.
-pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, Failure> {
+pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, BackendError> {
     let mut kube = load(config).await?;
     kube.read_timeout = None;
     Ok(http_limits::kube_client(kube)?)
@@ -462,7 +470,11 @@ mod tests {
             (504, "Timeout: request did not complete", Timeout),
         ] {
             let status = Status::failure(message, "").with_code(code);
-            assert_eq!(Failure::from(Error::Api(status.boxed())).kind, kind, "{code} {message}");
+            assert_eq!(
+                BackendError::from(Error::Api(status.boxed())).kind,
+                kind,
+                "{code} {message}"
+            );
         }
     }
 }

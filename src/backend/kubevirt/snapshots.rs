@@ -16,10 +16,10 @@ use super::labels::{self, CLUSTER, MACHINE, SNAPSHOT, TAKEN, label, metadata};
 use super::look;
 use super::machines::{absent, find, off};
 use super::preflight::missing;
-use super::session::{Session, if_there, not_owned};
-use crate::backend::failure::Failure;
+use super::session::{Session, not_owned};
+use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
-use crate::backend::{Action, BackendErrorKind, Finding, MachineSnapshot, Snapshot};
+use crate::backend::{Action, BackendError, BackendErrorKind, Finding, MachineSnapshot, Snapshot};
 use crate::cluster::{ClusterId, MachineName};
 
 /// The limit for one machine. KubeVirt gives up after 5 minutes if a volume is not saved; some drivers then copy it.
@@ -51,7 +51,7 @@ fn object_name(machine: &MachineName, snapshot: &Snapshot) -> String {
 pub(super) fn read(object: &Value) -> Option<MachineSnapshot> {
     let taken = Timestamp::from_millisecond(label(object, TAKEN)?.parse().ok()?).ok()?;
     Some(MachineSnapshot {
-        machine: MachineName::from_platform(label(object, MACHINE)?),
+        machine: label(object, MACHINE)?.parse().ok()?,
         snapshot: Snapshot::new(label(object, SNAPSHOT)?.parse().ok()?, taken),
         is_complete: is_ready(object) && lacking(object).is_empty() && !look::is_going(object),
     })
@@ -145,7 +145,7 @@ fn snapshot_object(
     anchor: &Value,
 ) -> Value {
     let labels = json!({
-        CLUSTER: cluster.as_str(),
+        CLUSTER: cluster.tag(),
         MACHINE: name.as_str(),
         SNAPSHOT: snapshot.name.as_str(),
         TAKEN: snapshot.taken.as_millisecond().to_string(),
@@ -161,7 +161,7 @@ fn snapshot_object(
 }
 
 fn restore_object(cluster: &ClusterId, name: &MachineName, snapshot: &Snapshot, anchor: &Value) -> Value {
-    let labels = json!({CLUSTER: cluster.as_str(), MACHINE: name.as_str()});
+    let labels = json!({CLUSTER: cluster.tag(), MACHINE: name.as_str()});
     let object = object_name(name, snapshot);
     json!({
         "apiVersion": SNAPSHOTS,
@@ -175,9 +175,9 @@ pub(super) async fn check(
     session: &Session,
     cluster: &ClusterId,
     names: &[MachineName],
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<Vec<Finding>, BackendError> {
     let mut findings = Findings(Vec::new());
-    if if_there(session.read(&format!("/apis/{SNAPSHOTS}")).await)?.is_none() {
+    if if_exists(session.read(&format!("/apis/{SNAPSHOTS}")).await)?.is_none() {
         let text = format!("{} does not serve {SNAPSHOTS}", session.server);
         findings.fail(text, "snapshots require KubeVirt 1.3 or later");
         return Ok(findings.0);
@@ -216,9 +216,9 @@ pub(super) async fn check(
 
 /// Why a snapshot of this machine would be rejected. Users cannot read KubeVirt's feature gates, but its webhook does
 /// (kubevirt/kubevirt: `pkg/storage/admitters/vmsnapshot.go`).
-async fn rejection(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, Failure> {
+async fn rejection(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
     // No snapshot has this name: it contains no time.
-    let labels = json!({CLUSTER: cluster.as_str()});
+    let labels = json!({CLUSTER: cluster.tag()});
     let object = json!({
         "apiVersion": SNAPSHOTS,
         "kind": "VirtualMachineSnapshot",
@@ -239,7 +239,7 @@ pub(super) async fn save(
     cluster: &ClusterId,
     name: &MachineName,
     snapshot: &Snapshot,
-) -> Result<Action<()>, Failure> {
+) -> Result<Action<()>, BackendError> {
     let machine = off(session, cluster, name).await?;
     let object_name = object_name(name, snapshot);
     let is_there = lookup(session, Kind::Snapshot, cluster, &object_name).await?.is_some();
@@ -256,17 +256,17 @@ pub(super) async fn save(
     })
 }
 
-fn is_whole(name: &MachineName, lacking: &[&str]) -> Result<(), Failure> {
+fn is_whole(name: &MachineName, lacking: &[&str]) -> Result<(), BackendError> {
     match lacking.is_empty() {
         true => Ok(()),
-        false => Err(Failure::new(
+        false => Err(BackendError::new(
             BackendErrorKind::Rejected,
             format!("KubeVirt left out disks of {name}: {}", lacking.join(", ")),
         )),
     }
 }
 
-pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, Failure> {
+pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, BackendError> {
     let found = session.list(Kind::Snapshot, &labels::of_cluster(cluster)).await?;
     let mut all: Vec<_> = found.iter().filter_map(read).collect();
     all.sort();
@@ -280,13 +280,13 @@ pub(super) async fn revert(
     cluster: &ClusterId,
     name: &MachineName,
     snapshot: &Snapshot,
-) -> Result<(), Failure> {
-    off(session, cluster, name).await?;
+) -> Result<(), BackendError> {
+    let machine = off(session, cluster, name).await?;
     let object_name = object_name(name, snapshot);
     let saved = lookup(session, Kind::Snapshot, cluster, &object_name).await?;
     let Some(saved) = saved else {
         let words = format!("virtual machine {name} has no snapshot {}", snapshot.name);
-        return Err(Failure::new(BackendErrorKind::NotFound, words));
+        return Err(BackendError::new(BackendErrorKind::NotFound, words));
     };
     is_whole(name, &lacking(&saved))?;
     let mut continues = false;
@@ -300,6 +300,11 @@ pub(super) async fn revert(
     if !continues {
         let anchor = anchor(session, cluster).await?;
         let object = restore_object(cluster, name, snapshot, &anchor);
+        // A restore knows its target by the name only (`VirtualMachineRestoreSpec`), so the machine is read again just before.
+        session
+            .again(Kind::Machine, &machine)
+            .await?
+            .ok_or_else(|| absent(name))?;
         session.create(Kind::Restore, &object).await?;
     }
     let restore = wait(session, Kind::Restore, cluster, &object_name, is_restored).await?;
@@ -319,7 +324,7 @@ pub(super) async fn delete(
     cluster: &ClusterId,
     name: &MachineName,
     snapshot: &Snapshot,
-) -> Result<Action<()>, Failure> {
+) -> Result<Action<()>, BackendError> {
     find(session, cluster, name).await?;
     match lookup(session, Kind::Snapshot, cluster, &object_name(name, snapshot)).await? {
         Some(found) => remove(session, Kind::Snapshot, &found).await.map(Action::Done),
@@ -328,7 +333,7 @@ pub(super) async fn delete(
 }
 
 /// A snapshot or restore of this name. One that is not owned by the cluster is a conflict.
-async fn lookup(session: &Session, kind: Kind, cluster: &ClusterId, name: &str) -> Result<Option<Value>, Failure> {
+async fn lookup(session: &Session, kind: Kind, cluster: &ClusterId, name: &str) -> Result<Option<Value>, BackendError> {
     match session.get(kind, name).await? {
         Some(found) if labels::owner(&found).as_ref() != Some(cluster) => Err(not_owned(kind, name, cluster)),
         found => Ok(found),
@@ -342,22 +347,22 @@ async fn wait(
     cluster: &ClusterId,
     name: &str,
     is_complete: fn(&Value) -> bool,
-) -> Result<Value, Failure> {
+) -> Result<Value, BackendError> {
     let begun = Instant::now();
     loop {
         let Some(object) = lookup(session, kind, cluster, name).await? else {
             let words = format!("{} {name} was deleted by another client", kind.word());
-            return Err(Failure::new(BackendErrorKind::NotFound, words));
+            return Err(BackendError::new(BackendErrorKind::NotFound, words));
         };
         if is_complete(&object) {
             return Ok(object);
         }
         let words = || format!("{} {name}: {}", kind.word(), why(&object));
         if is_failed(&object) {
-            return Err(Failure::new(BackendErrorKind::Rejected, words()));
+            return Err(BackendError::new(BackendErrorKind::Rejected, words()));
         }
         if begun.elapsed() > LIMIT {
-            return Err(Failure::new(BackendErrorKind::Timeout, words()));
+            return Err(BackendError::new(BackendErrorKind::Timeout, words()));
         }
         tokio::time::sleep(LOOK).await;
     }
