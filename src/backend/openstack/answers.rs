@@ -6,14 +6,13 @@ use serde_json::Value;
 
 use super::auth::AuthConfigError;
 use super::wire;
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::asked_pause;
 use crate::http_limits::{self, innermost};
 
-impl From<AuthConfigError> for Failure {
+impl From<AuthConfigError> for BackendError {
     fn from(error: AuthConfigError) -> Self {
-        Failure::new(BackendErrorKind::Denied, error.message).hint(error.hint)
+        BackendError::new(BackendErrorKind::Denied, error.message).hint(error.hint)
     }
 }
 
@@ -22,16 +21,16 @@ pub(super) async fn read(
     url: &str,
     response: Response,
     largest: usize,
-) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
+) -> Result<(StatusCode, HeaderMap, Vec<u8>), BackendError> {
     let (status, headers) = (response.status(), response.headers().clone());
     let body = http_limits::read(response, largest)
         .await
-        .map_err(|error| Failure::unread(host(url), &error))?;
+        .map_err(|error| BackendError::unread(host(url), &error))?;
     Ok((status, headers, body))
 }
 
 /// The body of a successful response, or the error of any other.
-pub(super) fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
+pub(super) fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, BackendError> {
     if status.is_success() {
         return Ok(body);
     }
@@ -41,31 +40,31 @@ pub(super) fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) ->
         Some(request) => format!("{fault} (HTTP {}, {request})", status.as_u16()),
         None => format!("{fault} (HTTP {})", status.as_u16()),
     };
-    let mut failure = Failure::new(wire::kind_of(status.as_u16(), &fault), message);
+    let mut failure = BackendError::new(wire::kind_of(status.as_u16(), &fault), message);
     failure.code = Some(status.as_u16().into());
     failure.pause = asked_pause(status, headers);
     Err(failure)
 }
 
 /// The JSON of a response; an empty one is `null`.
-pub(super) fn parse(body: &[u8]) -> Result<Value, Failure> {
+pub(super) fn parse(body: &[u8]) -> Result<Value, BackendError> {
     match body.is_empty() {
         true => Ok(Value::Null),
         false => http_limits::json(body).map_err(|error| {
-            Failure::new(BackendErrorKind::Rejected, error.to_string())
+            BackendError::new(BackendErrorKind::Rejected, error.to_string())
                 .hint("the response may come from a proxy: check the URL and the proxy settings")
         }),
     }
 }
 
 /// The error of a request without a response.
-pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
+pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> BackendError {
     let why = innermost(error);
     let kind = match error.is_timeout() {
         true => BackendErrorKind::Timeout,
         false => BackendErrorKind::Unreachable,
     };
-    let failure = Failure::new(kind, format!("{}: {why}", host(url)));
+    let failure = BackendError::new(kind, format!("{}: {why}", host(url)));
     match is_of_certificate(error) {
         true => failure
             .hint("set `cacert` in clouds.yaml (or OS_CACERT) to the PEM file of the CA that signed its certificate"),

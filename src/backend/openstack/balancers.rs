@@ -18,8 +18,7 @@ use super::listing::has_tags;
 use super::network::{Network, Subnet};
 use super::ports::our_address;
 use super::wire::{self, Port, TAG, query, text};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, BalancedVip, LoadBalancer};
+use crate::backend::{BackendError, BackendErrorKind, BalancedVip, LoadBalancer};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
 /// How long Octavia may take for one change. It boots a machine for a new load balancer, for which it waits some minutes
@@ -34,13 +33,13 @@ pub(super) const LBAAS: &str = "/v2/lbaas";
 
 impl OpenStack {
     /// Creates the load balancer of a VIP, or changes an existing one to this state.
-    pub(super) async fn ensure_balancer(&self, wanted: &LoadBalancer) -> Result<BalancedVip, Failure> {
+    pub(super) async fn ensure_balancer(&self, wanted: &LoadBalancer) -> Result<BalancedVip, BackendError> {
         let network = self.network(&wanted.network).await?;
         let subnet = match wanted.ip {
             Some(ip) => network.subnet_of(ip)?,
             None => network.main().ok_or_else(|| {
                 let message = format!("network {} has no IPv4 subnet", network.name);
-                Failure::new(BackendErrorKind::Rejected, message)
+                BackendError::new(BackendErrorKind::Rejected, message)
             })?,
         };
         let balancer = match self.usable_balancer(wanted).await? {
@@ -63,7 +62,7 @@ impl OpenStack {
         }
         let ip = address(&balancer).ok_or_else(|| {
             let message = format!("load balancer {} has no address", text(&balancer, "name"));
-            Failure::new(BackendErrorKind::Rejected, message)
+            BackendError::new(BackendErrorKind::Rejected, message)
         })?;
         let port = self.vip_port(&balancer).await?;
         Ok(BalancedVip {
@@ -74,17 +73,17 @@ impl OpenStack {
     }
 
     /// The port of a load balancer's VIP, if this user can see it.
-    async fn vip_port(&self, balancer: &Value) -> Result<Option<Port>, Failure> {
+    async fn vip_port(&self, balancer: &Value) -> Result<Option<Port>, BackendError> {
         let path = format!("/ports/{}", text(balancer, "vip_port_id"));
         let found = self.session.find(NEUTRON, &path).await?;
         Ok(found.map(|port| Port::read(&port["port"])))
     }
 
     /// The VIPs of the cluster's load balancers.
-    pub(super) async fn balanced_vips(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
+    pub(super) async fn balanced_vips(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         let mut found = Vec::new();
         for balancer in self.balancers_of(cluster).await? {
-            let named = |vip: &Vip| balancer["name"] == cluster.fqdn(NodeName::vip(*vip).as_str());
+            let named = |vip: &Vip| balancer["name"] == cluster.domain().fqdn(NodeName::vip(*vip).as_str());
             let vip = Vip::ALL.into_iter().find(named).map(NodeName::vip);
             let mac = self.vip_port(&balancer).await?.and_then(|port| port.mac);
             let assignment = vip.zip(mac).zip(address(&balancer));
@@ -94,7 +93,7 @@ impl OpenStack {
     }
 
     /// The load balancer that has the VIP, unless it must be created.
-    async fn usable_balancer(&self, wanted: &LoadBalancer) -> Result<Option<Value>, Failure> {
+    async fn usable_balancer(&self, wanted: &LoadBalancer) -> Result<Option<Value>, BackendError> {
         let Some(balancer) = self.balancer_of(&wanted.cluster, wanted.vip, wanted.ip).await? else {
             return Ok(None);
         };
@@ -120,8 +119,8 @@ impl OpenStack {
         cluster: &ClusterId,
         vip: Vip,
         ip: Option<IpAddr>,
-    ) -> Result<Option<Value>, Failure> {
-        let name = cluster.fqdn(NodeName::vip(vip).as_str());
+    ) -> Result<Option<Value>, BackendError> {
+        let name = cluster.domain().fqdn(NodeName::vip(vip).as_str());
         let mut all = self.balancers_of(cluster).await?;
         let of_ip = |balancer: &Value| ip.is_some() && address(balancer) == ip;
         let Some(at) = all
@@ -135,12 +134,12 @@ impl OpenStack {
         if let Some(ip) = ip.filter(|_| !of_ip(&balancer)) {
             let there = text(&balancer, "vip_address");
             let message = format!("load balancer {name} has {there}, not {ip}");
-            return Err(Failure::new(BackendErrorKind::Conflict, message));
+            return Err(BackendError::new(BackendErrorKind::Conflict, message));
         }
         Ok(Some(balancer))
     }
 
-    async fn create_balancer(&self, wanted: &LoadBalancer, subnet: &Subnet) -> Result<Value, Failure> {
+    async fn create_balancer(&self, wanted: &LoadBalancer, subnet: &Subnet) -> Result<Value, BackendError> {
         let provider = self
             .config
             .balancers
@@ -161,7 +160,7 @@ impl OpenStack {
         members: &[AddressAssignment],
         (port, listener): (u16, Option<&Value>),
         subnet: &Subnet,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let id = text(balancer, "id");
         let near = wire::near(Some(subnet.cidr.into()), our_address(subnet));
         let cidrs = wire::allowed_cidrs(balancer, port, &near);
@@ -201,7 +200,7 @@ impl OpenStack {
     }
 
     /// The listeners of a load balancer. Each is asked for, because filters by load balancer differ between releases.
-    async fn listeners_of(&self, balancer: &Value) -> Result<Vec<Value>, Failure> {
+    async fn listeners_of(&self, balancer: &Value) -> Result<Vec<Value>, BackendError> {
         let mut listeners = Vec::new();
         for listener in balancer["listeners"].as_array().into_iter().flatten() {
             let path = format!("{LBAAS}/listeners/{}", text(listener, "id"));
@@ -211,13 +210,13 @@ impl OpenStack {
         Ok(listeners)
     }
 
-    async fn create_part(&self, balancer: &str, kind: &str, body: &Value) -> Result<Value, Failure> {
+    async fn create_part(&self, balancer: &str, kind: &str, body: &Value) -> Result<Value, BackendError> {
         let path = format!("{LBAAS}/{kind}");
         self.when_active(balancer, async || self.session.post(OCTAVIA, &path, body).await)
             .await
     }
 
-    async fn change_part(&self, balancer: &str, path: &str, body: &Value) -> Result<(), Failure> {
+    async fn change_part(&self, balancer: &str, path: &str, body: &Value) -> Result<(), BackendError> {
         let changed = self.when_active(balancer, async || self.session.put(OCTAVIA, path, body).await);
         changed.await.map(drop)
     }
@@ -226,8 +225,8 @@ impl OpenStack {
     async fn when_active(
         &self,
         balancer: &str,
-        request: impl AsyncFn() -> Result<Value, Failure>,
-    ) -> Result<Value, Failure> {
+        request: impl AsyncFn() -> Result<Value, BackendError>,
+    ) -> Result<Value, BackendError> {
         let begun = Instant::now();
         loop {
             self.active_balancer(balancer).await?;
@@ -239,7 +238,7 @@ impl OpenStack {
     }
 
     /// Waits until the load balancer has completed its last change, and returns it.
-    async fn active_balancer(&self, id: &str) -> Result<Value, Failure> {
+    async fn active_balancer(&self, id: &str) -> Result<Value, BackendError> {
         let path = format!("{LBAAS}/loadbalancers/{id}");
         let begun = Instant::now();
         loop {
@@ -250,7 +249,7 @@ impl OpenStack {
                 "ERROR" => return Err(self.failed_balancer(&balancer).await),
                 _ if begun.elapsed() > CHANGE_TIMEOUT => {
                     let message = format!("load balancer {name} is still {status}");
-                    return Err(Failure::new(BackendErrorKind::Timeout, message)
+                    return Err(BackendError::new(BackendErrorKind::Timeout, message)
                         .hint("ask the administrator of the cloud whether its load balancer service (Octavia) works"));
                 }
                 _ => sleep(PAUSE).await,
@@ -259,7 +258,7 @@ impl OpenStack {
     }
 
     /// The error of a load balancer with status ERROR.
-    async fn failed_balancer(&self, balancer: &Value) -> Failure {
+    async fn failed_balancer(&self, balancer: &Value) -> BackendError {
         let (id, name) = (text(balancer, "id"), text(balancer, "name"));
         let statuses = self
             .session
@@ -273,7 +272,7 @@ impl OpenStack {
             false => format!(", and so have {}", Vec::from_iter(parts).join(", ")),
         };
         let message = format!("load balancer {name} has provisioning_status ERROR{parts}");
-        let failure = Failure::new(BackendErrorKind::Rejected, message);
+        let failure = BackendError::new(BackendErrorKind::Rejected, message);
         match balancer["listeners"].as_array().is_none_or(Vec::is_empty) {
             true => failure.hint(
                 "run the same command again, which creates the load balancer again; Octavia gives no reason: its \
@@ -293,52 +292,48 @@ impl OpenStack {
     }
 
     /// Rejects a floating IP that would expose the machine config server: OVN leaves it to the nodes' security group.
-    fn refuse_open_mcs(&self, vip: Vip, network: &Network, balancer: &Value) -> Result<(), Failure> {
+    fn refuse_open_mcs(&self, vip: Vip, network: &Network, balancer: &Value) -> Result<(), BackendError> {
         if vip == Vip::Api && self.has_api_floating_ip() && wire::is_ovn(balancer) && !network.port_security {
-            return Err(Failure::new(BackendErrorKind::Rejected, open_mcs(&network.name)).hint(OPEN_MCS_HINT));
+            return Err(BackendError::new(BackendErrorKind::Rejected, open_mcs(&network.name)).hint(OPEN_MCS_HINT));
         }
         Ok(())
     }
 
     /// The cluster's load balancers. Each is compared with the tags.
-    pub(super) async fn balancers_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        let tags = format!("{TAG},{cluster}");
+    pub(super) async fn balancers_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
+        let tags = format!("{TAG},{}", cluster.tag());
         let path = query(&format!("{LBAAS}/loadbalancers"), &[("tags", &tags)]);
-        self.balancers(&path, &[TAG, cluster.as_str()]).await
+        self.balancers(&path, &[TAG, cluster.tag()]).await
     }
 
     /// The load balancers of all clusters.
-    pub(super) async fn balancers_of_any(&self) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn balancers_of_any(&self) -> Result<Vec<Value>, BackendError> {
         let path = query(&format!("{LBAAS}/loadbalancers"), &[("tags", TAG)]);
         self.balancers(&path, &[TAG]).await
     }
 
     /// None without Octavia, and for a user without rights there whose cluster has no load balancers.
-    async fn balancers(&self, path: &str, tags: &[&str]) -> Result<Vec<Value>, Failure> {
+    async fn balancers(&self, path: &str, tags: &[&str]) -> Result<Vec<Value>, BackendError> {
         let is_optional = self.config.balancers.is_none();
         if !self.session.has(OCTAVIA).await? && is_optional {
             return Ok(Vec::new());
         }
         let is_tagged = |balancer: &Value| has_tags(balancer, tags);
-        match self
-            .session
-            .list_matching(OCTAVIA, path, "loadbalancers", is_tagged)
-            .await
-        {
+        match self.session.list_own(OCTAVIA, path, "loadbalancers", is_tagged).await {
             Err(failure) if is_optional && failure.code == Some(403) => Ok(Vec::new()),
             listed => listed.map_err(with_role_hint),
         }
     }
 
     /// Deletes the cluster's load balancers with all of their parts and ports, and waits until they are deleted.
-    pub(super) async fn delete_balancers(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    pub(super) async fn delete_balancers(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let all = self.balancers_of(cluster).await?;
         let ids: Vec<_> = all.iter().map(|balancer| text(balancer, "id")).collect();
         try_join_all(ids.into_iter().map(|id| self.delete_balancer(id))).await?;
         Ok(())
     }
 
-    async fn delete_balancer(&self, id: &str) -> Result<(), Failure> {
+    async fn delete_balancer(&self, id: &str) -> Result<(), BackendError> {
         let path = format!("{LBAAS}/loadbalancers/{id}");
         let begun = Instant::now();
         let mut requested = 0;
@@ -350,7 +345,7 @@ impl OpenStack {
             }
             if begun.elapsed() > CHANGE_TIMEOUT || requested == DELETIONS && status == "ERROR" {
                 let message = format!("load balancer {name} cannot be deleted: its provisioning_status is {status}");
-                return Err(Failure::new(BackendErrorKind::Timeout, message).hint(format!(
+                return Err(BackendError::new(BackendErrorKind::Timeout, message).hint(format!(
                     "let the administrator of the cloud delete it: `openstack loadbalancer delete --cascade {id}`"
                 )));
             }
@@ -372,7 +367,7 @@ pub(super) fn address(balancer: &Value) -> Option<IpAddr> {
 }
 
 /// Whether Octavia rejected a request because the load balancer performs another change.
-fn is_busy(failure: &Failure) -> bool {
+fn is_busy(failure: &BackendError) -> bool {
     failure.code == Some(409)
         && ["immutable", "Invalid state"]
             .iter()
@@ -388,7 +383,7 @@ pub(super) const OPEN_MCS_HINT: &str =
     "use a network with port security, or remove os_external_network and os_api_floating_ip";
 
 /// Adds a hint if Octavia's policy denies a request.
-pub(super) fn with_role_hint(failure: Failure) -> Failure {
+pub(super) fn with_role_hint(failure: BackendError) -> BackendError {
     match failure.kind {
         BackendErrorKind::Denied => failure.hint(
             "ask the administrator of the cloud for the role load-balancer_member in this project, or set lb=keepalived",
@@ -398,7 +393,7 @@ pub(super) fn with_role_hint(failure: Failure) -> Failure {
 }
 
 /// Adds a hint if the provider cannot restrict a port.
-fn with_provider_hint(failure: Failure, balancer: &Value, port: u16) -> Failure {
+fn with_provider_hint(failure: BackendError, balancer: &Value, port: u16) -> BackendError {
     match failure.code {
         // openstack/octavia: `octavia/common/exceptions.py`, `ProviderUnsupportedOptionError`.
         Some(501) => failure.hint(format!(

@@ -10,9 +10,8 @@ use super::cloud::OpenStack;
 use super::ports::some_of;
 use super::preflight::QuotaRow;
 use super::wire::{self, text};
-use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
-use crate::backend::{BackendErrorKind, Requirements};
+use crate::backend::{BackendError, BackendErrorKind, Requirements};
 use crate::cluster::ClusterId;
 
 /// The version of Octavia's API: that of Train, 2019. `tags` require 2.5, `allowed_cidrs` 2.12, SOURCE_IP_PORT 2.13.
@@ -25,7 +24,7 @@ impl OpenStack {
         requirements: &Requirements,
         project: &str,
         found: &mut Findings,
-    ) -> Result<Vec<QuotaRow>, Failure> {
+    ) -> Result<Vec<QuotaRow>, BackendError> {
         let Some(settings) = &self.config.balancers else {
             return Ok(Vec::new());
         };
@@ -70,7 +69,7 @@ impl OpenStack {
     }
 
     /// The cluster's load balancers; none if Octavia rejects the request, which `check_balancers` reports.
-    pub(super) async fn listed_balancers(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn listed_balancers(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
         match self.balancers_of(cluster).await {
             Err(failure) if matches!(failure.kind, BackendErrorKind::Denied | BackendErrorKind::NotFound) => {
                 Ok(Vec::new())
@@ -81,7 +80,7 @@ impl OpenStack {
 
     /// Requests a load balancer without a VIP. Octavia first checks the permission, then the VIP (openstack/octavia:
     /// `octavia/api/v2/controllers/load_balancer.py`, `post`), so the error shows whether the permission exists.
-    async fn may_create_balancers(&self) -> Result<(), Failure> {
+    async fn may_create_balancers(&self) -> Result<(), BackendError> {
         let body = json!({"loadbalancer": {"name": "ocpdeploy-check"}});
         match self
             .session
@@ -121,7 +120,7 @@ impl OpenStack {
     }
 
     /// openstack/octavia: `octavia/api/v2/types/quotas.py`: -1 is unlimited.
-    async fn balancer_rows(&self, requirements: &Requirements, project: &str) -> Result<Vec<QuotaRow>, Failure> {
+    async fn balancer_rows(&self, requirements: &Requirements, project: &str) -> Result<Vec<QuotaRow>, BackendError> {
         let quota = match self.session.get(OCTAVIA, &format!("{LBAAS}/quotas/{project}")).await {
             Ok(mut answer) => answer["quota"].take(),
             Err(failure) if failure.code.is_some() => return Ok(Vec::new()),
@@ -171,7 +170,7 @@ impl OpenStack {
             let Some(limit) = limit else { continue };
             let used = self
                 .session
-                .list(OCTAVIA, &format!("{LBAAS}/{path}"), path)
+                .list_own(OCTAVIA, &format!("{LBAAS}/{path}"), path, |_| true)
                 .await?
                 .len();
             let room = (limit, i64::try_from(used).unwrap_or(i64::MAX));

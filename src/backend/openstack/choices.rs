@@ -8,16 +8,15 @@ use super::auth::Service::{Image, Network as NEUTRON};
 use super::auth::Sources;
 use super::cloud::OpenStack;
 use super::wire::text;
-use crate::backend::failure::Failure;
-use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
+use crate::backend::{BackendError, Choice, Finding, OperationError, PlatformChoices, SettingChoices};
 use crate::printable::count;
 
 /// The clouds of clouds.yaml; optional if `OS_AUTH_URL` is set.
-pub fn clouds() -> Result<SettingChoices, BackendError> {
+pub fn clouds() -> Result<SettingChoices, OperationError> {
     let sources = Sources::of_process();
     let found = sources
         .find("clouds", "OS_CLIENT_CONFIG_FILE")
-        .map_err(|error| Failure::from(error).during("read clouds.yaml"))?;
+        .map_err(|error| BackendError::from(error).during("read clouds.yaml"))?;
     let none = serde_json::Map::new();
     let choices = found.as_ref().map(|(path, file)| {
         let clouds = file["clouds"].as_object().unwrap_or(&none).iter();
@@ -37,7 +36,7 @@ pub fn clouds() -> Result<SettingChoices, BackendError> {
 }
 
 impl OpenStack {
-    pub(super) async fn all_choices(&self) -> Result<PlatformChoices, Failure> {
+    pub(super) async fn all_choices(&self) -> Result<PlatformChoices, BackendError> {
         let token = self.session.token().await?;
         let (networks, subnets, images) = futures::try_join!(
             self.session.list(NEUTRON, "/networks", "networks"),
@@ -60,11 +59,11 @@ impl OpenStack {
         });
         let flavors: Vec<_> = flavors.collect();
         Ok(PlatformChoices {
-            seen: vec![Finding {
-                verdict: Verdict::Ok,
-                text: format!("signed in to {}, project {}", self.session.name(), token.project),
-                hint: None,
-            }],
+            seen: vec![Finding::ok(format!(
+                "signed in to {}, project {}",
+                self.session.name(),
+                token.project
+            ))],
             settings: vec![
                 SettingChoices::new("network", inside.collect()),
                 SettingChoices::new("os_external_network", external.collect()).optional(),
@@ -77,7 +76,7 @@ impl OpenStack {
     }
 
     /// The time of the cloud.
-    pub(super) async fn server_date(&self) -> Result<Option<SystemTime>, Failure> {
+    pub(super) async fn server_date(&self) -> Result<Option<SystemTime>, BackendError> {
         Ok(self.session.date().await?.as_deref().and_then(crate::backoff::time_of))
     }
 }

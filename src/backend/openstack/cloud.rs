@@ -14,7 +14,6 @@ use super::network::Network;
 use super::session::Session;
 use super::wire::Flavor;
 use crate::backend::BackendError;
-use crate::backend::failure::During;
 use crate::cluster::{ClusterId, MachineName, OpenStackConfig};
 
 /// The pause between two queries of a changing object.
@@ -49,12 +48,8 @@ pub struct OpenStack {
 impl OpenStack {
     /// Reads the credentials and signs in.
     pub async fn connect(config: &OpenStackConfig) -> Result<Self, BackendError> {
-        let operation = || match &config.cloud {
-            Some(cloud) => format!("sign in to cloud {cloud}"),
-            None => "sign in to OpenStack".to_owned(),
-        };
-        let session = Session::open(config).during(operation())?;
-        session.token().await.during(operation())?;
+        let session = Session::open(config)?;
+        session.token().await?;
         Ok(Self {
             session,
             config: config.clone(),

@@ -18,8 +18,7 @@ use super::auth::Service::{Image as GLANCE, Object as SWIFT};
 use super::cloud::{OpenStack, lock};
 use super::images::CONTENT;
 use super::wire::{TAG, escape, text};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, MachineSpec};
+use crate::backend::{BackendError, BackendErrorKind, MachineSpec};
 use crate::cluster::{ClusterId, MachineName, OsIgnition};
 use crate::digest::{hex, hmac_sha256, sha512};
 use crate::ignition::stub::{Stub, stub};
@@ -41,20 +40,20 @@ struct Place {
     token: Option<String>,
 }
 
-fn rejected(message: String) -> Failure {
-    Failure::new(BackendErrorKind::Rejected, message)
+fn rejected(message: String) -> BackendError {
+    BackendError::new(BackendErrorKind::Rejected, message)
 }
 
 /// The container for the objects of a cluster.
 fn container(cluster: &ClusterId) -> String {
-    format!("{TAG}-{cluster}")
+    format!("{TAG}-{}", cluster.tag())
 }
 
 impl OpenStack {
     /// Stores a config, and returns a small config that fetches it.
     ///
     /// The small config verifies the digest. Token and URL expire; the content is deleted with the machine.
-    pub(super) async fn store_config(&self, spec: &MachineSpec, config: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn store_config(&self, spec: &MachineSpec, config: &[u8]) -> Result<Vec<u8>, BackendError> {
         let document: Value = serde_json::from_slice(config)
             .map_err(|error| rejected(format!("the config of {} is not JSON: {error}", spec.name)))?;
         let version = version(&document).map_err(|error| rejected(error.to_string()))?;
@@ -92,7 +91,7 @@ impl OpenStack {
             .into_bytes())
     }
 
-    async fn put_image(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
+    async fn put_image(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, BackendError> {
         let token = self.session.separate_token().await?;
         if token.minutes_left() < TOKEN_MINUTES {
             self.revoke(&token.value).await;
@@ -126,7 +125,7 @@ impl OpenStack {
         })
     }
 
-    async fn put_object(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
+    async fn put_object(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, BackendError> {
         let _turn = self.swift.lock().await;
         self.delete_objects_in_turn(&spec.cluster, Some(&spec.name)).await?;
         let container = container(&spec.cluster);
@@ -151,7 +150,7 @@ impl OpenStack {
                 "{} does not support temporary URLs",
                 super::auth::Service::Object.name()
             );
-            return Err(Failure::new(BackendErrorKind::Denied, message)
+            return Err(BackendError::new(BackendErrorKind::Denied, message)
                 .hint("enable the middleware tempurl with sha256 in its proxy, or set os_ignition=glance"));
         }
         Ok(Place { url, token: None })
@@ -161,7 +160,7 @@ impl OpenStack {
     ///
     /// A new key would invalidate the URLs of machines that have not fetched their config yet
     /// (openstack/swift: `swift/common/middleware/tempurl.py`, `_get_keys`).
-    async fn key_of(&self, container: &str) -> Result<String, Failure> {
+    async fn key_of(&self, container: &str) -> Result<String, BackendError> {
         let path = format!("/{container}");
         if let Some(key) = self.session.header(SWIFT, &path, KEY).await? {
             return Ok(key);
@@ -176,7 +175,7 @@ impl OpenStack {
     ///
     /// Only with `os_ignition=swift` is its failure an error. With `auto` it is used only if Glance rejects a config, and
     /// an object that remains expires.
-    async fn listed_in_swift(&self, path: &str) -> Result<Option<Value>, Failure> {
+    async fn listed_in_swift(&self, path: &str) -> Result<Option<Value>, BackendError> {
         let is_optional = match self.config.ignition {
             OsIgnition::Glance => return Ok(None),
             OsIgnition::Swift => false,
@@ -190,7 +189,7 @@ impl OpenStack {
             false => asked.await,
             true => match timeout(OPTIONAL, asked).await {
                 Ok(answer) => answer,
-                Err(_) => Err(Failure::new(
+                Err(_) => Err(BackendError::new(
                     BackendErrorKind::Timeout,
                     format!("no response within {} s", OPTIONAL.as_secs()),
                 )),
@@ -214,7 +213,7 @@ impl OpenStack {
     }
 
     /// The names of the cluster's objects with their container, then the name of the container.
-    pub(super) async fn objects_of(&self, cluster: &ClusterId) -> Result<Vec<String>, Failure> {
+    pub(super) async fn objects_of(&self, cluster: &ClusterId) -> Result<Vec<String>, BackendError> {
         let container = container(cluster);
         let Some(found) = self.listed_in_swift(&format!("/{container}?format=json")).await? else {
             return Ok(Vec::new());
@@ -232,7 +231,7 @@ impl OpenStack {
     }
 
     /// The clusters that have a container.
-    pub(super) async fn containers(&self) -> Result<Vec<ClusterId>, Failure> {
+    pub(super) async fn containers(&self) -> Result<Vec<ClusterId>, BackendError> {
         let found = self.listed_in_swift("?format=json").await?;
         let all = found.as_ref().and_then(Value::as_array).into_iter().flatten();
         let of = |container: &Value| ClusterId::read(text(container, "name").strip_prefix(TAG)?.strip_prefix('-')?);
@@ -244,12 +243,12 @@ impl OpenStack {
         &self,
         cluster: &ClusterId,
         name: Option<&MachineName>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, BackendError> {
         let images = self.delete_images(cluster, name).await?;
         Ok(self.delete_objects_of(cluster, name).await? || images)
     }
 
-    async fn delete_images(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
+    async fn delete_images(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, BackendError> {
         let mut changed = false;
         for image in self.images_of(cluster).await? {
             let fetched_by = image[CONTENT].as_str();
@@ -289,12 +288,16 @@ impl OpenStack {
         }
     }
 
-    async fn delete_objects_of(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
+    async fn delete_objects_of(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, BackendError> {
         let _turn = self.swift.lock().await;
         self.delete_objects_in_turn(cluster, name).await
     }
 
-    async fn delete_objects_in_turn(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
+    async fn delete_objects_in_turn(
+        &self,
+        cluster: &ClusterId,
+        name: Option<&MachineName>,
+    ) -> Result<bool, BackendError> {
         let mut changed = false;
         for object in self.objects_of(cluster).await? {
             let machine = object.split('/').nth(1);
@@ -313,11 +316,11 @@ impl OpenStack {
 }
 
 /// A machine may not have fetched its config when this token expires.
-pub(super) fn short_lived(cloud: &str, minutes: i64) -> Failure {
+pub(super) fn short_lived(cloud: &str, minutes: i64) -> BackendError {
     let message = format!(
         "a new token of {cloud} is valid for {minutes} min; machines need {TOKEN_MINUTES} min to fetch their configs with it"
     );
-    Failure::new(BackendErrorKind::Denied, message).hint(
+    BackendError::new(BackendErrorKind::Denied, message).hint(
         "sign in with a password or an application credential instead of a token, or set os_ignition=swift, which needs \
          no token",
     )
@@ -337,7 +340,7 @@ fn is_ours(object: &str) -> bool {
 }
 
 /// 32 random hex digits.
-fn random() -> Result<String, Failure> {
+fn random() -> Result<String, BackendError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| rejected(format!("get random bytes: {error}")))?;
     Ok(hex(&bytes))

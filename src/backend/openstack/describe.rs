@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use super::cloud::OpenStack;
 use super::wire;
-use crate::backend::failure::Failure;
-use crate::backend::{Description, Form};
+use crate::backend::{BackendError, Description, Form};
 use crate::cluster::{ClusterId, MachineName};
 
 /// Fields about placement: our name and Nova's.
@@ -22,7 +21,7 @@ const DYNAMIC: [(&str, &str); 5] = [
 ];
 
 impl OpenStack {
-    pub(super) async fn describe(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, Failure> {
+    pub(super) async fn describe(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let server = self.existing(cluster, name).await?;
         let mut described = Description::default();
         let text = |path: &Value| path.as_str().filter(|text| !text.is_empty()).map(str::to_owned);

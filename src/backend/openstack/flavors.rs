@@ -3,21 +3,20 @@
 use super::auth::Service::Compute as NOVA;
 use super::cloud::OpenStack;
 use super::wire::{Flavor, FlavorRequirements};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, MachineSpec};
+use crate::backend::{BackendError, BackendErrorKind, MachineSpec};
 use crate::cluster::{OsBoot, Role};
 
 impl OpenStack {
     /// All flavors that this project may use.
-    pub(super) async fn flavors(&self) -> Result<&[Flavor], Failure> {
+    pub(super) async fn flavors(&self) -> Result<&[Flavor], BackendError> {
         let read = async {
             let flavors = self.session.list(NOVA, "/flavors/detail", "flavors").await?;
-            Ok::<_, Failure>(flavors.iter().map(Flavor::read).collect::<Vec<_>>())
+            Ok::<_, BackendError>(flavors.iter().map(Flavor::read).collect::<Vec<_>>())
         };
         Ok(self.flavors.get_or_try_init(|| read).await?)
     }
 
-    pub(super) async fn flavor_for(&self, spec: &MachineSpec, has_volumes: bool) -> Result<Flavor, Failure> {
+    pub(super) async fn flavor_for(&self, spec: &MachineSpec, has_volumes: bool) -> Result<Flavor, BackendError> {
         let (cpus, memory_mib, disk_gib) = (spec.cpus, spec.memory_mib, spec.disk_gib);
         let wanted = FlavorRequirements::of(
             cpus,
@@ -36,7 +35,7 @@ impl OpenStack {
         role: Role,
         pool: Option<&str>,
         wanted: &FlavorRequirements,
-    ) -> Result<Flavor, Failure> {
+    ) -> Result<Flavor, BackendError> {
         let flavors = self.flavors().await?;
         let chosen = match self.config.flavors.of(role, pool) {
             Some(name) => wanted.named(name, flavors),
@@ -54,7 +53,7 @@ impl OpenStack {
             } else if self.config.boot == OsBoot::Image {
                 hint += "; or set os_boot=volume to use a disk of block storage";
             }
-            Failure::new(BackendErrorKind::Quota, message).hint(hint)
+            BackendError::new(BackendErrorKind::Quota, message).hint(hint)
         })
     }
 }

@@ -8,8 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::auth::Service::Compute as NOVA;
 use super::cloud::OpenStack;
 use super::wire::{self, text};
-use crate::backend::MachineSpec;
-use crate::backend::failure::Failure;
+use crate::backend::{BackendError, MachineSpec};
 use crate::cluster::{Affinity, ClusterId};
 
 /// How long to wait for the host of a server before the next server of its group is created, and the pause between two
@@ -20,7 +19,7 @@ const HOST_PAUSE: Duration = Duration::from_millis(250);
 const MEMBERS: i64 = 10;
 impl OpenStack {
     /// The server group of a machine, according to the affinity setting.
-    pub(super) async fn server_group(&self, spec: &MachineSpec) -> Result<Option<String>, Failure> {
+    pub(super) async fn server_group(&self, spec: &MachineSpec) -> Result<Option<String>, BackendError> {
         let policy = match self.config.affinity {
             Affinity::Soft => "soft-anti-affinity",
             Affinity::Hard => "anti-affinity",
@@ -43,14 +42,21 @@ impl OpenStack {
         Ok(Some(text(&created["server_group"], "id").to_owned()))
     }
 
-    pub(super) async fn server_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        let mut groups = self.session.list(NOVA, "/os-server-groups", "server_groups").await?;
+    pub(super) async fn server_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
+        let mut groups = self.all_server_groups().await?;
         groups.retain(|group| wire::group_of(text(group, "name")).as_ref() == Some(cluster));
         Ok(groups)
     }
 
+    /// All server groups of the project.
+    pub(super) async fn all_server_groups(&self) -> Result<Vec<Value>, BackendError> {
+        self.session
+            .list_own(NOVA, "/os-server-groups", "server_groups", |_| true)
+            .await
+    }
+
     /// Deletes server groups without members.
-    pub(super) async fn delete_server_groups(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    pub(super) async fn delete_server_groups(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         for group in self.server_groups(cluster).await? {
             if group["members"].as_array().is_none_or(Vec::is_empty) {
                 let path = format!("/os-server-groups/{}", text(&group, "id"));
@@ -61,7 +67,7 @@ impl OpenStack {
     }
 
     /// Waits until a server has a host or has failed, at most for `HOST_TIMEOUT`, because soft affinity is optional.
-    pub(super) async fn wait_for_host(&self, id: &str) -> Result<(), Failure> {
+    pub(super) async fn wait_for_host(&self, id: &str) -> Result<(), BackendError> {
         let begun = Instant::now();
         while begun.elapsed() < HOST_TIMEOUT {
             let found = self.session.find(NOVA, &format!("/servers/{id}")).await?;

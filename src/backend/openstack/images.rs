@@ -1,5 +1,6 @@
 //! Images in Glance: uploaded once, shared by clusters, deleted with the last of them.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use super::cloud::PAUSE;
 use super::listing::has_tags;
 use super::ports::some_of;
 use super::wire::{self, TAG, escape, query, text};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest};
+use crate::backend::{BackendError, BackendErrorKind, ImageHandle, ImageRequest};
 use crate::cluster::ClusterId;
+use crate::digest;
 
 /// The property with the digest of the uploaded file.
 const DIGEST: &str = "ocpdeploy_sha256";
@@ -29,7 +30,7 @@ const FETCHING: Duration = Duration::from_secs(3600);
 pub(super) const CONTENT: &str = "ocpdeploy_content";
 
 impl OpenStack {
-    pub(super) async fn image(&self, cluster: &ClusterId, request: &ImageRequest) -> Result<ImageHandle, Failure> {
+    pub(super) async fn image(&self, cluster: &ClusterId, request: &ImageRequest) -> Result<ImageHandle, BackendError> {
         match request {
             ImageRequest::Platform(url) if url.contains("://") => {
                 let _alone = self.groups.lock().await;
@@ -38,7 +39,7 @@ impl OpenStack {
             ImageRequest::Platform(name) => self.named_image(name).await,
             ImageRequest::File { path, sha256, .. } => {
                 let _alone = self.groups.lock().await;
-                match self.image_known_by(cluster, DIGEST, sha256).await? {
+                match self.image_known_by(cluster, DIGEST, sha256, Some(path)).await? {
                     Some(id) => Ok(ImageHandle(id)),
                     None => self.upload(cluster, path, sha256).await,
                 }
@@ -46,11 +47,8 @@ impl OpenStack {
         }
     }
 
-    async fn named_image(&self, name: &str) -> Result<ImageHandle, Failure> {
-        let mut found = self
-            .session
-            .list_where(GLANCE, "/images", &[("name", name)], "images")
-            .await?;
+    async fn named_image(&self, name: &str) -> Result<ImageHandle, BackendError> {
+        let mut found = self.session.list_named(GLANCE, "/images", name, "images").await?;
         if found.is_empty() {
             found.extend(self.session.find(GLANCE, &format!("/images/{}", escape(name))).await?);
         }
@@ -63,30 +61,35 @@ impl OpenStack {
                 let active = [("status", "active")];
                 let all = self.session.list_where(GLANCE, "/images", &active, "images").await?;
                 let names: Vec<_> = all.iter().map(|image| text(image, "name")).collect();
-                let failure = Failure::new(BackendErrorKind::NotFound, format!("image {name} does not exist"));
+                let failure = BackendError::new(BackendErrorKind::NotFound, format!("image {name} does not exist"));
                 Err(failure.hint(format!("existing images: {}", some_of(&names))))
             }
             several => {
                 let message = format!("{} images have the name {name}", several.len());
-                let failure = Failure::new(BackendErrorKind::Conflict, message);
+                let failure = BackendError::new(BackendErrorKind::Conflict, message);
                 Err(failure.hint("set the id of the image: list the ids with `openstack image list`"))
             }
         }
     }
 
-    /// The image with this property, after adding the tag of the cluster. Remains of interrupted uploads are deleted.
-    async fn image_known_by(&self, cluster: &ClusterId, key: &str, value: &str) -> Result<Option<String>, Failure> {
+    /// The project's image with this property and the bytes of the file, after adding the tag of the cluster. Remains of
+    /// interrupted uploads are deleted.
+    async fn image_known_by(
+        &self,
+        cluster: &ClusterId,
+        key: &str,
+        value: &str,
+        file: Option<&Path>,
+    ) -> Result<Option<String>, BackendError> {
         let path = query("/images", &[(key, value), ("tag", TAG), ("sort", "created_at:asc")]);
         let is_asked_for = |image: &Value| image[key] == value && has_tags(image, &[TAG]);
         let mut whole = None;
-        for image in self
-            .session
-            .list_matching(GLANCE, &path, "images", is_asked_for)
-            .await?
-        {
-            let (id, is_tagged) = (text(&image, "id"), has_tags(&image, &[cluster.as_str()]));
+        for image in self.session.list_own(GLANCE, &path, "images", is_asked_for).await? {
+            let (id, is_tagged) = (text(&image, "id"), has_tags(&image, &[cluster.tag()]));
             match text(&image, "status") {
-                "active" if whole.is_none() || is_tagged => whole = Some((id.to_owned(), is_tagged)),
+                "active" if (whole.is_none() || is_tagged) && has_bytes_of(file, &image).await? => {
+                    whole = Some((id.to_owned(), is_tagged));
+                }
                 "active" | "deactivated" => {}
                 _ if is_tagged => drop(self.session.delete(GLANCE, &format!("/images/{id}")).await?),
                 _ => {}
@@ -94,7 +97,7 @@ impl OpenStack {
         }
         let Some((id, is_tagged)) = whole else { return Ok(None) };
         if !is_tagged {
-            let path = format!("/images/{id}/tags/{}", escape(cluster.as_str()));
+            let path = format!("/images/{id}/tags/{}", escape(cluster.tag()));
             match self.session.put_path(GLANCE, &path).await {
                 // Its last cluster released it meanwhile.
                 Err(failure) if failure.code == Some(404) => return Ok(None),
@@ -104,9 +107,8 @@ impl OpenStack {
         Ok(Some(id))
     }
 
-    async fn upload(&self, cluster: &ClusterId, path: &Path, sha256: &str) -> Result<ImageHandle, Failure> {
-        let unreadable =
-            |error: std::io::Error| Failure::new(BackendErrorKind::NotFound, format!("{}: {error}", path.display()));
+    async fn upload(&self, cluster: &ClusterId, path: &Path, sha256: &str) -> Result<ImageHandle, BackendError> {
+        let unreadable = |error| unreadable(path, &error);
         let name = path.file_stem().map(|name| name.to_string_lossy()).unwrap_or_default();
         let name = format!("{name}-{}", sha256.get(..12).unwrap_or(sha256));
         let mut image = new_image(&name, "qcow2", cluster);
@@ -125,7 +127,7 @@ impl OpenStack {
     }
 
     /// The image that Glance has downloaded from a URL, or downloads now. Its bytes do not pass through this computer.
-    async fn imported_image(&self, cluster: &ClusterId, url: &str) -> Result<ImageHandle, Failure> {
+    async fn imported_image(&self, cluster: &ClusterId, url: &str) -> Result<ImageHandle, BackendError> {
         let source = Source::read(url)?;
         if source.sha512.is_none() {
             warn!(
@@ -133,7 +135,7 @@ impl OpenStack {
                 source.url
             );
         }
-        if let Some(id) = self.image_known_by(cluster, SOURCE, source.url).await? {
+        if let Some(id) = self.image_known_by(cluster, SOURCE, source.url, None).await? {
             let image = self.session.get(GLANCE, &format!("/images/{id}")).await?;
             source.compare(&image)?;
             return Ok(ImageHandle(id));
@@ -142,7 +144,7 @@ impl OpenStack {
         let mut methods = methods["import-methods"]["value"].as_array().into_iter().flatten();
         if !methods.any(|method| method == "web-download") {
             return Err(
-                Failure::new(BackendErrorKind::Denied, "this Glance does not support downloads")
+                BackendError::new(BackendErrorKind::Denied, "this Glance does not support downloads")
                     .hint("remove os_image_import to download the image here and upload it"),
             );
         }
@@ -171,7 +173,7 @@ impl OpenStack {
         }
     }
 
-    async fn wait_for_import(&self, path: &str, url: &str) -> Result<Value, Failure> {
+    async fn wait_for_import(&self, path: &str, url: &str) -> Result<Value, BackendError> {
         let begun = Instant::now();
         loop {
             let image = self.session.get(GLANCE, path).await?;
@@ -191,7 +193,7 @@ impl OpenStack {
                 let why = why
                     .map(|why| format!(": {}", wire::fault(why.as_bytes())))
                     .unwrap_or_default();
-                let failure = Failure::new(
+                let failure = BackendError::new(
                     BackendErrorKind::Rejected,
                     format!("Glance could not download {url}{why}"),
                 );
@@ -201,7 +203,7 @@ impl OpenStack {
             }
             if begun.elapsed() > FETCHING {
                 let message = format!("Glance is still downloading {url}: {}", text(&image, "status"));
-                return Err(Failure::new(BackendErrorKind::Timeout, message));
+                return Err(BackendError::new(BackendErrorKind::Timeout, message));
             }
             sleep(PAUSE).await;
         }
@@ -212,7 +214,7 @@ impl OpenStack {
         &self,
         id: &str,
         body: (impl AsyncRead + Send + Unpin + 'static, u64),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let headers = [("Content-Type", "application/octet-stream")];
         self.session
             .send_bytes(GLANCE, &format!("/images/{id}/file"), body, &headers)
@@ -221,27 +223,27 @@ impl OpenStack {
     }
 
     /// All images and stored configs with the tag of the cluster.
-    pub(super) async fn images_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        let path = query("/images", &[("tag", TAG), ("tag", cluster.as_str())]);
-        let is_tagged = |image: &Value| has_tags(image, &[TAG, cluster.as_str()]);
-        self.session.list_matching(GLANCE, &path, "images", is_tagged).await
+    pub(super) async fn images_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
+        let path = query("/images", &[("tag", TAG), ("tag", cluster.tag())]);
+        let is_tagged = |image: &Value| has_tags(image, &[TAG, cluster.tag()]);
+        self.session.list_own(GLANCE, &path, "images", is_tagged).await
     }
 
     /// Images and stored configs of all clusters.
-    pub(super) async fn images_of_any(&self) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn images_of_any(&self) -> Result<Vec<Value>, BackendError> {
         let path = query("/images", &[("tag", TAG)]);
         let is_tagged = |image: &Value| has_tags(image, &[TAG]);
-        self.session.list_matching(GLANCE, &path, "images", is_tagged).await
+        self.session.list_own(GLANCE, &path, "images", is_tagged).await
     }
 
     /// Removes the tag of the cluster from its images, and deletes those without other users.
-    pub(super) async fn release_images(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    pub(super) async fn release_images(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         for image in self.images_of(cluster).await? {
             let path = format!("/images/{}", text(&image, "id"));
             let left = |image: &Value| image["tags"].as_array().map_or(0, Vec::len);
             // Each tag except these two belongs to another cluster.
             if text(&image, "status") == "active" && image[CONTENT].is_null() && left(&image) > 2 {
-                let tag = format!("{path}/tags/{}", escape(cluster.as_str()));
+                let tag = format!("{path}/tags/{}", escape(cluster.tag()));
                 self.session.delete(GLANCE, &tag).await?;
                 let now = self.session.find(GLANCE, &path).await?;
                 if now.is_none_or(|image| left(&image) > 1) {
@@ -258,6 +260,32 @@ impl OpenStack {
     }
 }
 
+fn unreadable(path: &Path, error: &io::Error) -> BackendError {
+    BackendError::new(BackendErrorKind::NotFound, format!("{}: {error}", path.display()))
+}
+
+/// Whether an image has the bytes of the file, if it was uploaded. Its properties could be those of another upload.
+async fn has_bytes_of(file: Option<&Path>, image: &Value) -> Result<bool, BackendError> {
+    let Some(path) = file else { return Ok(true) };
+    let (opened, algorithm) = (path.to_owned(), text(image, "os_hash_algo").to_owned());
+    let read = move || {
+        let file = std::fs::File::open(opened)?;
+        match algorithm.as_str() {
+            // An administrator can choose it (openstack/glance: `glance/common/config.py`, `hashing_algorithm`).
+            "sha256" => digest::sha256_of(file),
+            _ => digest::sha512_of(file),
+        }
+    };
+    let read = tokio::task::spawn_blocking(read).await.map_err(io::Error::other);
+    let digest = read.flatten().map_err(|error| unreadable(path, &error))?;
+    let is_same = digest == text(image, "os_hash_value");
+    if !is_same {
+        let (id, algorithm, path) = (text(image, "id"), text(image, "os_hash_algo"), path.display());
+        warn!("image {id} is not used: its {algorithm} digest is not that of {path}, which is uploaded again");
+    }
+    Ok(is_same)
+}
+
 /// The properties of a new image of the cluster.
 fn new_image(name: &str, format: &str, cluster: &ClusterId) -> Value {
     json!({
@@ -265,7 +293,7 @@ fn new_image(name: &str, format: &str, cluster: &ClusterId) -> Value {
         "disk_format": format,
         "container_format": "bare",
         "visibility": "private",
-        "tags": [TAG, cluster],
+        "tags": [TAG, cluster.tag()],
         "hw_disk_bus": "virtio",
         "hw_vif_model": "virtio",
         "hw_rng_model": "virtio",
@@ -283,14 +311,14 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn read(text: &'a str) -> Result<Self, Failure> {
+    fn read(text: &'a str) -> Result<Self, BackendError> {
         let (url, fragment) = text
             .split_once('#')
             .map_or((text, None), |(url, rest)| (url, Some(rest)));
         let path = url.split('?').next().unwrap_or(url);
         let name = path.rsplit('/').next().unwrap_or(path);
         let refused = |message: String| {
-            Failure::new(BackendErrorKind::Rejected, message)
+            BackendError::new(BackendErrorKind::Rejected, message)
                 .hint("set os_image_import=false to download the image here and upload it")
         };
         let packed = [".gz", ".xz", ".bz2", ".zst"];
@@ -317,7 +345,7 @@ impl<'a> Source<'a> {
     }
 
     /// Rejects an image with another digest.
-    fn compare(&self, image: &Value) -> Result<(), Failure> {
+    fn compare(&self, image: &Value) -> Result<(), BackendError> {
         let Some(wanted) = &self.sha512 else { return Ok(()) };
         let has = text(image, "os_hash_value");
         if text(image, "os_hash_algo") == "sha512" && has == wanted.as_str() {
@@ -330,20 +358,20 @@ impl<'a> Source<'a> {
                 "Glance converted {} from {} to {format}, so that its digest cannot be compared",
                 self.url, self.format
             );
-            return Err(Failure::new(BackendErrorKind::Rejected, message)
+            return Err(BackendError::new(BackendErrorKind::Rejected, message)
                 .hint("set os_image_import=false to download the image here and upload it"));
         }
         let message = format!(
             "the file that Glance downloaded from {} has sha512 {has}, expected {wanted}",
             self.url
         );
-        Err(Failure::new(BackendErrorKind::Rejected, message)
+        Err(BackendError::new(BackendErrorKind::Rejected, message)
             .hint("check the digest in the URL; the file may have changed"))
     }
 }
 
 /// Rejects an image that servers cannot boot.
-pub(super) fn check_active(image: &Value) -> Result<(), Failure> {
+pub(super) fn check_active(image: &Value) -> Result<(), BackendError> {
     let (name, status) = (text(image, "name"), text(image, "status"));
     let hint = match status {
         "active" => return Ok(()),
@@ -354,7 +382,7 @@ pub(super) fn check_active(image: &Value) -> Result<(), Failure> {
         "deactivated" => "an administrator deactivated it: choose another image",
         _ => "choose another image",
     };
-    let failure = Failure::new(BackendErrorKind::Rejected, format!("image {name} is {status}"));
+    let failure = BackendError::new(BackendErrorKind::Rejected, format!("image {name} is {status}"));
     Err(failure.hint(hint))
 }
 

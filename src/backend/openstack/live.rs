@@ -12,8 +12,7 @@ use tracing::warn;
 
 use super::cloud::{OpenStack, lock};
 use super::wire::text;
-use crate::backend::failure::Failure;
-use crate::backend::{Machine, Power};
+use crate::backend::{BackendError, Machine, Power};
 use crate::cluster::Pass;
 
 /// The port of SSH, which runs in every stock image.
@@ -23,7 +22,11 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 impl OpenStack {
     /// Removes the addresses of a machine of pass one until its guest is confirmed to have them.
-    pub(super) async fn with_live_addresses(&self, server: &Value, mut machine: Machine) -> Result<Machine, Failure> {
+    pub(super) async fn with_live_addresses(
+        &self,
+        server: &Value,
+        mut machine: Machine,
+    ) -> Result<Machine, BackendError> {
         if machine.pass == Pass::One && machine.power == Power::Running {
             let all: Vec<_> = machine.nics.iter().flat_map(|nic| nic.addresses.clone()).collect();
             if !all.is_empty() && !self.is_live(server, &all).await? {
@@ -34,7 +37,7 @@ impl OpenStack {
     }
 
     /// Whether the guest responds to this computer, or its console contains one of its addresses. Success is cached.
-    async fn is_live(&self, server: &Value, addresses: &[IpAddr]) -> Result<bool, Failure> {
+    async fn is_live(&self, server: &Value, addresses: &[IpAddr]) -> Result<bool, BackendError> {
         let id = text(server, "id");
         if lock(&self.live).contains(id) {
             return Ok(true);

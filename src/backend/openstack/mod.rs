@@ -33,24 +33,23 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use self::auth::Service::{Compute as COMPUTE, Network as NETWORK};
+use self::auth::Service::Network as NETWORK;
 pub use self::choices::clouds;
 pub use self::cloud::OpenStack;
 use self::cloud::turn;
 use self::wire::{Flavor, tag_text, text};
-use crate::backend::failure::{During, Failure};
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Description, Diagnostics, Discovery,
-    Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec, NetworkFacts, Owned,
-    PlatformChoices, Requirements, ReservationState, Reserved, SerialConsole, Stop,
+    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Description, Finding, ImageHandle,
+    ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
+    ReservationState, Reserved, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
+use crate::cluster::{ClusterId, MachineName};
 
 /// How often `delete_remaining` checks for objects that a pending request may have created meanwhile.
 const DELETE_ROUNDS: u32 = 5;
 
 impl OpenStack {
-    async fn owned(&self, cluster: &ClusterId) -> Result<BTreeSet<Owned>, Failure> {
+    async fn owned(&self, cluster: &ClusterId) -> Result<BTreeSet<Owned>, BackendError> {
         let mut all = BTreeSet::new();
         let mut add = |kind: &str, name: &str| {
             all.insert(Owned {
@@ -88,13 +87,14 @@ impl OpenStack {
     }
 
     /// The clusters that have objects in the project.
-    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let (ports, floating, groups, servers, server_groups, images, volumes, containers, balancers) = futures::try_join!(
             self.ports(&[]),
             self.floating_ips(&[]),
-            self.session.list(NETWORK, "/security-groups", "security_groups"),
+            self.session
+                .list_own_where(NETWORK, "/security-groups", &[], "security_groups"),
             self.servers_of_any(),
-            self.session.list(COMPUTE, "/os-server-groups", "server_groups"),
+            self.all_server_groups(),
             self.images_of_any(),
             self.all_volumes(),
             self.containers(),
@@ -114,16 +114,14 @@ impl OpenStack {
     }
 
     /// Deletes all objects except machines, in the order of their dependencies.
-    async fn delete_objects(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    async fn delete_objects(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         self.delete_content(cluster, None).await?;
         let servers = self.servers_of(cluster).await?;
         self.delete_floating_ips(cluster, None).await?;
         self.delete_balancers(cluster).await?;
         // A server without its port has no network. Servers are deleted by `delete_machine`.
-        let mut ports = self.ports_of(cluster).await?;
-        ports.retain(|port| !servers.iter().any(|server| server["id"] == port.device.as_str()));
-        self.delete_kept_servers(cluster, &ports).await?;
-        for port in ports {
+        let ports = self.ports_of(cluster).await?;
+        for port in self.unused_ports(cluster, ports).await? {
             self.delete_port(&port.id).await?;
         }
         // The volumes of a server are deleted with it.
@@ -146,7 +144,9 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     wire::cluster_of(&value);
     let port = wire::Port::read(&value);
     port.allowed();
-    wire::pairs_of(crate::cluster::Role::Worker, &ClusterId::from_tag(text), &[port], None);
+    if let Some(cluster) = ClusterId::read(text) {
+        wire::pairs_of(crate::cluster::Role::Worker, &cluster, &[port], None);
+    }
     wire::same_rule(&value, &value);
     wire::too_small(&Flavor::read(&value), 1, &value);
     wire::power(&value);
@@ -159,54 +159,38 @@ pub fn read_answer(text: &str) -> Option<Machine> {
 
 #[async_trait(?Send)]
 impl Backend for OpenStack {
-    fn capabilities(&self, _: Role) -> Capabilities {
+    fn capabilities(&self) -> Capabilities {
         (&self.config).into()
     }
 
     async fn preflight(&self, requirements: &Requirements) -> Result<Vec<Finding>, BackendError> {
-        let operation = || format!("check {}", self.session.name());
-        self.check(requirements).await.during(operation())
+        self.check(requirements).await
     }
 
     async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let facts = self.network_facts(network).await;
-        facts.during(format!("query network {network}"))
+        self.facts_of_network(network).await
     }
 
-    async fn ensure_image(
-        &self,
-        _: Role,
-        cluster: &ClusterId,
-        image: &ImageRequest,
-    ) -> Result<ImageHandle, BackendError> {
-        let operation = || match image {
-            ImageRequest::Platform(url) if url.contains("://") => format!("import image {url}"),
-            ImageRequest::Platform(name) => format!("find image {name}"),
-            ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
-        };
-        self.image(cluster, image).await.during(operation())
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        self.image(cluster, image).await
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let _turn = turn(&self.busy, &spec.name).await;
-        let created = self.create(spec).await;
-        created.during(format!("create machine {}", spec.name))
+        self.create(spec).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        let machines = self.machines(cluster).await;
-        machines.during(format!("list the machines of cluster {cluster}"))
+        self.machines(cluster).await
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let _turn = turn(&self.busy, name).await;
-        let deleted = self.delete(cluster, name).await;
-        deleted.during(format!("delete machine {name}"))
+        self.delete(cluster, name).await
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let started = self.start(cluster, name).await;
-        started.during(format!("start machine {name}"))
+        self.start(cluster, name).await
     }
 
     async fn stop_machine(
@@ -215,41 +199,31 @@ impl Backend for OpenStack {
         name: &MachineName,
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
-        let stopped = self.stop(cluster, name, how).await;
-        stopped.during(format!("stop machine {name}"))
+        self.stop(cluster, name, how).await
     }
 
     async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
-        let AddressAssignment { name, ip, .. } = &reservation.assignment;
-        let result = self.reserve(reservation).await;
-        result.during(format!(
-            "reserve address {ip} for {name} on network {}",
-            reservation.network
-        ))
+        self.reserve(reservation).await
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
-        let result = self.reservations(cluster).await;
-        result.during(format!("list the reserved addresses of cluster {cluster}"))
+        self.reservations(cluster).await
     }
 
     async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
-        let AddressAssignment { name, ip, .. } = &reservation.assignment;
-        let released = self.release(reservation).await;
-        released.during(format!("release address {ip} of {name}"))
+        self.release(reservation).await
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let failed = |failure: Failure| failure.during(format!("delete what remains of cluster {cluster}"));
         // Empty twice: a request without a response may be performed after the first query.
         let mut empty = 0;
         for _ in 0..DELETE_ROUNDS {
-            let remaining = self.owned(cluster).await.map_err(failed)?;
+            let remaining = self.owned(cluster).await?;
             if remaining.iter().all(|owned| owned.kind == "server") {
                 empty += 1;
             } else {
                 empty = 0;
-                self.delete_objects(cluster).await.map_err(failed)?;
+                self.delete_objects(cluster).await?;
             }
             if empty == 2 {
                 break;
@@ -259,76 +233,34 @@ impl Backend for OpenStack {
     }
 
     async fn delete_fetched_configs(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let deleted = self.delete_content(cluster, None).await;
-        deleted
-            .map(drop)
-            .during(format!("delete the stored configs of cluster {cluster}"))
+        self.delete_content(cluster, None).await.map(drop)
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        let owned = self.owned(cluster).await;
-        let owned = owned.during(format!("list the objects of cluster {cluster}"))?;
-        Ok(owned.into_iter().collect())
+        Ok(self.owned(cluster).await?.into_iter().collect())
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let found = self.clusters().await;
-        found.during(format!("list the clusters of {}", self.session.name()))
+        self.clusters().await
     }
 
-    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
-        Some(self)
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        self.console(cluster, name).await
     }
 
-    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
-        Some(self)
+    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.ensure_balancer(balancer).await.map(Some)
     }
 
-    fn discovery(&self) -> Option<&dyn Discovery> {
-        Some(self)
-    }
-
-    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
-        Some(self)
-    }
-}
-
-#[async_trait(?Send)]
-impl SerialConsole for OpenStack {
-    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        let console = self.console(cluster, name).await;
-        console.during(format!("read the console of machine {name}"))
-    }
-}
-
-#[async_trait(?Send)]
-impl LoadBalancers for OpenStack {
-    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
-        let LoadBalancer { cluster, vip, .. } = balancer;
-        let balanced = self.ensure_balancer(balancer).await;
-        balanced.map(Some).during(format!(
-            "create or change the load balancer of {vip} of cluster {cluster}"
-        ))
-    }
-}
-
-#[async_trait(?Send)]
-impl Discovery for OpenStack {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("check {}", self.session.name());
-        self.all_choices().await.during(operation)
-    }
-}
-
-#[async_trait(?Send)]
-impl Diagnostics for OpenStack {
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("query the time of {}", self.session.name());
-        self.server_date().await.during(operation)
+        self.all_choices().await
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
-        let described = self.describe(cluster, name).await;
-        described.during(format!("describe machine {name}"))
+        self.describe(cluster, name).await
+    }
+
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        self.server_date().await
     }
 }

@@ -7,8 +7,7 @@ use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use serde_json::Value;
 
 use super::wire::text;
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::{BackendError, BackendErrorKind};
 
 /// A network with its subnets.
 #[derive(Debug)]
@@ -81,7 +80,7 @@ impl Network {
         self.subnets.iter().find(|subnet| subnet.dhcp).or(self.subnets.first())
     }
 
-    pub fn subnet_of(&self, ip: IpAddr) -> Result<&Subnet, Failure> {
+    pub fn subnet_of(&self, ip: IpAddr) -> Result<&Subnet, BackendError> {
         self.subnets
             .iter()
             .find(|subnet| IpNetwork::V4(subnet.cidr).contains(ip))
@@ -91,7 +90,7 @@ impl Network {
             })
     }
 
-    pub fn ipv6_subnet_of(&self, ip: Ipv6Addr) -> Result<&Ipv6Subnet, Failure> {
+    pub fn ipv6_subnet_of(&self, ip: Ipv6Addr) -> Result<&Ipv6Subnet, BackendError> {
         let mut subnets = self.ipv6_subnets.iter();
         subnets.find(|subnet| subnet.cidr.contains(ip)).ok_or_else(|| {
             let cidrs = self.ipv6_subnets.iter().map(|subnet| subnet.cidr.to_string());
@@ -99,9 +98,9 @@ impl Network {
         })
     }
 
-    fn has_no_subnet(&self, ip: &dyn Display, cidrs: Vec<String>) -> Failure {
+    fn has_no_subnet(&self, ip: &dyn Display, cidrs: Vec<String>) -> BackendError {
         let cidrs = cidrs.join(", ");
         let message = format!("{ip} is not in a subnet of network {}: {cidrs}", self.name);
-        Failure::new(BackendErrorKind::Rejected, message)
+        BackendError::new(BackendErrorKind::Rejected, message)
     }
 }

@@ -7,13 +7,12 @@ use super::auth::Service::Network as NEUTRON;
 use super::cloud::{OpenStack, lock};
 use super::network::{Ipv6Subnet, Network, Subnet};
 use super::ports::some_of;
-use super::wire::text;
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, Ipv6Facts, NetworkFacts};
+use super::wire::{Port, text};
+use crate::backend::{BackendError, BackendErrorKind, Ipv6Facts, NetworkFacts};
 
 impl OpenStack {
     /// The network with this name or id.
-    pub(super) async fn network(&self, name: &str) -> Result<Arc<Network>, Failure> {
+    pub(super) async fn network(&self, name: &str) -> Result<Arc<Network>, BackendError> {
         let known = lock(&self.networks).get(name).cloned();
         if let Some(network) = known {
             return Ok(network);
@@ -23,11 +22,8 @@ impl OpenStack {
         Ok(network)
     }
 
-    async fn find_network(&self, name: &str) -> Result<Network, Failure> {
-        let mut found = self
-            .session
-            .list_where(NEUTRON, "/networks", &[("name", name)], "networks")
-            .await?;
+    async fn find_network(&self, name: &str) -> Result<Network, BackendError> {
+        let mut found = self.session.list_named(NEUTRON, "/networks", name, "networks").await?;
         if found.is_empty() {
             found = self
                 .session
@@ -39,12 +35,12 @@ impl OpenStack {
             [] => {
                 let all = self.session.list(NEUTRON, "/networks?fields=name", "networks").await?;
                 let names: Vec<_> = all.iter().map(|network| text(network, "name")).collect();
-                let failure = Failure::new(BackendErrorKind::NotFound, format!("network {name} does not exist"));
+                let failure = BackendError::new(BackendErrorKind::NotFound, format!("network {name} does not exist"));
                 return Err(failure.hint(format!("existing networks: {}", some_of(&names))));
             }
             several => {
                 let message = format!("{} networks have the name {name}", several.len());
-                return Err(Failure::new(BackendErrorKind::Conflict, message)
+                return Err(BackendError::new(BackendErrorKind::Conflict, message)
                     .hint("set the id of the network: list the ids with `openstack network list`"));
             }
         };
@@ -66,9 +62,12 @@ impl OpenStack {
         })
     }
 
-    pub(super) async fn network_facts(&self, name: &str) -> Result<NetworkFacts, Failure> {
+    pub(super) async fn facts_of_network(&self, name: &str) -> Result<NetworkFacts, BackendError> {
         let network = self.network(name).await?;
-        let ports = self.ports(&[("network_id", &network.id)]).await?;
+        // Those of other projects have addresses, too.
+        let filter = [("network_id", network.id.as_str())];
+        let ports = self.session.list_where(NEUTRON, "/ports", &filter, "ports").await?;
+        let ports: Vec<_> = ports.iter().map(Port::read).collect();
         let taken = ports
             .iter()
             .flat_map(|port| port.ips.iter().map(|ip| (IpAddr::V4(*ip), port.mac)));

@@ -11,26 +11,25 @@ use super::auth::Service::Network as NEUTRON;
 use super::cloud::OpenStack;
 use super::network::{Network, Subnet};
 use super::wire::{self, Port, tag_text, text};
-use crate::backend::failure::Failure;
-use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, Nic, ReservationState, Reserved};
+use crate::backend::ownership::conflict;
+use crate::backend::{
+    Action, AddressReservation, BackendError, BackendErrorKind, MachineSpec, Nic, ReservationState, Reserved,
+};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
-fn conflict(message: String) -> Failure {
-    Failure::new(BackendErrorKind::Conflict, message)
-}
-
 impl OpenStack {
-    pub(super) async fn ports(&self, filter: &[(&str, &str)]) -> Result<Vec<Port>, Failure> {
-        let ports = self.session.list_where(NEUTRON, "/ports", filter, "ports").await?;
+    /// The ports of this project.
+    pub(super) async fn ports(&self, filter: &[(&str, &str)]) -> Result<Vec<Port>, BackendError> {
+        let ports = self.session.list_own_where(NEUTRON, "/ports", filter, "ports").await?;
         Ok(ports.iter().map(Port::read).collect())
     }
 
-    pub(super) async fn ports_of(&self, cluster: &ClusterId) -> Result<Vec<Port>, Failure> {
+    pub(super) async fn ports_of(&self, cluster: &ClusterId) -> Result<Vec<Port>, BackendError> {
         self.ports(&[("description", &tag_text(cluster))]).await
     }
 
     /// The cluster's ports with one of these names, without listing all ports of a large cluster.
-    pub(super) async fn ports_named(&self, cluster: &ClusterId, names: &[String]) -> Result<Vec<Port>, Failure> {
+    pub(super) async fn ports_named(&self, cluster: &ClusterId, names: &[String]) -> Result<Vec<Port>, BackendError> {
         let tag = tag_text(cluster);
         let mut filter = vec![("description", tag.as_str())];
         filter.extend(names.iter().map(|name| ("name", name.as_str())));
@@ -38,7 +37,7 @@ impl OpenStack {
     }
 
     /// Creates a tagged port with the MAC and address, which remains when machines are deleted.
-    pub(super) async fn reserve(&self, reservation: &AddressReservation) -> Result<ReservationState, Failure> {
+    pub(super) async fn reserve(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
         let AddressReservation {
             cluster, assignment, ..
         } = reservation;
@@ -55,7 +54,7 @@ impl OpenStack {
             };
         }
         let network = self.network(&reservation.network).await?;
-        let name = cluster.fqdn(assignment.name.as_str());
+        let name = cluster.domain().fqdn(assignment.name.as_str());
         let mac = assignment.mac.to_string();
         let by_mac = [("network_id", network.id.as_str()), ("mac_address", &mac)];
         let mut by_name: Vec<_> = reservation
@@ -88,12 +87,12 @@ impl OpenStack {
         name: &str,
         port: Port,
         network: &Network,
-    ) -> Result<Port, Failure> {
+    ) -> Result<Port, BackendError> {
         let AddressAssignment { mac, ip, .. } = reservation.assignment;
         if !port.is_of(&reservation.cluster) {
             return Err(conflict(format!(
-                "port {} with MAC {mac} is not owned by cluster {}",
-                port.id, reservation.cluster
+                "port {} with MAC {mac} belongs to another owner",
+                port.id
             )));
         }
         if port.ips != [ip] {
@@ -131,7 +130,7 @@ impl OpenStack {
         reservation: &AddressReservation,
         name: &str,
         network: &Network,
-    ) -> Result<Port, Failure> {
+    ) -> Result<Port, BackendError> {
         let AddressReservation {
             cluster, assignment, ..
         } = reservation;
@@ -152,7 +151,7 @@ impl OpenStack {
         Ok(Port::read(&created["port"]))
     }
 
-    pub(super) async fn reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, Failure> {
+    pub(super) async fn reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
         // Otherwise the load balancers have the VIPs, not the machines.
         let is_filtered = self.config.balancers.is_none();
         let reserved = |port: &Port| {
@@ -172,31 +171,31 @@ impl OpenStack {
     }
 
     /// Deletes one reservation. A port in use by a machine is kept, and is deleted with that machine.
-    pub(super) async fn release(&self, reservation: &AddressReservation) -> Result<Action<()>, Failure> {
-        let name = reservation.cluster.fqdn(reservation.assignment.name.as_str());
+    pub(super) async fn release(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
+        let name = reservation.cluster.domain().fqdn(reservation.assignment.name.as_str());
         let assignment = &reservation.assignment;
         let is_it = |port: &Port| port.name == name && port.mac == Some(assignment.mac) && port.ips == [assignment.ip];
         let Some(port) = self.ports_of(&reservation.cluster).await?.into_iter().find(is_it) else {
             return Ok(Action::Unchanged(()));
         };
-        let machine = match port.device.is_empty() {
-            true => None,
-            false => self.machine_of_server(&port.device).await?,
-        };
-        match machine {
+        let server = self.server_on(&port).await?;
+        let server = server.filter(|server| wire::cluster_of(server).as_ref() == Some(&reservation.cluster));
+        match server.as_ref().and_then(wire::machine) {
             Some(machine) => {
-                let body = json!({"port": {"name": wire::port_of(&machine, 0)}});
+                let body = json!({"port": {"name": wire::port_of(&machine.name, 0)}});
                 self.session.put(NEUTRON, &format!("/ports/{}", port.id), &body).await?;
             }
             None => {
-                self.delete_floating_ips(&reservation.cluster, Some(&port.id)).await?;
-                self.delete_port(&port.id).await?;
+                for port in self.unused_ports(&reservation.cluster, vec![port]).await? {
+                    self.delete_floating_ips(&reservation.cluster, Some(&port.id)).await?;
+                    self.delete_port(&port.id).await?;
+                }
             }
         }
         Ok(Action::Done(()))
     }
 
-    pub(super) async fn delete_port(&self, id: &str) -> Result<bool, Failure> {
+    pub(super) async fn delete_port(&self, id: &str) -> Result<bool, BackendError> {
         self.session.delete(NEUTRON, &format!("/ports/{id}")).await
     }
 
@@ -206,8 +205,8 @@ impl OpenStack {
         spec: &MachineSpec,
         networks: &[Arc<Network>],
         groups: &[String],
-    ) -> Result<Vec<Port>, Failure> {
-        let names = Vip::ALL.map(|vip| spec.cluster.fqdn(NodeName::vip(vip).as_str()));
+    ) -> Result<Vec<Port>, BackendError> {
+        let names = Vip::ALL.map(|vip| spec.cluster.domain().fqdn(NodeName::vip(vip).as_str()));
         let vips = self.ports_named(&spec.cluster, &names).await?;
         let vips = wire::pairs_of(spec.role, &spec.cluster, &vips, spec.ipv6);
         let mut ports = Vec::new();
@@ -227,7 +226,7 @@ impl OpenStack {
         network: &Network,
         groups: &[String],
         vips: &[IpAddr],
-    ) -> Result<Port, Failure> {
+    ) -> Result<Port, BackendError> {
         let pairs: Vec<_> = vips.iter().map(|ip| json!({"ip_address": ip})).collect();
         let mut port = json!({});
         if network.port_security {
@@ -243,12 +242,12 @@ impl OpenStack {
         if let Some(there) = self.ports(&filter).await?.pop() {
             if !there.is_of(cluster) {
                 return Err(conflict(format!(
-                    "port {} with MAC {} is not owned by cluster {cluster}",
+                    "port {} with MAC {} belongs to another owner",
                     there.id, nic.mac
                 )));
             }
             let has_pairs = !vips.iter().any(|ip| there.forbids(*ip));
-            if network.port_security && (there.groups != groups || !has_pairs) {
+            if network.port_security && there.device.is_empty() && (there.groups != groups || !has_pairs) {
                 let path = format!("/ports/{}", there.id);
                 self.session
                     .put(NEUTRON, &path, &json!({"port": port}))
@@ -275,7 +274,7 @@ impl OpenStack {
         cluster: &ClusterId,
         network: Option<&Subnet>,
         ipv6: Option<Ipv6Network>,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, BackendError> {
         let _alone = self.groups.lock().await;
         let group = match self.security_groups(cluster).await?.into_iter().next() {
             Some(group) => group,
@@ -319,15 +318,15 @@ impl OpenStack {
         Ok(id)
     }
 
-    pub(super) async fn security_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn security_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
         let filter = [("description", &*tag_text(cluster))];
         self.session
-            .list_where(NEUTRON, "/security-groups", &filter, "security_groups")
+            .list_own_where(NEUTRON, "/security-groups", &filter, "security_groups")
             .await
     }
 
     /// Deletes the cluster's security group if no port uses it.
-    pub(super) async fn delete_security_group(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    pub(super) async fn delete_security_group(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         for group in self.security_groups(cluster).await? {
             let path = format!("/security-groups/{}", text(&group, "id"));
             match self.session.delete(NEUTRON, &path).await {
@@ -339,7 +338,12 @@ impl OpenStack {
     }
 
     /// Assigns the configured floating IP to a VIP.
-    pub(super) async fn assign_floating_ip(&self, cluster: &ClusterId, vip: Vip, port: &str) -> Result<(), Failure> {
+    pub(super) async fn assign_floating_ip(
+        &self,
+        cluster: &ClusterId,
+        vip: Vip,
+        port: &str,
+    ) -> Result<(), BackendError> {
         let given = match vip {
             Vip::Api => self.config.api_floating_ip,
             Vip::Ingress => self.config.ingress_floating_ip,
@@ -360,7 +364,7 @@ impl OpenStack {
                     .into_iter()
                     .next();
                 let found = found.ok_or_else(|| {
-                    Failure::new(BackendErrorKind::NotFound, format!("floating IP {ip} does not exist in this project"))
+                    BackendError::new(BackendErrorKind::NotFound, format!("floating IP {ip} does not exist in this project"))
                         .hint("create one with `openstack floating ip create NETWORK`, or remove this setting and set os_external_network")
                 })?;
                 if !text(&found, "port_id").is_empty() {
@@ -389,14 +393,19 @@ impl OpenStack {
         Ok(())
     }
 
-    pub(super) async fn floating_ips(&self, filter: &[(&str, &str)]) -> Result<Vec<Value>, Failure> {
+    /// The floating IPs of this project.
+    pub(super) async fn floating_ips(&self, filter: &[(&str, &str)]) -> Result<Vec<Value>, BackendError> {
         self.session
-            .list_where(NEUTRON, "/floatingips", filter, "floatingips")
+            .list_own_where(NEUTRON, "/floatingips", filter, "floatingips")
             .await
     }
 
     /// Deletes floating IPs that were created for this cluster, all or those of one port. Others are kept.
-    pub(super) async fn delete_floating_ips(&self, cluster: &ClusterId, port: Option<&str>) -> Result<(), Failure> {
+    pub(super) async fn delete_floating_ips(
+        &self,
+        cluster: &ClusterId,
+        port: Option<&str>,
+    ) -> Result<(), BackendError> {
         let tag = tag_text(cluster);
         let mut filter = vec![("description", tag.as_str())];
         filter.extend(port.map(|port| ("port_id", port)));
@@ -426,7 +435,7 @@ fn our_address_towards(destination: IpAddr) -> Option<IpAddr> {
 }
 
 /// The addresses of a reserved port, with their subnets.
-fn fixed_ips(reservation: &AddressReservation, network: &Network) -> Result<Value, Failure> {
+fn fixed_ips(reservation: &AddressReservation, network: &Network) -> Result<Value, BackendError> {
     let ip = reservation.assignment.ip;
     let mut all = vec![json!({"subnet_id": network.subnet_of(ip)?.id, "ip_address": ip})];
     if let Some(ip) = reservation.ipv6 {
@@ -436,7 +445,7 @@ fn fixed_ips(reservation: &AddressReservation, network: &Network) -> Result<Valu
 }
 
 /// Adds a hint if Neutron does not allow members to choose.
-pub(super) fn with_policy_hint(failure: Failure) -> Failure {
+pub(super) fn with_policy_hint(failure: BackendError) -> BackendError {
     match failure.code {
         Some(403) if failure.kind == BackendErrorKind::Denied => failure.hint(WAYS_OUT),
         _ => failure,

@@ -12,9 +12,8 @@ use super::network::Network;
 use super::ports::{WAYS_OUT, some_of};
 use super::session::COMPUTE_VERSION;
 use super::wire::{FlavorRequirements, text};
-use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
-use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
+use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{OsBoot, OsIgnition, Pass, Role, Size};
 
 /// A quota: what it is of, limit and use if they are known, what is wanted, and what this cluster has of it.
@@ -23,7 +22,7 @@ pub(super) type QuotaRow = (&'static str, Option<(i64, i64)>, u64, u64);
 /// What was found, in order.
 impl Findings {
     /// Adds a rejection as a finding. An unreachable cloud remains an error.
-    pub(super) fn take<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    pub(super) fn take<T>(&mut self, answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
         match answer {
             Ok(value) => Ok(Some(value)),
             Err(failure) if matches!(failure.kind, BackendErrorKind::Unreachable | BackendErrorKind::Timeout) => {
@@ -41,7 +40,7 @@ impl Findings {
 type Chosen<'a> = BTreeMap<(Role, Option<&'a str>), (Size, Option<super::wire::Flavor>)>;
 
 impl OpenStack {
-    pub(super) async fn check(&self, requirements: &Requirements) -> Result<Vec<Finding>, Failure> {
+    pub(super) async fn check(&self, requirements: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let mut found = Findings::default();
         let token = self.session.token().await?;
         found.ok(format!(
@@ -71,7 +70,7 @@ impl OpenStack {
         Ok(found.0)
     }
 
-    async fn check_services(&self, requirements: &Requirements, found: &mut Findings) -> Result<bool, Failure> {
+    async fn check_services(&self, requirements: &Requirements, found: &mut Findings) -> Result<bool, BackendError> {
         let mut wanted = vec![Compute, NEUTRON, Image];
         if self.config.boot == OsBoot::Volume {
             wanted.push(Volume);
@@ -121,7 +120,7 @@ impl OpenStack {
     }
 
     /// Whether machines can verify the service from which they fetch their configs.
-    async fn check_ca(&self, found: &mut Findings) -> Result<(), Failure> {
+    async fn check_ca(&self, found: &mut Findings) -> Result<(), BackendError> {
         let service = match self.config.ignition {
             OsIgnition::Swift => Service::Object,
             OsIgnition::Glance | OsIgnition::Auto => Image,
@@ -139,7 +138,7 @@ impl OpenStack {
     }
 
     /// Whether a token lives long enough for machines that fetch their config with it.
-    async fn check_token(&self, found: &mut Findings) -> Result<(), Failure> {
+    async fn check_token(&self, found: &mut Findings) -> Result<(), BackendError> {
         let has_other = match self.config.ignition {
             OsIgnition::Swift => true,
             OsIgnition::Glance => false,
@@ -165,7 +164,7 @@ impl OpenStack {
         requirements: &Requirements,
         project: &str,
         found: &mut Findings,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         for (index, name) in requirements.networks.iter().enumerate() {
             let Some(network) = found.take(self.network(name).await)? else {
                 continue;
@@ -206,7 +205,7 @@ impl OpenStack {
         network: &Network,
         is_first: bool,
         found: &mut Findings,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let subnet = network.main().map(|subnet| subnet.id.as_str()).unwrap_or_default();
         let mut port = json!({
             "network_id": network.id,
@@ -235,12 +234,12 @@ impl OpenStack {
         Ok(())
     }
 
-    async fn check_names(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), Failure> {
+    async fn check_names(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), BackendError> {
         let names: Vec<_> = requirements.machines.iter().map(|(name, _)| name).collect();
         let name_conflicts = self.name_conflicts(requirements.cluster.as_ref(), &names).await?;
         for name in &name_conflicts {
             found.fail(
-                format!("server {name} exists and is not owned by this cluster"),
+                format!("server {name} exists and belongs to another owner"),
                 "delete or rename the server, or choose another cluster name",
             );
         }
@@ -258,7 +257,7 @@ impl OpenStack {
                     let mac = port.mac.map(|mac| mac.to_string()).unwrap_or_default();
                     found.fail(
                         format!(
-                            "MAC {mac} is in use by port {}, which is not owned by this cluster",
+                            "MAC {mac} is in use by port {}, which belongs to another owner",
                             port.id
                         ),
                         "",
@@ -273,7 +272,7 @@ impl OpenStack {
     }
 
     /// Configured networks, floating IPs and zones.
-    async fn check_choices(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), Failure> {
+    async fn check_choices(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), BackendError> {
         if let Some(name) = &self.config.external_network
             && let Some(network) = found.take(self.network(name).await)?
             && !network.is_external
@@ -289,7 +288,7 @@ impl OpenStack {
     }
 
     /// Existing floating IPs are free or this cluster's, and a router leads from their network to the machines.
-    async fn check_floating_ips(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), Failure> {
+    async fn check_floating_ips(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), BackendError> {
         let mut external = BTreeSet::new();
         if let Some(name) = &self.config.external_network
             && let Ok(network) = self.network(name).await
@@ -353,7 +352,7 @@ impl OpenStack {
         Ok(())
     }
 
-    async fn check_zones(&self, found: &mut Findings) -> Result<(), Failure> {
+    async fn check_zones(&self, found: &mut Findings) -> Result<(), BackendError> {
         let of = |service, zones: &Option<String>, setting| Some((service, zones.clone()?, setting));
         let compute = of(Compute, &self.config.zone, "os_zone");
         let volume = of(Volume, &self.config.volume_zone, "os_volume_zone");
@@ -379,7 +378,7 @@ impl OpenStack {
 
     /// Cinder reports an unknown type only when it creates a volume (openstack/cinder: `cinder/api/v3/volumes.py`,
     /// `create`: `get_by_name_or_id`).
-    async fn check_volume_type(&self, found: &mut Findings) -> Result<(), Failure> {
+    async fn check_volume_type(&self, found: &mut Findings) -> Result<(), BackendError> {
         let Some(wanted) = &self.config.volume_type else {
             return Ok(());
         };
@@ -405,7 +404,7 @@ impl OpenStack {
         &self,
         requirements: &Requirements,
         found: &mut Findings,
-    ) -> Result<Vec<(Pass, u64, u64)>, Failure> {
+    ) -> Result<Vec<(Pass, u64, u64)>, BackendError> {
         let has_volumes = self.session.has(Volume).await?;
         let mut chosen = Chosen::new();
         let mut sums = Vec::new();
@@ -447,7 +446,7 @@ impl OpenStack {
         flavors: &[(Pass, u64, u64)],
         balancers: Vec<QuotaRow>,
         found: &mut Findings,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         // Existing objects of this cluster count as used, but are not created again.
         let (servers, ports) = match &requirements.cluster {
             Some(cluster) => (self.servers_of(cluster).await?, self.ports_of(cluster).await?),
@@ -567,7 +566,7 @@ impl OpenStack {
         Ok(())
     }
 
-    async fn volume_rows(&self, requirements: &Requirements) -> Result<Vec<QuotaRow>, Failure> {
+    async fn volume_rows(&self, requirements: &Requirements) -> Result<Vec<QuotaRow>, BackendError> {
         if !self.session.has(Service::Volume).await? {
             return Ok(Vec::new());
         }
