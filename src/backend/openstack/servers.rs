@@ -1,6 +1,6 @@
 //! Creates, starts, stops, lists and deletes servers.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base64::Engine;
@@ -13,8 +13,8 @@ use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::cloud::{OpenStack, PAUSE, turn};
 use super::listing::has_tags;
 use super::wire::{self, Parts, Port, query, text};
-use crate::backend::failure::Failure;
-use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
+use crate::backend::ownership::{Ownership, conflict};
+use crate::backend::{Action, BackendError, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, Stop};
 use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot};
 
 /// The longest time for creating or deleting a server or volume.
@@ -25,7 +25,7 @@ const TAIL: u32 = 50;
 const NICS: usize = 16;
 
 impl OpenStack {
-    pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
+    pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         if let Some(server) = self.server_for(spec).await? {
             return self.adopt(spec, &server).await;
         }
@@ -45,7 +45,7 @@ impl OpenStack {
                 OsBoot::Image => format!("set os_{}_flavor to a larger flavor", spec.role),
                 OsBoot::Volume => "increase disk_size or set a larger flavor".to_owned(),
             };
-            return Err(Failure::new(BackendErrorKind::Quota, message).hint(hint));
+            return Err(BackendError::new(BackendErrorKind::Quota, message).hint(hint));
         }
         let user_data = self.user_data(spec).await?;
 
@@ -57,7 +57,8 @@ impl OpenStack {
             false => Vec::new(),
         };
         let mut ports = self.ports_for(spec, &networks, &groups).await?;
-        if self.delete_kept_servers(&spec.cluster, &ports).await? {
+        if ports.iter().any(|port| !port.device.is_empty()) {
+            self.unused_ports(&spec.cluster, ports).await?;
             ports = self.ports_for(spec, &networks, &groups).await?;
         }
         if let Some(port) = ports.iter().find(|port| !port.device.is_empty()) {
@@ -65,7 +66,7 @@ impl OpenStack {
                 "port {1} of {2} is in use by server {0}",
                 port.device, port.name, spec.name
             );
-            return Err(Failure::new(BackendErrorKind::Conflict, message));
+            return Err(BackendError::new(BackendErrorKind::Conflict, message));
         }
         let ports: Vec<_> = ports.into_iter().map(|port| port.id).collect();
         let group = self.server_group(spec).await?;
@@ -101,7 +102,9 @@ impl OpenStack {
                 if turn.is_some() {
                     self.wait_for_host(text(&created["server"], "id")).await?;
                 }
-                Ok(Action::Done(new_machine(spec)))
+                Ok(Action::Done(
+                    Ownership::of(spec).machine(Power::Building, &BTreeMap::new()),
+                ))
             }
             Err(failure) => {
                 // Rejected, not only without a response: its parts are deleted.
@@ -113,31 +116,23 @@ impl OpenStack {
         }
     }
 
-    /// The server of a spec, by its name or port. One that differs from the spec is a conflict.
-    async fn server_for(&self, spec: &MachineSpec) -> Result<Option<Value>, Failure> {
-        let conflict = |message| Err(Failure::new(BackendErrorKind::Conflict, message));
-        let servers = self.servers_named(&spec.name).await?;
-        let Some(server) = servers.first() else { return Ok(None) };
-        if wire::cluster_of(server).as_ref() != Some(&spec.cluster) {
-            return conflict(format!(
-                "server {} exists and is not owned by cluster {}",
-                spec.name, spec.cluster
-            ));
-        }
+    /// The server of a spec. One that belongs to another owner or differs from the spec is a conflict.
+    async fn server_for(&self, spec: &MachineSpec) -> Result<Option<Value>, BackendError> {
+        let Some(server) = self.server_of(&spec.cluster, &spec.name).await? else {
+            return Ok(None);
+        };
         // A killed run may have deleted it. Nova lists it with its old status for a while.
-        if text(server, "OS-EXT-STS:task_state") == "deleting" {
-            self.delete_server(server).await?;
+        if text(&server, "OS-EXT-STS:task_state") == "deleting" {
+            self.delete_server(&server).await?;
             return Ok(None);
         }
-        match wire::machine(server) {
-            Some(machine) if machine.fingerprint == spec.fingerprint() => Ok(Some(server.clone())),
-            Some(_) => conflict(format!("machine {} of this cluster has other settings", spec.name)),
-            None => conflict(format!("server {} is being deleted", spec.name)),
-        }
+        Ownership::adopt(wire::ownership(&server), spec)?;
+        Ok(Some(server))
     }
 
-    async fn adopt(&self, spec: &MachineSpec, server: &Value) -> Result<Action<Machine>, Failure> {
-        let machine = wire::machine(server).unwrap_or_else(|| new_machine(spec));
+    async fn adopt(&self, spec: &MachineSpec, server: &Value) -> Result<Action<Machine>, BackendError> {
+        let deleted = || conflict(format!("server {} is being deleted", spec.name));
+        let machine = wire::machine(server).ok_or_else(deleted)?;
         match machine.power {
             Power::Off => {
                 self.act(server, &wire::start(server)).await?;
@@ -148,33 +143,33 @@ impl OpenStack {
     }
 
     /// Servers of exactly this name. Nova's filter is a regular expression.
-    async fn servers_named(&self, name: &MachineName) -> Result<Vec<Value>, Failure> {
+    async fn servers_named(&self, name: &MachineName) -> Result<Vec<Value>, BackendError> {
         let path = query("/servers/detail", &[("name", &format!("^{name}$"))]);
         let is_named = |server: &Value| server["name"] == name.as_str();
-        let mut servers = self.session.list_matching(NOVA, &path, "servers", is_named).await?;
+        let mut servers = self.session.list_own(NOVA, &path, "servers", is_named).await?;
         servers.retain(|server| !is_gone(server));
         Ok(servers)
     }
 
-    pub(super) async fn servers_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        let tags = [wire::TAG, cluster.as_str()];
+    pub(super) async fn servers_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
+        let tags = [wire::TAG, cluster.tag()];
         let path = query("/servers/detail", &[("tags", &tags.join(","))]);
         let is_tagged = |server: &Value| has_tags(server, &tags);
-        let mut servers = self.session.list_matching(NOVA, &path, "servers", is_tagged).await?;
+        let mut servers = self.session.list_own(NOVA, &path, "servers", is_tagged).await?;
         servers.retain(|server| wire::cluster_of(server).as_ref() == Some(cluster) && !is_gone(server));
         Ok(servers)
     }
 
     /// Servers of all clusters.
-    pub(super) async fn servers_of_any(&self) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn servers_of_any(&self) -> Result<Vec<Value>, BackendError> {
         let path = query("/servers/detail", &[("tags", wire::TAG)]);
         let is_tagged = |server: &Value| has_tags(server, &[wire::TAG]);
-        let mut servers = self.session.list_matching(NOVA, &path, "servers", is_tagged).await?;
+        let mut servers = self.session.list_own(NOVA, &path, "servers", is_tagged).await?;
         servers.retain(|server| !is_gone(server));
         Ok(servers)
     }
 
-    pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
+    pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let servers = self.servers_of(cluster).await?;
         let looks = servers.iter().filter_map(|server| {
             let machine = wire::machine(server)?;
@@ -185,27 +180,29 @@ impl OpenStack {
         Ok(machines)
     }
 
-    /// The name of a tagged server.
-    pub(super) async fn machine_of_server(&self, id: &str) -> Result<Option<MachineName>, Failure> {
-        let server = self.session.find(NOVA, &format!("/servers/{id}")).await?;
-        Ok(server.and_then(|answer| Some(wire::machine(&answer["server"])?.name)))
+    /// The server that uses a port; `None` also if it is deleted.
+    pub(super) async fn server_on(&self, port: &Port) -> Result<Option<Value>, BackendError> {
+        if port.device.is_empty() {
+            return Ok(None);
+        }
+        let path = format!("/servers/{}", wire::escape(&port.device));
+        let found = self.session.find(NOVA, &path).await?;
+        Ok(found.map(|mut answer| answer["server"].take()))
     }
 
     /// The cluster's server of this name. One that it does not own is a conflict.
-    async fn server_of(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, Failure> {
+    async fn server_of(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, BackendError> {
         let servers = self.servers_named(name).await?;
         let is_ours = |server: &&Value| wire::cluster_of(server).as_ref() == Some(cluster);
-        match servers.iter().find(is_ours) {
-            Some(server) => Ok(Some(server.clone())),
-            None if servers.is_empty() => Ok(None),
-            None => Err(Failure::new(
-                BackendErrorKind::Conflict,
-                format!("server {name} is not owned by cluster {cluster}"),
-            )),
-        }
+        // Names are not unique.
+        let Some(server) = servers.iter().find(is_ours).or(servers.first()) else {
+            return Ok(None);
+        };
+        Ownership::require(wire::ownership(server), cluster, name)?;
+        Ok(Some(server.clone()))
     }
 
-    pub(super) async fn delete(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    pub(super) async fn delete(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let mut changed = false;
         // Names are not unique: a repeated call without a response may have created a second server.
         while let Some(server) = self.server_of(cluster, name).await? {
@@ -227,7 +224,7 @@ impl OpenStack {
     /// With `reclaim_instance_interval`, Nova keeps a deleted server as SOFT_DELETED for that time, with its ports and
     /// volumes, until its owner forces the deletion (openstack/nova: `nova/api/openstack/compute/servers.py`, `_delete`;
     /// `deferred_delete.py`, `forceDelete`).
-    async fn delete_server(&self, server: &Value) -> Result<(), Failure> {
+    async fn delete_server(&self, server: &Value) -> Result<(), BackendError> {
         let path = format!("/servers/{}", text(server, "id"));
         let begun = Instant::now();
         let mut asked = begun;
@@ -244,7 +241,7 @@ impl OpenStack {
                     text(left, "name"),
                     text(left, "status")
                 );
-                return Err(Failure::new(BackendErrorKind::Timeout, message));
+                return Err(BackendError::new(BackendErrorKind::Timeout, message));
             }
             // A deletion during another operation may have been lost.
             let is_lost = asked.elapsed() > CHANGE_TIMEOUT / 5;
@@ -262,7 +259,7 @@ impl OpenStack {
         Ok(())
     }
 
-    async fn force_delete(&self, server: &Value) -> Result<(), Failure> {
+    async fn force_delete(&self, server: &Value) -> Result<(), BackendError> {
         match self.act(server, &json!({"forceDelete": null})).await {
             // It is being deleted, or gone.
             Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(()),
@@ -277,34 +274,40 @@ impl OpenStack {
         }
     }
 
-    /// Deletes servers that an interrupted run deleted and Nova keeps. Returns whether there were any.
+    /// Those of the cluster's ports that none of its machines uses. A port in use by another server is a conflict.
     ///
-    /// Only their ports lead to them: a member's lists do not contain them (openstack/nova: `nova/db/main/api.py`,
-    /// `instance_get_all_by_filters`, `not_soft_deleted`).
-    pub(super) async fn delete_kept_servers(&self, cluster: &ClusterId, ports: &[Port]) -> Result<bool, Failure> {
-        let devices: BTreeSet<_> = ports.iter().map(|port| port.device.as_str()).collect();
-        let mut changed = false;
-        for device in devices.into_iter().filter(|device| !device.is_empty()) {
-            let path = format!("/servers/{}", wire::escape(device));
-            let Some(mut found) = self.session.find(NOVA, &path).await? else {
-                continue;
-            };
-            let server = found["server"].take();
-            if is_kept(&server) && wire::cluster_of(&server).as_ref() == Some(cluster) {
-                self.delete_server(&server).await?;
-                changed = true;
+    /// Servers that an interrupted run deleted and Nova keeps are deleted. Only their ports lead to them: a member's lists
+    /// do not contain them (openstack/nova: `nova/db/main/api.py`, `instance_get_all_by_filters`, `not_soft_deleted`).
+    pub(super) async fn unused_ports(&self, cluster: &ClusterId, ports: Vec<Port>) -> Result<Vec<Port>, BackendError> {
+        let mut unused = Vec::new();
+        for port in ports {
+            match self.server_on(&port).await? {
+                Some(server) if wire::cluster_of(&server).as_ref() != Some(cluster) => {
+                    let (name, device) = (text(&server, "name"), &port.device);
+                    let message = format!(
+                        "port {} is in use by server {name}, which belongs to another owner",
+                        port.name
+                    );
+                    return Err(BackendError::new(BackendErrorKind::Conflict, message).hint(format!(
+                        "detach it with `openstack server remove port {device} {}`, and run the same command again",
+                        port.id
+                    )));
+                }
+                Some(server) if !is_kept(&server) => continue,
+                Some(server) => self.delete_server(&server).await?,
+                None => {}
             }
+            unused.push(port);
         }
-        Ok(changed)
+        Ok(unused)
     }
 
     /// Deletes all objects of a machine except its server and reserved ports: other ports, volumes, its stored config.
-    async fn delete_parts(&self, cluster: &ClusterId, name: &MachineName) -> Result<bool, Failure> {
+    async fn delete_parts(&self, cluster: &ClusterId, name: &MachineName) -> Result<bool, BackendError> {
         let mut changed = self.delete_content(cluster, Some(name)).await?;
         let names: Vec<_> = (0..NICS).map(|index| wire::port_of(name, index)).collect();
         let ports = self.ports_named(cluster, &names).await?;
-        changed |= self.delete_kept_servers(cluster, &ports).await?;
-        for port in ports {
+        for port in self.unused_ports(cluster, ports).await? {
             changed |= self.delete_port(&port.id).await?;
         }
         // Nova deletes them with the server, if there was one.
@@ -313,20 +316,20 @@ impl OpenStack {
     }
 
     /// The image of a machine, which must be complete.
-    async fn bootable(&self, spec: &MachineSpec) -> Result<Value, Failure> {
+    async fn bootable(&self, spec: &MachineSpec) -> Result<Value, BackendError> {
         let id = &spec.image.0;
         let image = self
             .session
             .find(GLANCE, &format!("/images/{}", wire::escape(id)))
             .await?;
         let image =
-            image.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("image {id} does not exist")))?;
+            image.ok_or_else(|| BackendError::new(BackendErrorKind::NotFound, format!("image {id} does not exist")))?;
         super::images::check_active(&image)?;
         Ok(image)
     }
 
     /// The user data in base64. A config that is too large is replaced by one that fetches it.
-    async fn user_data(&self, spec: &MachineSpec) -> Result<String, Failure> {
+    async fn user_data(&self, spec: &MachineSpec) -> Result<String, BackendError> {
         let bytes = match &spec.payload {
             Payload::CloudInit { user_data, .. } => user_data.as_bytes(),
             Payload::Ignition(config) => config,
@@ -345,7 +348,7 @@ impl OpenStack {
                 "the user data of {} has {bytes} bytes, the limit of Nova is {room}",
                 spec.name
             );
-            Failure::new(BackendErrorKind::TooLarge, message)
+            BackendError::new(BackendErrorKind::TooLarge, message)
         };
         if !matches!(spec.payload, Payload::Ignition(_)) {
             return Err(too_large(bytes.len()));
@@ -357,25 +360,25 @@ impl OpenStack {
         }
     }
 
-    pub(super) async fn absolute_limits(&self) -> Result<&Value, Failure> {
+    pub(super) async fn absolute_limits(&self) -> Result<&Value, BackendError> {
         let read = async {
             let mut answer = self.session.get(NOVA, "/limits").await?;
-            Ok::<_, Failure>(answer["limits"]["absolute"].take())
+            Ok::<_, BackendError>(answer["limits"]["absolute"].take())
         };
         self.limits.get_or_try_init(|| read).await
     }
 
-    pub(super) async fn act(&self, server: &Value, action: &Value) -> Result<Value, Failure> {
+    pub(super) async fn act(&self, server: &Value, action: &Value) -> Result<Value, BackendError> {
         let path = format!("/servers/{}/action", text(server, "id"));
         self.session.post(NOVA, &path, action).await
     }
 
-    pub(super) async fn existing(&self, cluster: &ClusterId, name: &MachineName) -> Result<Value, Failure> {
+    pub(super) async fn existing(&self, cluster: &ClusterId, name: &MachineName) -> Result<Value, BackendError> {
         let server = self.server_of(cluster, name).await?;
-        server.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("server {name} does not exist")))
+        server.ok_or_else(|| BackendError::new(BackendErrorKind::NotFound, format!("server {name} does not exist")))
     }
 
-    pub(super) async fn start(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    pub(super) async fn start(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let server = self.existing(cluster, name).await?;
         if wire::power(&server).is_some_and(|power| power != Power::Off) {
             return Ok(Action::Unchanged(()));
@@ -387,7 +390,12 @@ impl OpenStack {
     /// Nova requests a shutdown, and switches off after a minute. There is no other way.
     ///
     /// Nova does not stop a server that is being built, so this waits for it. `Stop::Force` also waits until it is off.
-    pub(super) async fn stop(&self, cluster: &ClusterId, name: &MachineName, how: Stop) -> Result<Action<()>, Failure> {
+    pub(super) async fn stop(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
         let server = self.existing(cluster, name).await?;
         let server = self.wait_while(server, |power| *power == Power::Building).await?;
         if wire::power(&server) == Some(Power::Off) {
@@ -403,12 +411,12 @@ impl OpenStack {
     }
 
     /// Waits while the condition is true.
-    async fn wait_while(&self, mut server: Value, condition: impl Fn(&Power) -> bool) -> Result<Value, Failure> {
+    async fn wait_while(&self, mut server: Value, condition: impl Fn(&Power) -> bool) -> Result<Value, BackendError> {
         let begun = Instant::now();
         while wire::power(&server).is_some_and(|power| condition(&power)) {
             if begun.elapsed() > CHANGE_TIMEOUT {
                 let message = format!("server {} is still {}", text(&server, "name"), text(&server, "status"));
-                return Err(Failure::new(BackendErrorKind::Timeout, message));
+                return Err(BackendError::new(BackendErrorKind::Timeout, message));
             }
             sleep(PAUSE).await;
             let path = format!("/servers/{}", text(&server, "id"));
@@ -417,7 +425,11 @@ impl OpenStack {
         Ok(server)
     }
 
-    pub(super) async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, Failure> {
+    pub(super) async fn console(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+    ) -> Result<Option<String>, BackendError> {
         let server = self.existing(cluster, name).await?;
         match self
             .act(&server, &json!({"os-getConsoleOutput": {"length": TAIL}}))
@@ -438,7 +450,7 @@ impl OpenStack {
         &self,
         cluster: Option<&ClusterId>,
         names: &[&MachineName],
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, BackendError> {
         let servers = self.session.list(NOVA, "/servers/detail", "servers").await?;
         let is_conflict = |server: &&Value| {
             let named = names.iter().any(|name| server["name"] == name.as_str());
@@ -459,22 +471,4 @@ fn is_kept(server: &Value) -> bool {
 
 fn is_gone(server: &Value) -> bool {
     matches!(text(server, "status"), "DELETED" | "SOFT_DELETED")
-}
-
-/// A machine that was just created.
-fn new_machine(spec: &MachineSpec) -> Machine {
-    let nic = |nic: &crate::backend::Nic| SeenNic {
-        network: nic.network.clone(),
-        mac: nic.mac,
-        addresses: Vec::new(),
-    };
-    Machine {
-        name: spec.name.clone(),
-        node: spec.node.clone(),
-        role: spec.role,
-        pass: spec.pass,
-        fingerprint: spec.fingerprint(),
-        power: Power::Building,
-        nics: spec.nics.iter().map(nic).collect(),
-    }
 }

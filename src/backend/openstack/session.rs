@@ -17,9 +17,8 @@ use super::answers::{checked, parse};
 use super::auth::{Access, Service, Sources};
 use super::transport::{Request, Transport};
 use super::wire;
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
 use crate::backend::plain_http::is_plain_http;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::OpenStackConfig;
 use crate::http_limits;
 
@@ -61,7 +60,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Reads the credentials. Sends no request.
-    pub fn open(config: &OpenStackConfig) -> Result<Self, Failure> {
+    pub fn open(config: &OpenStackConfig) -> Result<Self, BackendError> {
         let sources = Sources::of_process();
         Self::with(Access::read(
             config.cloud.as_deref(),
@@ -70,7 +69,7 @@ impl Session {
         )?)
     }
 
-    fn with(access: Access) -> Result<Self, Failure> {
+    fn with(access: Access) -> Result<Self, BackendError> {
         let transport = Transport::new(access.ca.as_deref())?;
         if is_plain_http(&access.auth_url) {
             let (name, url) = (&access.name, &access.auth_url);
@@ -97,7 +96,7 @@ impl Session {
     }
 
     /// Whether machines accept the certificate of a service.
-    pub async fn machines_trust(&self, service: Service) -> Result<bool, Failure> {
+    pub async fn machines_trust(&self, service: Service) -> Result<bool, BackendError> {
         self.transport
             .machines_trust(&self.public_endpoint(service).await?)
             .await
@@ -108,7 +107,7 @@ impl Session {
     }
 
     /// The `Date` header of a response.
-    pub async fn date(&self) -> Result<Option<String>, Failure> {
+    pub async fn date(&self) -> Result<Option<String>, BackendError> {
         let request = Request {
             method: Method::GET,
             url: self.access.auth_url.clone(),
@@ -124,7 +123,7 @@ impl Session {
     }
 
     /// A token that is valid for some minutes.
-    pub async fn token(&self) -> Result<Token, Failure> {
+    pub async fn token(&self) -> Result<Token, BackendError> {
         let mut held = self.token.lock().await;
         if let Some(token) = held.as_ref().filter(|token| is_valid(token)) {
             return Ok(token.clone());
@@ -145,7 +144,7 @@ impl Session {
         }
     }
 
-    async fn sign_in(&self) -> Result<Token, Failure> {
+    async fn sign_in(&self) -> Result<Token, BackendError> {
         let url = format!("{}/auth/tokens", self.access.auth_url);
         let body = self.access.sign_in();
         let request = Request {
@@ -158,7 +157,7 @@ impl Session {
         // Signing in can be repeated.
         let (status, headers, body) = self.transport.send(&request, None, true).await?;
         if status == StatusCode::UNAUTHORIZED {
-            let failure = Failure::new(
+            let failure = BackendError::new(
                 BackendErrorKind::Denied,
                 format!("authentication to {} failed: {}", self.access.name, wire::fault(&body)),
             );
@@ -170,7 +169,8 @@ impl Session {
         let body = checked(status, &headers, body)?;
         let missing = |what: &str| {
             let message = format!("the response of {} has no {what}", self.access.auth_url);
-            Failure::new(BackendErrorKind::Rejected, message).hint("set auth_url to the URL of Keystone, version 3")
+            BackendError::new(BackendErrorKind::Rejected, message)
+                .hint("set auth_url to the URL of Keystone, version 3")
         };
         let value = headers
             .get("x-subject-token")
@@ -189,13 +189,13 @@ impl Session {
     }
 
     /// A token for somebody else: it is not used here, so that it can be revoked.
-    pub async fn separate_token(&self) -> Result<Token, Failure> {
+    pub async fn separate_token(&self) -> Result<Token, BackendError> {
         self.sign_in().await
     }
 
     /// Makes a token invalid (openstack/keystone: `keystone/token/provider.py`, `revoke_token`: only this one, not those
     /// of the same credentials).
-    pub async fn revoke(&self, token: &SecretString) -> Result<(), Failure> {
+    pub async fn revoke(&self, token: &SecretString) -> Result<(), BackendError> {
         let ours = self.token().await?;
         let request = Request {
             method: Method::DELETE,
@@ -213,23 +213,23 @@ impl Session {
     }
 
     /// Whether the catalog has the service.
-    pub async fn has(&self, service: Service) -> Result<bool, Failure> {
+    pub async fn has(&self, service: Service) -> Result<bool, BackendError> {
         let token = self.token().await?;
         let interface = &self.access.interface;
         Ok(self.access.endpoint(service, interface, &token.catalog).is_some())
     }
 
     /// The URL of a service, without a slash at its end.
-    pub async fn endpoint(&self, service: Service) -> Result<String, Failure> {
+    pub async fn endpoint(&self, service: Service) -> Result<String, BackendError> {
         self.endpoint_of(service, &self.access.interface).await
     }
 
     /// The URL of a service for machines.
-    pub async fn public_endpoint(&self, service: Service) -> Result<String, Failure> {
+    pub async fn public_endpoint(&self, service: Service) -> Result<String, BackendError> {
         self.endpoint_of(service, "public").await
     }
 
-    async fn endpoint_of(&self, service: Service, interface: &str) -> Result<String, Failure> {
+    async fn endpoint_of(&self, service: Service, interface: &str) -> Result<String, BackendError> {
         let token = self.token().await?;
         let regions = self.access.undecided_regions(service, interface, &token.catalog);
         if !regions.is_empty() {
@@ -239,7 +239,7 @@ impl Session {
                 "{name} has {service} in {} regions, and os_region is not set",
                 regions.len()
             );
-            return Err(Failure::new(BackendErrorKind::Conflict, message)
+            return Err(BackendError::new(BackendErrorKind::Conflict, message)
                 .hint(format!("set os_region to one of {}", regions.join(", "))));
         }
         let url = self
@@ -252,7 +252,7 @@ impl Session {
                 };
                 let (name, service) = (&self.access.name, service.name());
                 let message = format!("the catalog of {name} has no {interface} endpoint of {service}{region}");
-                Failure::new(BackendErrorKind::NotFound, message)
+                BackendError::new(BackendErrorKind::NotFound, message)
                     .hint("list the endpoints with `openstack catalog list`, and check region_name and interface, or os_region")
             })?;
         let bit = 1 << service as u8;
@@ -266,39 +266,32 @@ impl Session {
         Ok(url)
     }
 
-    pub async fn get(&self, service: Service, path: &str) -> Result<Value, Failure> {
+    pub async fn get(&self, service: Service, path: &str) -> Result<Value, BackendError> {
         parse(&self.call(Method::GET, service, path, None).await?.1)
     }
 
     /// Like `get`; `None` if the object does not exist.
-    pub async fn find(&self, service: Service, path: &str) -> Result<Option<Value>, Failure> {
-        match self.get(service, path).await {
-            Ok(value) => Ok(Some(value)),
-            Err(failure) if failure.code == Some(404) => Ok(None),
-            Err(failure) => Err(failure),
-        }
+    pub async fn find(&self, service: Service, path: &str) -> Result<Option<Value>, BackendError> {
+        if_answered(self.get(service, path).await)
     }
 
     /// A header of an object in the object store; `None` if it has no such header or does not exist.
-    pub async fn header(&self, service: Service, path: &str, name: &str) -> Result<Option<String>, Failure> {
-        match self.call(Method::HEAD, service, path, None).await {
-            Ok((headers, _)) => Ok(headers
-                .get(name)
-                .and_then(|value| value.to_str().ok())
-                .map(str::to_owned)),
-            Err(failure) if failure.code == Some(404) => Ok(None),
-            Err(failure) => Err(failure),
-        }
+    pub async fn header(&self, service: Service, path: &str, name: &str) -> Result<Option<String>, BackendError> {
+        let response = if_answered(self.call(Method::HEAD, service, path, None).await)?;
+        let value = response
+            .as_ref()
+            .and_then(|(headers, _)| headers.get(name)?.to_str().ok());
+        Ok(value.map(str::to_owned))
     }
 
     /// All entries of a list, page after page.
     ///
     /// Only the marker of the link to the next page is used, in a repetition of our own request. So the token is never
     /// sent to another host.
-    pub async fn list(&self, service: Service, path: &str, key: &str) -> Result<Vec<Value>, Failure> {
+    pub async fn list(&self, service: Service, path: &str, key: &str) -> Result<Vec<Value>, BackendError> {
         let refused = |why: String| {
             let message = format!("the list of {key} of {}: {why}", service.name());
-            Failure::new(BackendErrorKind::Rejected, message)
+            BackendError::new(BackendErrorKind::Rejected, message)
         };
         let (mut all, mut markers) = (Vec::new(), Vec::<String>::new());
         let begun = Instant::now();
@@ -321,7 +314,7 @@ impl Session {
             let marker = wire::next_marker(&page, key).map_err(refused)?;
             let Some(Value::Array(entries)) = page.get_mut(key).map(Value::take) else {
                 let message = format!("the response to {path} has no {key}");
-                return Err(Failure::new(BackendErrorKind::Rejected, message));
+                return Err(BackendError::new(BackendErrorKind::Rejected, message));
             };
             let is_last = entries.is_empty();
             all.extend(entries);
@@ -338,21 +331,21 @@ impl Session {
         }
     }
 
-    pub async fn post(&self, service: Service, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub async fn post(&self, service: Service, path: &str, body: &Value) -> Result<Value, BackendError> {
         parse(&self.call(Method::POST, service, path, Some(body)).await?.1)
     }
 
-    pub async fn put(&self, service: Service, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub async fn put(&self, service: Service, path: &str, body: &Value) -> Result<Value, BackendError> {
         parse(&self.call(Method::PUT, service, path, Some(body)).await?.1)
     }
 
     /// A `PUT` without a body.
-    pub async fn put_path(&self, service: Service, path: &str) -> Result<(), Failure> {
+    pub async fn put_path(&self, service: Service, path: &str) -> Result<(), BackendError> {
         self.call(Method::PUT, service, path, None).await.map(drop)
     }
 
     /// Deletes an object. Returns whether it existed.
-    pub async fn delete(&self, service: Service, path: &str) -> Result<bool, Failure> {
+    pub async fn delete(&self, service: Service, path: &str) -> Result<bool, BackendError> {
         match self.call(Method::DELETE, service, path, None).await {
             Ok(_) => Ok(true),
             Err(failure) if failure.code == Some(404) => Ok(false),
@@ -367,7 +360,7 @@ impl Session {
         path: &str,
         body: (impl AsyncRead + Send + Unpin + 'static, u64),
         headers: &[(&str, &str)],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let url = format!("{}{path}", self.endpoint(service).await?);
         let token = self.token().await?;
         let (status, headers, body) = self.transport.put_bytes(&url, &token.value, body, headers).await?;
@@ -375,7 +368,7 @@ impl Session {
     }
 
     /// Whether a URL can be fetched without a token, as machines do. It may contain a signature.
-    pub async fn is_fetchable(&self, url: &str) -> Result<bool, Failure> {
+    pub async fn is_fetchable(&self, url: &str) -> Result<bool, BackendError> {
         let request = Request {
             method: Method::HEAD,
             url: url.to_owned(),
@@ -392,7 +385,7 @@ impl Session {
         service: Service,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<(HeaderMap, Vec<u8>), Failure> {
+    ) -> Result<(HeaderMap, Vec<u8>), BackendError> {
         let url = format!("{}{path}", self.endpoint(service).await?);
         let version: &[(&str, &str)] = match service {
             Service::Compute => &[("X-OpenStack-Nova-API-Version", COMPUTE_VERSION)],
@@ -416,11 +409,22 @@ impl Session {
             let body = checked(status, &headers, body)?;
             return Ok((headers, body));
         }
-        Err(Failure::new(BackendErrorKind::Denied, "a new token was rejected, too"))
+        Err(BackendError::new(
+            BackendErrorKind::Denied,
+            "a new token was rejected, too",
+        ))
     }
 }
 
 fn is_valid(token: &Token) -> bool {
     let left = token.expires.duration_since(Timestamp::now());
     left.as_secs() > i64::try_from(EARLY.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// `None` if a service says that it has no such object. Without an endpoint of the service, nothing is known.
+fn if_answered<T>(answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
+    match answer {
+        Err(failure) if failure.code == Some(404) => Ok(None),
+        answer => answer.map(Some),
+    }
 }

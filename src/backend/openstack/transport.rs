@@ -12,8 +12,7 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use super::answers::{host, is_of_certificate, read, unreachable};
-use crate::backend::BackendErrorKind;
-use crate::backend::failure::Failure;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::{Backoff, asked_pause};
 use crate::http_limits::{self, innermost};
 use crate::http_upload::{self, UploadError, UploadLimits};
@@ -48,7 +47,7 @@ pub(super) struct Transport {
 
 impl Transport {
     /// `ca` is the path of a PEM file; without it, the system's CAs are trusted.
-    pub fn new(ca: Option<&Path>) -> Result<Self, Failure> {
+    pub fn new(ca: Option<&Path>) -> Result<Self, BackendError> {
         let mut http = Client::builder()
             .connect_timeout(Duration::from_secs(15))
             // A redirected request would contain the token.
@@ -59,7 +58,7 @@ impl Transport {
         }
         let http = http
             .build()
-            .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+            .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, innermost(&error)))?;
         Ok(Self {
             http,
             ca: ca.map(|(pem, _)| pem),
@@ -76,7 +75,7 @@ impl Transport {
     /// Whether machines accept the certificate at this URL: they trust public CAs, and that of `cacert`.
     ///
     /// The public CAs are Mozilla's, which CoreOS has, too. That the URL does not answer proves nothing.
-    pub async fn machines_trust(&self, url: &str) -> Result<bool, Failure> {
+    pub async fn machines_trust(&self, url: &str) -> Result<bool, BackendError> {
         if self.ca.is_some() || !url.starts_with("https://") {
             return Ok(true);
         }
@@ -88,7 +87,7 @@ impl Transport {
                 let client = Client::builder().timeout(HANDSHAKE).redirect(redirect::Policy::none());
                 client.tls_certs_only(public).build()
             })
-            .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+            .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, innermost(&error)))?;
         let answer = client.get(host(url)).send().await;
         Ok(!answer.is_err_and(|error| is_of_certificate(&error)))
     }
@@ -99,7 +98,7 @@ impl Transport {
         request: &Request<'_>,
         token: Option<&SecretString>,
         repeatable: bool,
-    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), BackendError> {
         let (mut attempt, mut held_back) = (1, Duration::ZERO);
         let mut backoff = backoff();
         loop {
@@ -168,7 +167,7 @@ impl Transport {
         token: &SecretString,
         (body, bytes): (impl AsyncRead + Send + Unpin + 'static, u64),
         headers: &[(&str, &str)],
-    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), BackendError> {
         let mut request = self.http.put(url).header("X-Auth-Token", token.expose_secret());
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -176,9 +175,9 @@ impl Transport {
         let response = http_upload::send(request, body, bytes, self.uploads)
             .await
             .map_err(|error| match error {
-                UploadError::File(error) => Failure::new(BackendErrorKind::Rejected, error.to_string()),
+                UploadError::File(error) => BackendError::new(BackendErrorKind::Rejected, error.to_string()),
                 UploadError::Http(error) => unreachable(url, &error),
-                error => Failure::new(BackendErrorKind::Timeout, format!("{}: {error}", host(url))),
+                error => BackendError::new(BackendErrorKind::Timeout, format!("{}: {error}", host(url))),
             })?;
         read(url, response, http_limits::SMALL).await
     }
@@ -190,7 +189,7 @@ struct Failed {
     sent: bool,
     /// Repeating it is useless: the response is too large or too slow.
     is_final: bool,
-    failure: Failure,
+    failure: BackendError,
 }
 
 /// A URL without its signature, which is a secret.
@@ -213,9 +212,9 @@ fn backoff() -> Backoff {
     Backoff::doubling(Duration::from_millis(500), Duration::from_secs(8))
 }
 
-fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {
+fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), BackendError> {
     let unusable = |why: String| {
-        Failure::new(BackendErrorKind::Denied, format!("cacert {}: {why}", path.display()))
+        BackendError::new(BackendErrorKind::Denied, format!("cacert {}: {why}", path.display()))
             .hint("set it to the PEM file of the CA that signed the certificates of the services")
     };
     let pem = std::fs::read_to_string(path).map_err(|error| unusable(error.kind().to_string()))?;
@@ -314,7 +313,7 @@ mod tests {
                 }
                 (pause, expected) => assert_eq!(pause.is_some(), expected.is_some(), "{why}"),
             }
-            let error = checked(status, &headers, Vec::new()).unwrap_err().during("query");
+            let error = checked(status, &headers, Vec::new()).unwrap_err();
             let has_pause = matches!(status.as_u16(), 429 | 503).then_some(asked).flatten();
             let expected_pause = has_pause.map(|text| Duration::from_secs(text.parse().unwrap()));
             assert_eq!(error.pause, expected_pause, "{why}");

@@ -9,13 +9,12 @@ use super::cloud::OpenStack;
 use super::cloud::PAUSE;
 use super::servers::CHANGE_TIMEOUT;
 use super::wire::{self, text};
-use crate::backend::failure::Failure;
-use crate::backend::{BackendErrorKind, MachineSpec};
+use crate::backend::{BackendError, BackendErrorKind, MachineSpec};
 use crate::cluster::{ClusterId, MachineName, OsBoot};
 
 impl OpenStack {
     /// Creates the volumes of a new machine, the boot volume first, and waits until they are available.
-    pub(super) async fn volumes_for(&self, spec: &MachineSpec) -> Result<Vec<String>, Failure> {
+    pub(super) async fn volumes_for(&self, spec: &MachineSpec) -> Result<Vec<String>, BackendError> {
         let boots = self.config.boot == OsBoot::Volume;
         let mut wanted = Vec::new();
         wanted.extend(boots.then_some((0, spec.disk_gib, Some(spec.image.0.as_str()))));
@@ -43,7 +42,7 @@ impl OpenStack {
         index: usize,
         gib: u64,
         image: Option<&str>,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, BackendError> {
         let (kind, zones) = (self.config.volume_type.as_deref(), self.config.volume_zone.as_deref());
         let body = wire::volume(spec, index, gib, image, kind, zones);
         let created = self.session.post(CINDER, "/volumes", &body).await?;
@@ -57,12 +56,12 @@ impl OpenStack {
                 _ if status.starts_with("error") => {
                     let message = format!("volume {name} of {gib} GiB has status {status}");
                     let hint = "see `openstack volume message list`; the image may be larger than the volume";
-                    return Err(Failure::new(BackendErrorKind::Rejected, message).hint(hint));
+                    return Err(BackendError::new(BackendErrorKind::Rejected, message).hint(hint));
                 }
                 _ if begun.elapsed() > self.config.volume_timeout => {
                     let limit = self.config.volume_timeout.as_secs();
                     let message = format!("volume {name} is still {status} after {limit} s");
-                    return Err(Failure::new(BackendErrorKind::Timeout, message)
+                    return Err(BackendError::new(BackendErrorKind::Timeout, message)
                         .hint("set os_volume_timeout to a longer time if the cloud copies images slowly"));
                 }
                 _ => sleep(PAUSE).await,
@@ -71,16 +70,19 @@ impl OpenStack {
     }
 
     /// All volumes of the cluster.
-    pub(super) async fn volumes_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn volumes_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
         let mut volumes = self.all_volumes().await?;
         volumes.retain(|volume| wire::cluster_of(volume).as_ref() == Some(cluster));
         Ok(volumes)
     }
 
     /// All volumes of the project; none without block storage.
-    pub(super) async fn all_volumes(&self) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn all_volumes(&self) -> Result<Vec<Value>, BackendError> {
         match self.session.has(CINDER).await? {
-            true => self.session.list(CINDER, "/volumes/detail", "volumes").await,
+            true => {
+                let listed = self.session.list_own(CINDER, "/volumes/detail", "volumes", |_| true);
+                listed.await
+            }
             false => Ok(Vec::new()),
         }
     }
@@ -91,7 +93,7 @@ impl OpenStack {
         cluster: &ClusterId,
         name: Option<&MachineName>,
         servers: &[Value],
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, BackendError> {
         let mut changed = false;
         for volume in self.volumes_of(cluster).await? {
             let of = wire::machine_of(text(&volume, "name")).unwrap_or_default();
@@ -107,7 +109,7 @@ impl OpenStack {
     }
 
     /// Deletes a volume and waits until it is deleted. A volume that was just detached is busy for a while.
-    async fn delete_volume(&self, id: &str) -> Result<bool, Failure> {
+    async fn delete_volume(&self, id: &str) -> Result<bool, BackendError> {
         let path = format!("/volumes/{id}");
         let begun = Instant::now();
         let mut changed = false;
@@ -115,7 +117,7 @@ impl OpenStack {
             let (name, status) = (text(&answer["volume"], "name"), text(&answer["volume"], "status"));
             if begun.elapsed() > CHANGE_TIMEOUT {
                 let message = format!("volume {name} is still {status}");
-                return Err(Failure::new(BackendErrorKind::Timeout, message));
+                return Err(BackendError::new(BackendErrorKind::Timeout, message));
             }
             if matches!(status, "available" | "error" | "error_deleting") {
                 changed |= match self.session.delete(CINDER, &path).await {

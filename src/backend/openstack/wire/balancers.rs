@@ -17,7 +17,7 @@ const MCS: [u16; 2] = [22_623, 22_624];
 
 /// The name of a load balancer, and of its VIP in DNS.
 pub fn balancer_name(wanted: &LoadBalancer) -> String {
-    wanted.cluster.fqdn(NodeName::vip(wanted.vip).as_str())
+    wanted.cluster.domain().fqdn(NodeName::vip(wanted.vip).as_str())
 }
 
 /// Whether a load balancer is OVN's. It forwards packets with the client's address, and supports only the algorithm

@@ -103,11 +103,11 @@ pub fn with_marker(path: &str, marker: &str) -> String {
     format!("{path}{sign}marker={marker}")
 }
 
-/// A path with a query.
+/// A path with these pairs in its query.
 pub fn query(path: &str, pairs: &[(&str, &str)]) -> String {
     let mut text = path.to_owned();
-    for (index, (name, value)) in pairs.iter().enumerate() {
-        text.push(if index == 0 { '?' } else { '&' });
+    for (name, value) in pairs {
+        text.push(if text.contains('?') { '&' } else { '?' });
         text.push_str(name);
         text.push('=');
         text.push_str(&escape(value));
@@ -136,7 +136,7 @@ pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// The tag of a cluster in descriptions, and in names of objects without description.
 pub fn tag_text(cluster: &ClusterId) -> String {
-    format!("ocpdeploy {cluster}")
+    format!("ocpdeploy {}", cluster.tag())
 }
 
 /// The cluster of such a tag.

@@ -77,7 +77,7 @@ impl Port {
 
     /// The node or VIP for which it reserves an address; `None`: it belongs to a machine and is deleted with it.
     pub fn reserved_for(&self, cluster: &ClusterId) -> Option<NodeName> {
-        let host = cluster.host_of(&self.name)?;
+        let host = cluster.domain().host_of(&self.name)?;
         serde_json::from_value(json!(host)).ok()
     }
 }

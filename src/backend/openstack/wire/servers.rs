@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::common::{TAG, cluster_of_tag, tag_text, text};
 use super::flavors::Flavor;
-use crate::backend::{Machine, MachineSpec, Nic, Power, SeenNic};
+use crate::backend::ownership::Ownership;
+use crate::backend::{Machine, MachineSpec, Nic, Power};
 use crate::cluster::{ClusterId, Mac, MachineName, OsBoot, Pass, Role};
 
 const CLUSTER: &str = "ocpdeploy.cluster";
@@ -15,6 +16,7 @@ const NODE: &str = "ocpdeploy.node";
 const ROLE: &str = "ocpdeploy.role";
 const PASS: &str = "ocpdeploy.pass";
 const FINGERPRINT: &str = "ocpdeploy.fingerprint";
+const CREATION: &str = "ocpdeploy.creation";
 const NIC: &str = "ocpdeploy.nic.";
 
 /// The metadata of a server.
@@ -25,11 +27,32 @@ fn metadata(spec: &MachineSpec) -> Value {
         ROLE: spec.role,
         PASS: spec.pass,
         FINGERPRINT: spec.fingerprint(),
+        CREATION: spec.creation,
     });
     for (index, Nic { network, mac }) in spec.nics.iter().enumerate() {
         metadata[format!("{NIC}{index}")] = json!(format!("{mac} {network}"));
     }
     metadata
+}
+
+/// The ownership of a server; `None` if this program did not create it.
+pub fn ownership(server: &Value) -> Option<Ownership> {
+    let metadata = &server["metadata"];
+    let nic = |index: usize| {
+        let (mac, network) = metadata[format!("{NIC}{index}")].as_str()?.split_once(' ')?;
+        let (mac, network) = (mac.parse().ok()?, network.to_owned());
+        Some(Nic { network, mac })
+    };
+    Some(Ownership {
+        cluster: cluster_of(server)?,
+        machine: text(server, "name").parse().ok()?,
+        node: text(metadata, NODE).parse().ok()?,
+        role: text(metadata, ROLE).parse().ok()?,
+        pass: text(metadata, PASS).parse().ok()?,
+        fingerprint: text(metadata, FINGERPRINT).to_owned(),
+        nics: (0..).map_while(nic).collect(),
+        creation: text(metadata, CREATION).parse().ok(),
+    })
 }
 
 /// The cluster in the metadata of a server or volume.
@@ -39,32 +62,12 @@ pub fn cluster_of(object: &Value) -> Option<ClusterId> {
 
 /// A server as a machine; `None` if it has no tag or is deleted.
 pub fn machine(server: &Value) -> Option<Machine> {
-    let metadata = &server["metadata"];
-    cluster_of(server)?;
-    let read = |key: &str| metadata[key].clone();
     let power = power(server)?;
     let addresses = match power {
         Power::Building => BTreeMap::new(),
         _ => addresses(server),
     };
-    let nic = |index: usize| {
-        let (mac, network) = metadata[format!("{NIC}{index}")].as_str()?.split_once(' ')?;
-        let mac = mac.parse().ok()?;
-        Some(SeenNic {
-            network: network.to_owned(),
-            addresses: addresses.get(&mac).cloned().unwrap_or_default(),
-            mac,
-        })
-    };
-    Some(Machine {
-        name: serde_json::from_value(server["name"].clone()).ok()?,
-        node: serde_json::from_value(read(NODE)).ok()?,
-        role: serde_json::from_value(read(ROLE)).ok()?,
-        pass: serde_json::from_value(read(PASS)).ok()?,
-        fingerprint: text(metadata, FINGERPRINT).to_owned(),
-        power,
-        nics: (0..).map_while(nic).collect(),
-    })
+    Some(ownership(server)?.machine(power, &addresses))
 }
 
 /// A server without its payload, which administrators can read and which contains secrets.

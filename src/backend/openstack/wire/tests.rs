@@ -8,7 +8,7 @@ use crate::backend::{BackendErrorKind, ImageHandle, LoadBalancer, MachineSpec, N
 use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, OsBoot, Pass, Role, Vip};
 
 fn lab() -> ClusterId {
-    ClusterId::new("lab", "example.com")
+    ClusterId::read("lab.example.com.x7k2pqrs").unwrap()
 }
 
 fn spec(node: NodeName, role: Role) -> MachineSpec {
@@ -30,6 +30,7 @@ fn spec(node: NodeName, role: Role) -> MachineSpec {
         payload: Payload::Ignition(b"{}".to_vec()),
         autostart: false,
         ipv6: None,
+        creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
     }
 }
 
@@ -269,24 +270,24 @@ fn groups_of_servers_are_no_larger_than_the_quota() {
         [name(0, 10), name(9, 10), name(10, 10)].map(|name| name.rsplit(' ').next().unwrap().to_owned()),
         ["0", "0", "1"]
     );
-    assert_eq!(name(7, usize::MAX), "ocpdeploy lab.example.com workers 0");
+    assert_eq!(name(7, usize::MAX), "ocpdeploy lab.example.com.x7k2pqrs workers 0");
     assert_eq!(group_name(&spec(NodeName::bootstrap(), Role::Bootstrap), 10), None);
     let arbiter = spec(NodeName::node(Role::Arbiter, 0), Role::Arbiter);
     assert_eq!(
         group_name(&arbiter, 10).as_deref(),
-        Some("ocpdeploy lab.example.com masters")
+        Some("ocpdeploy lab.example.com.x7k2pqrs masters")
     );
     assert_eq!(group_of(&name(0, 10)), Some(lab()));
-    assert_eq!(group_of("ocpdeploy lab.example.com masters"), Some(lab()));
+    assert_eq!(group_of("ocpdeploy lab.example.com.x7k2pqrs masters"), Some(lab()));
     for other in [
         "ocpdeploy a.lab.example.com masters",
         "ocpdeploy lab.example.com.org masters",
-        "ocpdeploy lab.example.com",
+        "ocpdeploy lab.example.com.x7k2pqrs",
         "ocpdeploy lab.example.com my databases",
-        "ocpdeploy lab.example.com workers",
-        "ocpdeploy lab.example.com workers x",
+        "ocpdeploy lab.example.com.x7k2pqrs workers",
+        "ocpdeploy lab.example.com.x7k2pqrs workers x",
         "ocpdeploy lab.example.com Masters",
-        "my ocpdeploy lab.example.com masters",
+        "my ocpdeploy lab.example.com.x7k2pqrs masters",
     ] {
         assert_ne!(group_of(other), Some(lab()), "{other}");
     }
