@@ -22,6 +22,7 @@ use crate::passes::image_sources::ImageError;
 use crate::passes::{PartialFailure, PassError};
 use crate::printable::{printable_block, printable_text};
 use crate::settings::SettingsError;
+use crate::state::archive::ArchiveError;
 use crate::state::inventory::InventoryError;
 use crate::state::journal::JournalError;
 use crate::state::parameters::ParametersError;
@@ -134,6 +135,7 @@ fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
         .or_else(|| if_is(error, |e: &PartialFailure| (Kind::Stopped, vec![e.hint()])))
         .or_else(|| if_is(error, of_backend))
         .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, vec![e.hint()])))
+        .or_else(|| if_is(error, |_: &ArchiveError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, of_inventory))
         .or_else(|| if_is(error, |_: &ParametersError| (Kind::Settings, one(PARAMETERS_HINT))))
         .or_else(|| if_is(error, of_pass))
@@ -159,7 +161,8 @@ fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }
 
-const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters in the state directory";
+const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters in the state directory. A cluster of another computer needs a \
+                            record here: `ocpdeploy state import FILE`";
 const PARAMETERS_HINT: &str = "correct the file, or create it again with `ocpdeploy harvest`";
 
 fn of_client_dns(error: &ClientDnsError) -> (Kind, Vec<String>) {
@@ -263,6 +266,8 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::NoRelease { .. }
         | PassError::Updating { .. }
         | PassError::Scaled { .. }
+        | PassError::StaleRecord { .. }
+        | PassError::NoMasters { .. }
         | PassError::SwitchedOff { .. }
         | PassError::UnsafeMember { .. }
         | PassError::StillMember { .. }
@@ -408,8 +413,8 @@ mod tests {
     use super::*;
 
     fn unreachable() -> anyhow::Error {
-        BackendError::new(BackendErrorKind::Unreachable, "create machine lab-master-0")
-            .because("no route to host")
+        BackendError::new(BackendErrorKind::Unreachable, "no route to host")
+            .during("create machine lab-master-0")
             .into()
     }
 
@@ -428,8 +433,10 @@ mod tests {
 
     #[test]
     fn each_known_error_has_its_code() {
-        let timeout = BackendError::new(BackendErrorKind::Timeout, "look").into();
-        let absent = BackendError::new(BackendErrorKind::NotBuiltIn, "backend ovirt").into();
+        let timeout = BackendError::new(BackendErrorKind::Timeout, "").during("look").into();
+        let absent = BackendError::new(BackendErrorKind::NotBuiltIn, "")
+            .during("backend ovirt")
+            .into();
         let held = JournalError::ReservationState {
             cluster: "lab".to_owned(),
             holder: "pid 7".to_owned(),

@@ -25,7 +25,7 @@ pub const SMALL: usize = 4 << 20;
 const ERROR: usize = 64 << 10;
 
 /// Limit from a response's headers to its last byte, even if bytes arrive continuously.
-pub const COMPLETE: Duration = Duration::from_secs(60);
+const COMPLETE: Duration = Duration::from_secs(60);
 
 /// Responses that are larger than `SMALL` are read so many at a time, the others wait: a list of all kinds of things asks for
 /// nine at once.
@@ -33,6 +33,18 @@ static LARGE_AT_ONCE: Semaphore = Semaphore::const_new(3);
 
 /// Values in one JSON document. Each takes about 72 bytes of memory, and as few as 2 of the response.
 pub const VALUES: usize = 1 << 20;
+
+/// A limit on the time of a request. Tests that wait it out shorten it: in debug builds a second lasts
+/// `OCPDEPLOY_TEST_SECOND` milliseconds.
+pub fn time_limit(limit: Duration) -> Duration {
+    let second = std::env::var("OCPDEPLOY_TEST_SECOND")
+        .ok()
+        .filter(|_| cfg!(debug_assertions));
+    match second.and_then(|milliseconds| milliseconds.parse().ok()) {
+        Some(milliseconds) => limit * milliseconds / 1000,
+        None => limit,
+    }
+}
 
 /// Why a response was not read.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +63,7 @@ pub enum CapError {
 
 /// Reads a response of at most `largest` bytes. Of an error response the beginning is sufficient.
 pub async fn read(response: Response, largest: usize) -> Result<Vec<u8>, CapError> {
-    read_within(response, largest, COMPLETE).await
+    read_within(response, largest, time_limit(COMPLETE)).await
 }
 
 async fn read_within(mut response: Response, largest: usize, limit: Duration) -> Result<Vec<u8>, CapError> {

@@ -45,7 +45,7 @@ pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path, wit
     let mut refusals = Vec::new();
     for node in table.of_role(Role::Master) {
         info!(target: PROGRESS, step = "backup", "saving etcd of {}", node.name);
-        match of_master(&ssh::Node::of(dir, &table.id(), node), to).await {
+        match of_master(&ssh::Node::of(dir, &table.cluster_domain(), node), to).await {
             Ok(files) => return Ok(files),
             Err(error) => refusals.push(format!("{}: {error:#}", node.name)),
         }

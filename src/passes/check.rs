@@ -11,9 +11,10 @@ use super::error::PassError;
 use super::options::DeployOptions;
 use super::report::{Report, Seen};
 use super::simulated::refuse_simulated;
-use super::{clock, fragments, networks, ours};
+use super::{clock, deployments, fragments, networks, ours};
 use crate::PROGRESS;
-use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
+use crate::backend::platforms::Platforms;
+use crate::backend::{Capabilities, Carrier, Finding, NetworkFacts, OperationError, Verdict};
 use crate::cluster::{
     AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, major_minor, platform_names,
     unsupported_release,
@@ -38,7 +39,7 @@ use crate::state::registry_cache::CacheDir;
 
 /// Runs all checks that need no installer, before anything is created; for the installer see `find_installer`.
 pub(super) async fn check(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
@@ -56,7 +57,7 @@ pub(super) async fn check(
 
 /// Findings about settings, files, platform and network.
 pub(super) async fn look_around(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
@@ -87,11 +88,22 @@ pub(super) async fn look_around(
     needs.vips = vips.into_iter().collect();
     let found = backend.preflight(&needs).await;
     let found = report.take("platform", found.map_err(anyhow::Error::from))?;
+    let answers = found.is_some();
     report.add("platform", found.into_iter().flatten());
     let failed = report
         .looked
         .iter()
         .any(|looked| looked.finding.verdict == Verdict::Fail);
+    if answers {
+        match deployments::other_deployments(backend, config).await {
+            // An unusable platform often cannot list them, and has reported a failure already.
+            Err(_) if failed => {}
+            others => {
+                let others = report.take("cluster", others.map_err(anyhow::Error::from))?;
+                report.add("cluster", others.into_iter().flatten());
+            }
+        }
+    }
     seen.facts = match look(backend, config).await {
         // An unusable platform often cannot read the network either, and has reported a failure already.
         Err(_) if failed => None,
@@ -108,7 +120,7 @@ pub(super) async fn look_around(
         report.add("addresses", static_network(config, facts));
         report.add("addresses", ipv6_network(config, facts));
         report.add("addresses", network_config(config, facts, seen.table.as_ref()));
-        let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
+        let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.cluster_domain());
         let table = known.and_then(|cluster| cluster.parameters.as_ref());
         let own = machines::vip_macs(&macs, table);
         // With lb=user the load balancer already has them, and so has that of the platform after an interrupted run.
@@ -140,6 +152,10 @@ pub(super) async fn look_around(
             }
             None => {}
         }
+        let answering = answering_macs(backend, config, facts, &macs)
+            .await
+            .map_err(anyhow::Error::from);
+        findings.extend(report.take("addresses", answering)?.into_iter().flatten());
         report.add("addresses", findings);
         report.add("mcs", resolve_mcs(config, facts, carrier(backend)).err());
     }
@@ -171,21 +187,17 @@ async fn cache_findings(config: &ClusterConfig, home: &Home) -> Vec<Finding> {
             State::Running | State::Remote => {
                 Finding::ok(format!("nodes pull images of {upstream} through {endpoint}"))
             }
-            State::Offline => Finding {
-                hint: Some("to fetch images again, run `ocpdeploy cache up`".to_owned()),
-                ..Finding::warn(format!(
-                    "the cache of {upstream} at {endpoint} has only the images that it fetched before"
-                ))
-            },
-            State::Silent | State::Stopped => Finding {
-                hint: Some(format!(
-                    "run `ocpdeploy cache up` on {}, or `ocpdeploy cache down` here to use no cache",
-                    cache.address
-                )),
-                ..Finding::warn(format!(
-                    "the cache at {endpoint} does not answer; nodes pull from {upstream} itself"
-                ))
-            },
+            State::Offline => Finding::warn(format!(
+                "the cache of {upstream} at {endpoint} has only the images that it fetched before"
+            ))
+            .hint("to fetch images again, run `ocpdeploy cache up`"),
+            State::Silent | State::Stopped => Finding::warn(format!(
+                "the cache at {endpoint} does not answer; nodes pull from {upstream} itself"
+            ))
+            .hint(format!(
+                "run `ocpdeploy cache up` on {}, or `ocpdeploy cache down` here to use no cache",
+                cache.address
+            )),
         });
     }
     findings
@@ -193,7 +205,7 @@ async fn cache_findings(config: &ClusterConfig, home: &Home) -> Vec<Finding> {
 
 /// Rejects settings that conflict with the existing cluster of this name; returns its addresses, if it has any.
 async fn known_table(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     known: Option<&Cluster>,
@@ -213,7 +225,7 @@ async fn known_table(
 }
 
 /// The user's own Ignition configs, and the findings about each of them alone.
-fn own_configs(backend: &dyn Backend, config: &ClusterConfig) -> Result<(Vec<Fragment>, Vec<String>)> {
+fn own_configs(backend: &Platforms, config: &ClusterConfig) -> Result<(Vec<Fragment>, Vec<String>)> {
     let own = fragments::read(config)?;
     let warnings = node::config::check_fragments(&own)?;
     fragments::refuse_too_large(config, &own, |role| backend.capabilities(role).carrier)?;
@@ -238,19 +250,19 @@ fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding>
     }
     let api = machines::given_vip(config, Vip::Api).or(facts.cidr.map(|network| network.network()))?;
     refuse_simulated(&config.name, &config.backend, api).err()?;
-    Some(Finding {
-        hint: Some("`ocpdeploy deploy --rehearse` runs both passes on it".to_owned()),
-        ..Finding::fail(
+    Some(
+        Finding::fail(
             "the simulated platform runs no machines, so a real cluster cannot be installed on it".to_owned(),
         )
-    })
+        .hint("`ocpdeploy deploy --rehearse` runs both passes on it"),
+    )
 }
 
 /// Which installer is used, and whether settings, images and the user's files are compatible with its release.
 ///
 /// Queries the mirror where necessary; downloads nothing.
 pub(super) async fn find_installer(
-    backend: Option<&dyn Backend>,
+    backend: Option<&Platforms>,
     config: &ClusterConfig,
     home: &Home,
     facts: Option<&NetworkFacts>,
@@ -299,10 +311,10 @@ fn unsupported(config: &ClusterConfig, version: &str) -> Option<Finding> {
         &config.networks,
         config.ipv6.is_some(),
     )?;
-    Some(Finding {
-        hint: Some(format!("{}, with `installer` or `version`", unsupported.hint)),
-        ..Finding::fail(format!("openshift-install is {version}: {}", unsupported.why))
-    })
+    Some(
+        Finding::fail(format!("openshift-install is {version}: {}", unsupported.why))
+            .hint(format!("{}, with `installer` or `version`", unsupported.hint)),
+    )
 }
 
 fn installer_words(choice: &Choice) -> String {
@@ -321,7 +333,7 @@ fn installer_words(choice: &Choice) -> String {
 
 /// As `find_installer`, for a deployment.
 pub(super) async fn check_installer(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     facts: &NetworkFacts,
@@ -334,7 +346,7 @@ pub(super) async fn check_installer(
 }
 
 /// The network of the cluster as its platform describes it.
-pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Result<NetworkFacts> {
+pub(super) async fn look(backend: &Platforms, config: &ClusterConfig) -> Result<NetworkFacts> {
     let facts = backend.network_facts(&config.network).await?;
     let mut facts = match config.given.machine_network {
         Some(IpNetwork::V6(network)) => facts.of_ipv6(network),
@@ -352,10 +364,7 @@ pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Resul
 /// What the second address family requires.
 fn ipv6_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     let (text, hint) = ipv6_problem(config, facts)?;
-    Some(Finding {
-        hint: Some(hint),
-        ..Finding::fail(text)
-    })
+    Some(Finding::fail(text).hint(hint))
 }
 
 /// What a node's static address requires, and its network does not tell.
@@ -374,24 +383,24 @@ fn static_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Findin
         return None;
     }
     let missing = missing.join(" and ");
-    Some(Finding {
-        hint: Some(format!("set {missing} in the env file")),
-        ..Finding::fail(format!(
+    Some(
+        Finding::fail(format!(
             "dhcp=none requires {missing}, and the platform does not report them for network {}",
             config.network
         ))
-    })
+        .hint(format!("set {missing} in the env file")),
+    )
 }
 
 /// An MTU that the network does not carry: long packets would be lost without an error.
 fn too_large(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     let (mtu, most) = (config.mtu?, facts.mtu?);
-    (mtu > most).then(|| Finding {
-        hint: Some(format!("set mtu={most} or less, or raise the MTU of the network")),
-        ..Finding::fail(format!(
+    (mtu > most).then(|| {
+        Finding::fail(format!(
             "mtu={mtu} is more than the MTU of network {}, which is {most}",
             config.network
         ))
+        .hint(format!("set mtu={most} or less, or raise the MTU of the network"))
     })
 }
 
@@ -412,7 +421,7 @@ fn network_config(config: &ClusterConfig, facts: &NetworkFacts, table: Option<&P
 }
 
 /// The carrier with the lowest limit for a node's config.
-fn carrier(backend: &dyn Backend) -> Carrier {
+fn carrier(backend: &Platforms) -> Carrier {
     let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.capabilities(role).carrier);
     match (masters.max_stored_bytes(), workers.max_stored_bytes()) {
         (Some(masters_room), Some(workers_room)) if workers_room < masters_room => workers,
@@ -426,26 +435,24 @@ fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -
     let dns_knows = facts.answers_dns || config.dns == Dns::User;
     match config.mcs.resolve_mcs(dns_knows, carrier.max_stored_bytes()) {
         Some(mcs) => Ok(ClusterConfig { mcs, ..config.clone() }),
-        None => Err(Finding {
-            hint: Some(format!(
-                "have the network's DNS resolve api-int.{} to api_ip and set dns=user; or set mcs=http, which lets \
-                 anyone on the network give nodes their root configuration and read the secrets in it",
-                config.id()
-            )),
-            ..Finding::fail(format!(
-                "nodes cannot fetch their configuration securely: the DNS of network {} does not resolve api-int.{}, \
+        None => Err(Finding::fail(format!(
+            "nodes cannot fetch their configuration securely: the DNS of network {} does not resolve api-int.{}, \
                  and a node's whole configuration is too large for {}",
-                config.network,
-                config.id(),
-                carrier.name
-            ))
-        }),
+            config.network,
+            config.id(),
+            carrier.name
+        ))
+        .hint(format!(
+            "have the network's DNS resolve api-int.{} to api_ip and set dns=user; or set mcs=http, which lets \
+                 anyone on the network give nodes their root configuration and read the secrets in it",
+            config.id()
+        ))),
     }
 }
 
 /// As `resolve_mcs`, for commands that skip the other checks.
 pub(super) fn with_mcs(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     facts: &NetworkFacts,
 ) -> Result<ClusterConfig, PassError> {
@@ -467,6 +474,46 @@ async fn answered_for(config: &ClusterConfig, has_vips: bool) -> Vec<Finding> {
         Some(Finding::fail(format!("{} {} is in use by {who}", lease.name, lease.ip)))
     };
     leases.iter().filter_map(finding).collect()
+}
+
+/// MACs of this cluster that another machine on the network has: MACs are derived from names, so another deployment of
+/// this name has the same ones, also one on a platform that this one does not show.
+async fn answering_macs(
+    backend: &Platforms,
+    config: &ClusterConfig,
+    facts: &NetworkFacts,
+    macs: &MacTable,
+) -> Result<Vec<Finding>, OperationError> {
+    let node_of = |mac: Mac| macs.iter().find(|(_, known)| **known == mac).map(|(node, _)| node);
+    let taken = facts
+        .taken
+        .iter()
+        .filter_map(|(ip, mac)| Some((*ip, node_of((*mac)?)?, (*mac)?)));
+    let taken: Vec<_> = taken.collect();
+    if taken.is_empty() || !backend.common_capabilities().guests_reachable {
+        return Ok(Vec::new());
+    }
+    let machines = backend.list_machines(&config.id()).await?;
+    let own: BTreeSet<Mac> = machines
+        .iter()
+        .flat_map(|machine| &machine.nics)
+        .map(|nic| nic.mac)
+        .collect();
+    let taken: Vec<_> = taken.into_iter().filter(|(_, _, mac)| !own.contains(mac)).collect();
+    let addresses: Vec<_> = taken.iter().map(|(ip, ..)| *ip).collect();
+    let answering = network_probe::answering(&addresses).await;
+    let in_use = taken
+        .into_iter()
+        .filter(|(ip, _, mac)| answering.get(ip) == Some(&Some(*mac)));
+    Ok(in_use
+        .map(|(ip, node, mac)| {
+            let text = format!("MAC {mac} of {node} answers at {ip}, and this deployment has no machine with it");
+            Finding::fail(text).hint(
+                "another deployment of this name is on the network: choose another cluster name, or set other MACs with \
+                 bootstrap_mac, master_macs and worker_macs",
+            )
+        })
+        .collect())
 }
 
 /// As `answered_for`, for the IPv6 addresses that belong to these.
@@ -495,7 +542,7 @@ fn given_leases(config: &ClusterConfig, has_vips: bool) -> Vec<AddressAssignment
 /// Rejects a rehearsal under the name of a real cluster, and the reverse. A cluster without completed steps and without
 /// machines is neither: only its addresses were kept.
 pub(super) async fn refuse_other_kind(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     known: &Known,
     journal: &[Entry],
@@ -510,9 +557,12 @@ pub(super) async fn refuse_other_kind(
     Err(PassError::OtherKind { cluster, rehearsal }.into())
 }
 
-pub(super) fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), PassError> {
+pub fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), PassError> {
     let what = if known.domain != config.domain {
         format!("domain {}", known.domain)
+    } else if known.deployment != config.deployment {
+        // Another process has written the record since the settings were read.
+        format!("id {}, which another command has just begun", known.deployment.id)
     } else if known.backend != config.backend {
         format!("different settings of backend {}", known.backend.name())
     } else if known.workers_on != config.workers_on {
@@ -542,10 +592,7 @@ fn given_vip_findings(
         let taken = vip_taken(vip, ip, facts, own).filter(|_| !has_vips)?;
         let hint =
             format!("set another {vip}_ip, or release this address: `ocpdeploy` does not take it from its owner");
-        Some(Finding {
-            hint: Some(hint),
-            ..Finding::fail(taken)
-        })
+        Some(Finding::fail(taken).hint(hint))
     };
     Vip::ALL.into_iter().filter_map(problem).collect()
 }

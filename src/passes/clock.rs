@@ -4,19 +4,16 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
-use crate::backend::{Backend, Finding, Verdict};
-use crate::cluster::Role;
+use crate::backend::platforms::Platforms;
+use crate::backend::{Finding, Verdict};
 
 /// A larger difference causes problems later; `TOO_FAR` causes them at once.
 const APART: Duration = Duration::from_secs(10);
 const TOO_FAR: Duration = Duration::from_secs(300);
 
 /// Compares both clocks, if the platform reports its time.
-pub(super) async fn compare(backend: &dyn Backend) -> Result<Option<Finding>> {
-    let Some(diagnostics) = backend.diagnostics(Role::Master) else {
-        return Ok(None);
-    };
-    let there = diagnostics.server_time().await?;
+pub(super) async fn compare(backend: &Platforms) -> Result<Option<Finding>> {
+    let there = backend.server_time().await?;
     Ok(there.map(|there| apart(SystemTime::now(), there)))
 }
 

@@ -16,7 +16,8 @@ use super::run::Run;
 use super::two::NodeConfig;
 use super::version_lock;
 use crate::PROGRESS;
-use crate::backend::{Backend, ReservationState};
+use crate::backend::ReservationState;
+use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, WorkersWhen};
 use crate::node::services;
 use crate::openshift::installer::{Installer, NodeReport, WaitContext};
@@ -48,7 +49,7 @@ pub struct NodeRow {
 
 /// Deploys a cluster, or continues an interrupted deployment.
 pub async fn deploy(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
@@ -76,7 +77,7 @@ pub async fn deploy(
 
 /// Runs only pass one and keeps its table.
 pub async fn harvest(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,

@@ -7,7 +7,8 @@ use tracing::info;
 use super::error::PassError;
 use super::partial_failure::with_leftovers;
 use crate::PROGRESS;
-use crate::backend::{Backend, BackendError, Machine, Owned};
+use crate::backend::platforms::Platforms;
+use crate::backend::{Machine, OperationError, Owned};
 use crate::cluster::ClusterId;
 use crate::state::home::ClusterDir;
 use crate::state::journal;
@@ -20,7 +21,7 @@ const ROUNDS: usize = 3;
 /// With `keep_addresses` the parameter file and the reservations stay for the next deployment. `begun` is called when
 /// all checks have passed.
 pub async fn destroy(
-    backend: &dyn Backend,
+    backend: &Platforms,
     cluster: &ClusterId,
     name: &str,
     dir: Option<&ClusterDir>,
@@ -36,7 +37,7 @@ pub async fn destroy(
 }
 
 async fn remove_all(
-    backend: &dyn Backend,
+    backend: &Platforms,
     cluster: &ClusterId,
     dir: Option<&ClusterDir>,
     keep_addresses: bool,
@@ -61,16 +62,16 @@ async fn remove_all(
 }
 
 pub(super) async fn delete_machine(
-    backend: &dyn Backend,
+    backend: &Platforms,
     cluster: &ClusterId,
     machine: &Machine,
-) -> Result<(), BackendError> {
+) -> Result<(), OperationError> {
     backend.delete_machine(cluster, &machine.name).await?;
     info!(target: PROGRESS, machine = %machine.name, state = "deleted", done = true);
     Ok(())
 }
 
-pub(super) async fn delete_machines(backend: &dyn Backend, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {
+pub(super) async fn delete_machines(backend: &Platforms, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {
     stream::iter(machines)
         .map(|machine| delete_machine(backend, cluster, machine))
         .buffer_unordered(backend.common_capabilities().concurrency)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Backend;
+use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, Dhcp, Dns, Lb, Mcs, Role};
 
 /// Chosen settings and facts of the platform; contains no secret.
@@ -48,7 +48,7 @@ impl EffectiveSettings {
     pub const STEP: &str = "chosen";
 
     pub(super) fn of(
-        backend: &dyn Backend,
+        backend: &Platforms,
         config: &ClusterConfig,
         installer: &str,
         release_image: Option<String>,

@@ -30,6 +30,13 @@ pub enum PassError {
         cluster: String,
         machines: Vec<MachineName>,
     },
+    #[error("the record of cluster {cluster} is out of date: it lacks {}, which {} on the platform", names(machines), is_or_are(machines.len()))]
+    StaleRecord {
+        cluster: String,
+        machines: Vec<MachineName>,
+    },
+    #[error("no master of cluster {cluster} is on the platform any more")]
+    NoMasters { cluster: String },
     #[error("the parameter file of {cluster} does not fit the settings: {what}")]
     Mismatch { cluster: String, what: String },
     #[error("{what} is {is}, and {LOCK_FILE} requires {locked}")]
@@ -96,7 +103,7 @@ pub enum PassError {
     NotInstalled { cluster: String },
     #[error("cluster {cluster} has no addresses yet")]
     NotHarvested { cluster: String },
-    #[error("cluster {cluster} was installed and has been scaled since: there is nothing to deploy")]
+    #[error("cluster {cluster} was installed, and scaled or adopted since: there is nothing to deploy")]
     Scaled { cluster: String },
     #[error("cluster {cluster} was installed with workers, and its routers run on them: one worker must remain")]
     LastWorker { cluster: String },
@@ -233,6 +240,14 @@ impl PassError {
             Self::OtherCluster { cluster, .. } => format!(
                 "choose another cluster name or restore the settings; `ocpdeploy status {cluster}` shows the cluster \
                  that has this name"
+            ),
+            Self::StaleRecord { cluster, .. } => format!(
+                "another computer has changed the cluster: import its record with `ocpdeploy state import FILE --replace`; \
+                 `ocpdeploy verify {cluster}` shows the differences"
+            ),
+            Self::NoMasters { cluster } => format!(
+                "another computer may have removed the cluster, or its platform is another one: `ocpdeploy verify {cluster}` \
+                 shows what is left of it"
             ),
             Self::Mismatch { .. } => {
                 "restore the settings, or repeat pass one with `--harvest`".to_owned()
@@ -528,6 +543,11 @@ mod tests {
                 cluster: cluster(),
                 what: what(),
             },
+            PassError::StaleRecord {
+                cluster: cluster(),
+                machines: vec![machine()],
+            },
+            PassError::NoMasters { cluster: cluster() },
             PassError::Mismatch {
                 cluster: cluster(),
                 what: what(),
@@ -712,6 +732,8 @@ mod tests {
             PassError::OtherKind { rehearsal: true, .. } => "OtherKind, rehearsal",
             PassError::OtherKind { .. } => "OtherKind, real",
             PassError::SwitchedOff { .. } => "SwitchedOff",
+            PassError::StaleRecord { .. } => "StaleRecord",
+            PassError::NoMasters { .. } => "NoMasters",
             PassError::Mismatch { .. } => "Mismatch",
             PassError::Running { .. } => "Running",
             PassError::Locked { .. } => "Locked",
@@ -805,8 +827,8 @@ mod tests {
 
     #[test]
     fn a_hint_is_a_command_with_the_clusters_own_name() {
-        // These take no cluster, or use ./env.sh.
-        let without = ["config", "deploy", "harvest", "list"];
+        // These take no cluster, or use ./env.sh or another file.
+        let without = ["config", "deploy", "harvest", "list", "state"];
         for (variant, error) in all() {
             let hints = explain(&error).hints;
             assert!(!hints.is_empty(), "{variant} has no hint");

@@ -14,7 +14,8 @@ use super::renew::Rollout;
 use super::run::{Run, on_installed};
 use super::scale::ScaleOptions;
 use crate::PROGRESS;
-use crate::backend::{Backend, Finding};
+use crate::backend::Finding;
+use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, Dhcp, Harvest, Mac, NodeName, Role};
 use crate::local::ssh;
 use crate::node::host::HostFile;
@@ -58,7 +59,7 @@ pub struct Changed {
 
 /// Adds an external node to the table, or finds it there, and creates its Ignition config.
 pub async fn join_file(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     options: JoinOptions<'_>,
@@ -71,7 +72,7 @@ pub async fn join_file(
 
 /// Approves the certificates of an external node, waits until it is Ready, and adds it to the other nodes' files.
 pub async fn join(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     node: &NodeName,
@@ -85,7 +86,7 @@ pub async fn join(
 
 /// Removes an external node from the cluster and the table.
 pub async fn remove(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     node: &NodeName,
@@ -165,7 +166,7 @@ impl Run<'_> {
             let hint = "choose a name such as metal-0, worker-100, or gpu-100 for a node of pool gpu".to_owned();
             return Err(refused("the name of an external node is NAME-NUMBER, and it is a worker", hint).into());
         }
-        if self.config.id().fqdn(node.as_str()).len() > LONGEST_NAME {
+        if self.config.cluster_domain().fqdn(node.as_str()).len() > LONGEST_NAME {
             let why = format!("its name with the domain has more than {LONGEST_NAME} characters");
             return Err(refused(&why, "choose a shorter name".to_owned()).into());
         }
@@ -256,7 +257,10 @@ impl Run<'_> {
         let mut table = self.installed()?;
         self.refuse_other_settings(&table)?;
         let node = external(&table, node)?;
-        let (reach, host) = (self.reach(&table).await?, table.id().fqdn(node.name.as_str()));
+        let (reach, host) = (
+            self.reach(&table).await?,
+            table.cluster_domain().fqdn(node.name.as_str()),
+        );
         table.external.retain(|other| other.name != node.name);
         self.balance_routers(&table, options.installed_workers).await?;
         if let Reach::Api(api) = &reach {

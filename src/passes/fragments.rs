@@ -77,10 +77,10 @@ pub(super) fn fetched(config: &ClusterConfig, fragments: &[Fragment]) -> Vec<Fin
     let fetched = |fragment: &Fragment| {
         let value: Value = serde_json::from_slice(&fragment.content).ok()?;
         let url = contents::fetched(&value)?;
-        Some(Finding {
-            hint: Some("embed the content as a data URL: nodes have no address before they apply it".to_owned()),
-            ..Finding::fail(format!("{}: fetches {url}, but dhcp=none", fragment.origin))
-        })
+        Some(
+            Finding::fail(format!("{}: fetches {url}, but dhcp=none", fragment.origin))
+                .hint("embed the content as a data URL: nodes have no address before they apply it"),
+        )
     };
     fragments.iter().filter_map(fetched).collect()
 }

@@ -184,12 +184,9 @@ impl GuestAddresses {
     async fn on_consoles(&mut self, run: &Run<'_>, silent: &[&Planned]) {
         let id = run.config.id();
         let look = |plan: &Planned| {
-            let (mac, console) = plan
-                .mac()
-                .zip(run.backend.serial_console(run.backend.place(&plan.name)))?;
-            let (id, name) = (&id, plan.name.clone());
+            let (mac, id, name) = (plan.mac()?, &id, plan.name.clone());
             // A console that cannot be read has no address; the wait names the guest.
-            Some(async move { Some((mac, console.tail(id, &name).await.ok()??)) })
+            Some(async move { Some((mac, run.backend.console_tail(id, &name).await.ok()??)) })
         };
         let unknown = silent
             .iter()

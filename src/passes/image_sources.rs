@@ -13,6 +13,7 @@ use crate::artifacts::catalogue::{self, Artifact, CoreOs};
 use crate::artifacts::download::{self, Cache, Cached, DownloadError};
 use crate::backend::ImageRequest;
 use crate::cluster::{Downloads, ImageSource, major_minor};
+use crate::digest;
 use crate::openshift::installer::Installer;
 
 /// Why an image cannot be used.
@@ -132,12 +133,12 @@ impl Shop<'_> {
             return Ok(request(self.cache().fetch(&artifact).await?));
         }
         let (path, bytes) = (path.to_owned(), data.len());
-        let digest = move || {
-            let sha256 = download::digest_of(fs::File::open(&path)?)?;
+        let read = move || {
+            let sha256 = digest::sha256_of(fs::File::open(&path)?)?;
             Ok(ImageRequest::File { path, sha256, bytes })
         };
-        let digest: io::Result<ImageRequest> = tokio::task::spawn_blocking(digest).await.map_err(io::Error::other)?;
-        Ok(digest?)
+        let request: io::Result<ImageRequest> = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?;
+        Ok(request?)
     }
 
     /// Downloads an image from the user's URL, verified by its checksum if the URL has one.

@@ -12,8 +12,9 @@ use tokio::time::timeout;
 use super::check::{find_installer, look_around};
 use super::options::DeployOptions;
 use super::report::{CheckResult, Report, Seen};
-use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Harvest, Role, Vip};
+use crate::backend::platforms::Platforms;
+use crate::backend::{Finding, NetworkFacts, Verdict};
+use crate::cluster::{ClusterConfig, Harvest, Vip};
 use crate::local::disk::{self, ETCD_WANTS};
 use crate::local::network_probe;
 use crate::openshift::installer::fetch::Choice;
@@ -26,7 +27,7 @@ use crate::state::inventory;
 ///
 /// `to_finding` converts an error into a finding.
 pub async fn inspect(
-    backend: Result<&dyn Backend>,
+    backend: Result<&Platforms>,
     config: &ClusterConfig,
     home: &Home,
     to_finding: impl Fn(&anyhow::Error) -> Finding + Sync,
@@ -37,12 +38,7 @@ pub async fn inspect(
     report.looked
 }
 
-async fn look(
-    backend: Result<&dyn Backend>,
-    config: &ClusterConfig,
-    home: &Home,
-    report: &mut Report<'_>,
-) -> Result<()> {
+async fn look(backend: Result<&Platforms>, config: &ClusterConfig, home: &Home, report: &mut Report<'_>) -> Result<()> {
     let backend = report.take("platform", backend)?;
     let mut seen = Seen::default();
     if let Some(backend) = backend {
@@ -68,7 +64,7 @@ fn finding(verdict: Verdict, text: impl Into<String>, hint: Option<&str>) -> Fin
 
 /// Checks what `deploy` assumes without checking, and what only slows it down.
 async fn more_of_platform(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     facts: Option<&NetworkFacts>,
     report: &mut Report<'_>,
@@ -112,14 +108,9 @@ fn addresses(config: &ClusterConfig, facts: &NetworkFacts) -> Finding {
 }
 
 /// Measured only if the masters' disks are on this computer.
-async fn etcd_disk(backend: &dyn Backend) -> Option<Finding> {
+async fn etcd_disk(backend: &Platforms) -> Option<Finding> {
     // A missing pool has been reported already.
-    let folder = backend
-        .diagnostics(Role::Master)?
-        .local_disk_dir()
-        .await
-        .ok()
-        .flatten()?;
+    let folder = backend.local_disk_dir().await.ok().flatten()?;
     let shown = folder.display().to_string();
     let measured = tokio::task::spawn_blocking(move || disk::latency(&folder)).await.ok()?;
     Some(match measured {
@@ -183,7 +174,7 @@ fn api_vip(config: &ClusterConfig, home: &Home) -> Option<IpAddr> {
 
 /// How this computer resolves the API's name. `deploy` itself does not need it.
 async fn client_dns(config: &ClusterConfig, vip: Option<IpAddr>) -> Finding {
-    let name = config.id().fqdn("api");
+    let name = config.cluster_domain().fqdn("api");
     let asked = timeout(Duration::from_secs(5), lookup_host((name.as_str(), 6443))).await;
     let found: Vec<IpAddr> = match asked {
         Ok(Ok(addresses)) => addresses.map(|address| address.ip()).collect(),

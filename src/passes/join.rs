@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
@@ -15,7 +15,7 @@ use super::run::Run;
 use super::simulated::refuse_simulated;
 use super::two::served_step;
 use crate::PROGRESS;
-use crate::backend::{Power, ReservationState};
+use crate::backend::{Finding, Power, ReservationState};
 use crate::cluster::{InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::local::ssh;
 use crate::node::config::NodeConfigs;
@@ -141,7 +141,7 @@ impl Run<'_> {
         if let Reach::Api(api) = reach {
             // An existing node must not request a first certificate.
             for (node, _) in lacking {
-                api.delete_node(&table.id().fqdn(node.as_str())).await?;
+                api.delete_node(&table.cluster_domain().fqdn(node.as_str())).await?;
             }
         }
         let fitted = self.fit(&all, |node, role| lacking.contains(&(node.clone(), role)))?;
@@ -189,9 +189,29 @@ impl Run<'_> {
         Err(PassError::NoPointer { role }.into())
     }
 
+    /// Rejects an operation that needs the installer's files, before anything is created.
+    pub(super) fn require_assets(&self) -> Result<()> {
+        match self.journal.done_at("assets") {
+            Some(_) => Ok(()),
+            None => Err(self.without_assets().into()),
+        }
+    }
+
+    fn without_assets(&self) -> PassError {
+        let findings = vec![
+            Finding::fail(format!(
+                "the record of cluster {} has no installer's files, because it was adopted",
+                self.config.name
+            ))
+            .hint("import the exported record of the deployment: `ocpdeploy state import FILE --replace`"),
+        ];
+        PassError::Preflight { findings }
+    }
+
     /// The installer's files, with the cluster's current pointers of these roles.
     async fn pointers(&self, reach: &Reach, roles: &BTreeSet<Role>) -> Result<Assets> {
-        let mut assets: Assets = self.journal.output("assets")?.context("the journal has no assets")?;
+        let assets: Assets = self.journal.output("assets")?.ok_or_else(|| self.without_assets())?;
+        let mut assets = assets.moved_to(&self.dir);
         for role in roles {
             let Some(pointer) = self.pointer(reach, *role).await? else {
                 continue;
@@ -246,7 +266,7 @@ impl Run<'_> {
     /// Drains a node and removes it from the cluster and the platform; its address stays reserved.
     pub(super) async fn leave(&self, reach: &Reach, node: &NodeAddress, how: Drain) -> Result<()> {
         let (id, machine) = (self.config.id(), MachineName::of_node(&self.config.name, &node.name));
-        let host = id.fqdn(node.name.as_str());
+        let host = id.domain().fqdn(node.name.as_str());
         let machines = self.backend.list_machines(&id).await?;
         // A missing machine cannot be drained.
         let seen = machines.iter().find(|seen| seen.name == machine);

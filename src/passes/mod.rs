@@ -3,11 +3,13 @@
 //! Every statement that changes something is a journal step or can safely be repeated, so that the same command
 //! continues after any interruption.
 
+mod adopt;
 mod backup;
 mod check;
 mod clock;
 mod complete;
 mod deploy;
+mod deployments;
 mod destroy;
 pub mod diagnose;
 mod effective_settings;
@@ -42,7 +44,10 @@ mod two;
 mod verify;
 mod version_lock;
 
+pub use self::adopt::{Adopted, adopt, adoptable};
+pub use self::check::refuse_other_cluster;
 pub use self::deploy::{Deployed, NodeRow, deploy, harvest};
+pub use self::deployments::{DeploymentOnPlatform, deployments_of, other_deployments};
 pub use self::destroy::destroy;
 pub use self::effective_settings::{CarrierLimit, EffectiveSettings};
 pub use self::error::{Missing, PassError, Subject};

@@ -38,13 +38,13 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
     let mut found = Vec::new();
     for (name, range) in inner {
         if let Some(machines) = machines.filter(|machines| overlap(*machines, range)) {
-            found.push(Finding {
-                hint: Some(format!("set {name} to a range that the machines do not use")),
-                ..Finding::fail(format!(
+            found.push(
+                Finding::fail(format!(
                     "network {} is {machines}, which overlaps with {name} {range}",
                     config.network
                 ))
-            });
+                .hint(format!("set {name} to a range that the machines do not use")),
+            );
         }
     }
     if config.networks.network_type != "OVNKubernetes" {

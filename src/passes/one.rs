@@ -61,10 +61,7 @@ impl Run<'_> {
             return Ok(None);
         }
         let balancer = machines::balancer(self.config, vip, None, false);
-        Ok(match self.backend.load_balancers() {
-            Some(balancers) => balancers.ensure(&balancer).await?,
-            None => None,
-        })
+        Ok(self.backend.ensure_load_balancer(&balancer).await?)
     }
 
     /// Gives the VIPs of the platform's load balancers their addresses; returns the endpoint of the API for this
@@ -98,14 +95,14 @@ impl Run<'_> {
 
     /// Changes the platform's load balancers to the table: their ports and members.
     pub(super) async fn balance(&self, config: &ClusterConfig, table: &Parameters) -> Result<()> {
-        let Some(balancers) = self.backend.load_balancers().filter(|_| config.lb == Lb::Platform) else {
+        if config.lb != Lb::Platform {
             return Ok(());
-        };
+        }
         let bootstrapped = self.journal.done_at("bootstrap-complete").is_some();
         // One after the other: both VIPs may be one load balancer.
         for vip in Vip::ALL {
             let balancer = machines::balancer(config, vip, Some(table), bootstrapped);
-            balancers.ensure(&balancer).await?;
+            self.backend.ensure_load_balancer(&balancer).await?;
         }
         Ok(())
     }

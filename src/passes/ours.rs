@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 
 use super::error::PassError;
 use super::report::Seen;
-use crate::backend::{Backend, NetworkFacts};
-use crate::cluster::{
-    AddressAssignment, ClusterConfig, ClusterId, Dhcp, Harvest, Mac, NodeName, Role, Vip, major_minor,
-};
+use crate::backend::NetworkFacts;
+use crate::backend::platforms::Platforms;
+use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, Mac, NodeName, Role, Vip, major_minor};
 use crate::ignition::contents::data_url;
 use crate::node::config::NodeConfigs;
 use crate::node::services::{self, Release};
@@ -30,7 +29,7 @@ const STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The installer's files do not exist yet; they are compared after they are created. The operator's are compared only
 /// here: they are not in any file of the installer.
 pub(super) fn refuse_conflicts(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     facts: &NetworkFacts,
     seen: &Seen,
@@ -105,7 +104,7 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
 }
 
 /// The virtual IPs that will not be reserved, as far as that is known.
-fn leased(backend: &dyn Backend, config: &ClusterConfig, parameters: &Parameters) -> Vec<AddressAssignment> {
+fn leased(backend: &Platforms, config: &ClusterConfig, parameters: &Parameters) -> Vec<AddressAssignment> {
     let kept = backend.capabilities(Role::Master).reserves_addresses
         || config.dhcp != Dhcp::Platform
         || config.harvest != Harvest::Boot;
@@ -152,8 +151,8 @@ fn installers_files(
     let bootstrap = json!({"ignition": {"version": spec}, "storage": {"files": manifests}});
     files.insert(Role::Bootstrap, serde_json::to_vec(&bootstrap)?);
     for role in config.node_roles() {
-        let id: ClusterId = config.id();
-        let source = format!("https://{}:22623/config/{role}", id.fqdn("api-int"));
+        let api = config.cluster_domain().fqdn("api-int");
+        let source = format!("https://{api}:22623/config/{role}");
         let pointer = json!({"ignition": {"version": spec, "config": {list: [{"source": source}]}}});
         files.insert(role, serde_json::to_vec(&pointer)?);
     }

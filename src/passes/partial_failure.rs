@@ -5,7 +5,8 @@ use std::error::Error;
 
 use anyhow::Result;
 
-use crate::backend::{Backend, BackendError, Owned};
+use crate::backend::platforms::Platforms;
+use crate::backend::{OperationError, Owned};
 use crate::cluster::ClusterId;
 
 /// A command that has begun and was stopped by a platform failure.
@@ -23,7 +24,7 @@ pub struct PartialFailure {
 impl PartialFailure {
     /// The next command.
     pub fn hint(&self) -> String {
-        let name = self.cluster.as_str().split('.').next().unwrap_or_default();
+        let name = self.cluster.domain().name();
         match self.operation {
             "destroy" => "run the same command again: deleted objects are skipped".to_owned(),
             "stop" | "start" => format!(
@@ -42,14 +43,14 @@ impl PartialFailure {
 
 /// Adds the existing objects to a platform failure; without any, the failure is unchanged.
 pub async fn with_leftovers<T>(
-    backend: &dyn Backend,
+    backend: &Platforms,
     cluster: &ClusterId,
     operation: &'static str,
     installed: bool,
     outcome: Result<T>,
 ) -> Result<T> {
     let error = match outcome {
-        Err(error) if error.chain().any(|cause| cause.is::<BackendError>()) => error,
+        Err(error) if error.chain().any(|cause| cause.is::<OperationError>()) => error,
         outcome => return outcome,
     };
     let there = match backend.list_owned(cluster).await {

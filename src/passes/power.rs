@@ -12,11 +12,13 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::backup;
+use super::deployments;
 use super::error::PassError;
 use super::partial_failure::with_leftovers;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
-use crate::backend::{Action, Backend, BackendError, Machine, Power, SnapshotName, Stop};
+use crate::backend::platforms::Platforms;
+use crate::backend::{Action, Machine, OperationError, Power, SnapshotName, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::installer::{self, Assets};
@@ -86,7 +88,7 @@ impl Cordoned {
 
 /// An installed cluster and its local state.
 pub(super) struct Installed<'a> {
-    pub backend: &'a dyn Backend,
+    pub backend: &'a Platforms,
     pub known: &'a Known,
     pub dir: ClusterDir,
     pub journal: Journal,
@@ -94,9 +96,9 @@ pub(super) struct Installed<'a> {
 }
 
 /// Shuts a cluster down, workers before masters; idempotent. Returns whether any machine was on.
-pub async fn stop(backend: &dyn Backend, known: &Known, home: &Home, options: StopOptions<'_>) -> Result<bool> {
+pub async fn stop(backend: &Platforms, known: &Known, home: &Home, options: StopOptions<'_>) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
-    let was_on = !cluster.machines().await?.iter().all(is_off);
+    let was_on = !cluster.current_machines().await?.iter().all(is_off);
     if was_on && !options.force {
         cluster.refuse_young(true, true).await?;
     }
@@ -114,10 +116,10 @@ pub async fn stop(backend: &dyn Backend, known: &Known, home: &Home, options: St
 }
 
 /// Starts a cluster, masters before workers, and waits until its nodes are Ready. Returns whether any machine was off.
-pub async fn start(backend: &dyn Backend, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
+pub async fn start(backend: &Platforms, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
     cluster.refuse_half_restored(None)?;
-    let was_off = cluster.machines().await?.iter().any(is_off);
+    let was_off = cluster.current_machines().await?.iter().any(is_off);
     with_leftovers(backend, &known.id(), "start", true, cluster.on(limit).await).await?;
     for node in &cluster.table.external {
         let name = &node.name;
@@ -139,7 +141,7 @@ pub(super) fn is_off(machine: &Machine) -> bool {
 }
 
 impl<'a> Installed<'a> {
-    pub fn open(backend: &'a dyn Backend, known: &'a Known, home: &Home) -> Result<Self> {
+    pub fn open(backend: &'a Platforms, known: &'a Known, home: &Home) -> Result<Self> {
         let dir = home.cluster(&known.name);
         let journal = Journal::open(&dir, &known.name)?;
         let table = Parameters::read(&dir.parameters())?;
@@ -158,11 +160,21 @@ impl<'a> Installed<'a> {
         }
     }
 
-    /// The machines of the table's nodes.
-    pub async fn machines(&self) -> Result<Vec<Machine>, BackendError> {
-        let mut machines = self.backend.list_machines(&self.known.id()).await?;
+    /// As `machines`, before the first change: fails if another computer has changed the cluster since.
+    pub async fn current_machines(&self) -> Result<Vec<Machine>> {
+        let all = self.backend.list_machines(&self.known.id()).await?;
+        deployments::require_current(&self.table, &all)?;
+        Ok(self.of_nodes(all))
+    }
+
+    fn of_nodes(&self, mut machines: Vec<Machine>) -> Vec<Machine> {
         machines.retain(|machine| machine.pass == Pass::Two && self.table.node(&machine.node).is_some());
-        Ok(machines)
+        machines
+    }
+
+    /// The machines of the table's nodes.
+    pub async fn machines(&self) -> Result<Vec<Machine>, OperationError> {
+        Ok(self.of_nodes(self.backend.list_machines(&self.known.id()).await?))
     }
 
     /// Between a restoration that was interrupted and its repetition, the disks are from different times. `except` is
@@ -255,7 +267,7 @@ impl<'a> Installed<'a> {
             let mut note: Cordoned = self.journal.output(Cordoned::NOTE)?.unwrap_or_default();
             let nodes: Vec<_> = self
                 .nodes()
-                .map(|node| (node.name.clone(), self.table.id().fqdn(node.name.as_str())))
+                .map(|node| (node.name.clone(), self.table.cluster_domain().fqdn(node.name.as_str())))
                 .filter(|(_, host)| is_schedulable(host))
                 .collect();
             note.nodes.extend(nodes.iter().map(|(name, _)| name.clone()));
@@ -276,7 +288,7 @@ impl<'a> Installed<'a> {
     async fn uncordon(&self, api: &ClusterApi) -> Result<()> {
         let note: Cordoned = self.journal.output(Cordoned::NOTE)?.unwrap_or_default();
         for name in note.nodes.iter().filter(|name| self.table.node(name).is_some()) {
-            api.uncordon(&self.table.id().fqdn(name.as_str())).await?;
+            api.uncordon(&self.table.cluster_domain().fqdn(name.as_str())).await?;
         }
         self.journal.note(Cordoned::NOTE, &Cordoned::default())
     }
@@ -367,7 +379,7 @@ impl<'a> Installed<'a> {
                     async move {
                         let stopped = self.backend.stop_machine(&id, &name, how).await?;
                         let is_broken_and_off = is_broken && stopped == Action::Unchanged(());
-                        Ok::<_, BackendError>(is_broken_and_off.then_some(name))
+                        Ok::<_, OperationError>(is_broken_and_off.then_some(name))
                     }
                 };
                 let asked: Vec<Option<MachineName>> = stream::iter(on)
@@ -410,7 +422,7 @@ impl<'a> Installed<'a> {
                 if let Action::Done(()) = self.backend.start_machine(&id, &name).await? {
                     info!(target: PROGRESS, machine = %name, state = "booting");
                 }
-                Ok::<_, BackendError>(())
+                Ok::<_, OperationError>(())
             }
         };
         stream::iter(&machines)

@@ -12,7 +12,7 @@ use super::join::Reach;
 use super::run::{Run, on_installed};
 use super::services::{RenewedRelease, Services};
 use crate::PROGRESS;
-use crate::backend::Backend;
+use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, Role};
 use crate::node::services::{self, Manifest};
 use crate::openshift::api::ClusterApi;
@@ -44,7 +44,7 @@ pub struct Rollout {
 
 /// Renders the manifests of an installed cluster from the release that it runs, and applies them.
 pub async fn renew(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     installed_workers: usize,

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::error::PassError;
 use super::join::Reach;
 use super::run::{Run, on_installed};
-use crate::backend::Backend;
+use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, NodeName, Pass, Role};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::drain::Drain;
@@ -16,7 +16,7 @@ use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Drains a node, deletes its machine and creates it again; or continues with that.
 pub async fn replace(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     name: &NodeName,
@@ -40,6 +40,7 @@ impl Run<'_> {
                 refuse_unsafe(api, &table, &node).await?;
             }
             // The new machine needs the pointer: without it the old machine is kept.
+            self.require_assets()?;
             self.pointer(&reach, node.role).await?;
             self.node_images_again().await?;
             self.leave(&reach, &node, drain).await?;

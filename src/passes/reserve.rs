@@ -30,7 +30,7 @@ use crate::state::parameters::Parameters;
 const VIPS: &str = "pass-one/vips";
 
 /// The step that reserves the table's addresses on the platform.
-const HOLD: &str = "pass-one/hold";
+pub(super) const HOLD: &str = "pass-one/hold";
 
 /// The addresses from which reservations are chosen.
 pub(super) struct Choice<P> {
@@ -52,7 +52,7 @@ impl Run<'_> {
     pub(super) fn judge_held(&self, parameters: &Parameters) -> Result<()> {
         match self.config.dhcp {
             Dhcp::User | Dhcp::None => Ok(()),
-            Dhcp::Platform => self.journal.judge(HOLD, &holds(parameters)),
+            Dhcp::Platform => self.journal.judge(HOLD, &holds(&self.config.id(), parameters)),
         }
     }
 
@@ -184,6 +184,7 @@ impl Run<'_> {
             });
         }
         let mut leased = choice.leased.remove(&mac);
+        let mut refused = None;
         while let Some(ip) = match leased.take() {
             Some(ip) => Some(ip),
             None => choice.free.next().await,
@@ -205,20 +206,25 @@ impl Run<'_> {
                     return Ok(lease);
                 }
                 // No address is free for a MAC that is in use.
-                Err(error) if error.kind == BackendErrorKind::Conflict => {
+                Err(error) if error.kind() == BackendErrorKind::Conflict => {
                     let facts = self.backend.network_facts(&self.config.network).await?;
                     if facts.taken.values().any(|other| *other == Some(mac)) {
                         return Err(error.into());
                     }
+                    refused = Some(error);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(PassError::NoAddress {
-            network: self.config.network.clone(),
-            node: name.clone(),
-        }
-        .into())
+        Err(match refused {
+            // The platform's own reason says more.
+            Some(error) => error.into(),
+            None => PassError::NoAddress {
+                network: self.config.network.clone(),
+                node: name.clone(),
+            }
+            .into(),
+        })
     }
 
     /// Reserves every address of the table on the platform, unless something else provides it. A machine of `throwaway` is
@@ -232,7 +238,7 @@ impl Run<'_> {
             let leases = parameters.leases().into_iter();
             return Ok(leases.map(|lease| (lease.name, state)).collect());
         }
-        let holds = holds(parameters);
+        let holds = holds(&self.config.id(), parameters);
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
             if self.reserves_before_boot() {
@@ -292,7 +298,7 @@ impl Run<'_> {
             .into_iter()
             .filter(|vip| machines::given_vip(self.config, *vip).is_none());
         let chosen: Vec<NodeName> = chosen.map(NodeName::vip).collect();
-        for hold in holds(parameters) {
+        for hold in holds(&self.config.id(), parameters) {
             if chosen.contains(&hold.assignment.name) {
                 let state = self.backend.reserve_address(&hold).await?;
                 held.insert(hold.assignment.name, state);
@@ -303,9 +309,9 @@ impl Run<'_> {
 }
 
 /// The reservation of an address of this table.
-pub(super) fn hold_in(table: &Parameters, lease: &AddressAssignment) -> AddressReservation {
+pub(super) fn hold_in(cluster: &ClusterId, table: &Parameters, lease: &AddressAssignment) -> AddressReservation {
     let ipv6 = table.ipv6.as_ref().map(|ipv6| ipv6.address_of(&lease.name, lease.ip));
-    hold(&table.id(), &table.network, lease, ipv6)
+    hold(cluster, &table.network, lease, ipv6)
 }
 
 /// The reservation of an address, with its DNS names.
@@ -320,17 +326,17 @@ fn hold(cluster: &ClusterId, network: &str, lease: &AddressAssignment, ipv6: Opt
         network: network.to_owned(),
         assignment: lease.clone(),
         ipv6,
-        dns_names: hosts.into_iter().map(|host| cluster.fqdn(host)).collect(),
+        dns_names: hosts.into_iter().map(|host| cluster.domain().fqdn(host)).collect(),
         dns_later: false,
         allowed: Vec::new(),
     }
 }
 
 /// The reservations: one for each address, also when both VIPs are the same.
-pub(super) fn holds(parameters: &Parameters) -> Vec<AddressReservation> {
+pub(super) fn holds(cluster: &ClusterId, parameters: &Parameters) -> Vec<AddressReservation> {
     let mut holds: Vec<AddressReservation> = Vec::new();
     for lease in parameters.leases() {
-        let hold = hold_in(parameters, &lease);
+        let hold = hold_in(cluster, parameters, &lease);
         match holds.iter_mut().find(|other| other.assignment.ip == hold.assignment.ip) {
             Some(other) => other.dns_names.extend(hold.dns_names),
             None => holds.push(hold),

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::PROGRESS;
-use crate::backend::Backend;
+use crate::backend::platforms::Platforms;
 use crate::openshift::installer::{Installer, Mask, WaitContext};
 use crate::openshift::wait::WaitError;
 use crate::openshift::wait::seen::Operators;
@@ -62,7 +62,7 @@ fn lines(found: &[Found]) -> String {
 ///
 /// Never adds an error to the failed run: what is not available is skipped.
 pub async fn explain(
-    backend: &dyn Backend,
+    backend: &Platforms,
     installer: &Installer,
     wait: &WaitContext<'_>,
     bootstrap_is_there: bool,
@@ -106,14 +106,12 @@ pub async fn explain(
 }
 
 /// The consoles of all machines, as `console of <machine>`.
-async fn consoles(backend: &dyn Backend, wait: &WaitContext<'_>) -> Vec<(String, String)> {
+async fn consoles(backend: &Platforms, wait: &WaitContext<'_>) -> Vec<(String, String)> {
     let id = wait.config.id();
     let machines = backend.list_machines(&id).await.unwrap_or_default();
     let mut consoles = Vec::new();
     for machine in machines {
-        if let Some(console) = backend.serial_console(backend.place(&machine.name))
-            && let Ok(Some(text)) = console.tail(&id, &machine.name).await
-        {
+        if let Ok(Some(text)) = backend.console_tail(&id, &machine.name).await {
             consoles.push((format!("console of {}", machine.name), text));
         }
     }

@@ -1,0 +1,263 @@
+//! A new record of a cluster whose record is lost, from its objects on the platform.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anyhow::{Context, Result};
+use tracing::info;
+
+use super::check;
+use super::deployments::{DeploymentOnPlatform, deployments_of, env_word};
+use super::error::PassError;
+use super::reserve::HOLD;
+use crate::PROGRESS;
+use crate::backend::platforms::Platforms;
+use crate::backend::{Finding, Machine, ReservationState};
+use crate::cluster::{AddressAssignment, ClusterConfig, DeploymentId, Lb, Mac, NodeName, Pass, Role, Vip};
+use crate::plan::addresses::{self, free_addresses, virtual_router_ids, wished_router_id};
+use crate::plan::machines::{self, MacTable};
+use crate::plan::mismatch::mismatch;
+use crate::state::home::Home;
+use crate::state::inventory::{self, Known};
+use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED, Journal};
+use crate::state::parameters::{NodeAddress, Parameters};
+
+/// A cluster with a new record.
+pub struct Adopted {
+    pub table: Parameters,
+    /// What the platform cannot tell, and what follows.
+    pub missing: Vec<String>,
+}
+
+/// Writes the record of an installed cluster: its identity, its table, and that it is installed. `config` has the id of
+/// the deployment.
+///
+/// Nothing on the platform is changed. A deployment that is not complete cannot be adopted: the installer's files, with
+/// the cluster's keys, were only in its record.
+pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> Result<Adopted> {
+    info!(target: PROGRESS, step = "adopt", "reading the machines and addresses of {}", config.id());
+    let machines = backend.list_machines(&config.id()).await?;
+    let nodes: Vec<&Machine> = machines.iter().filter(|machine| machine.pass == Pass::Two).collect();
+    if nodes.iter().any(|machine| machine.role == Role::Bootstrap) || nodes.is_empty() {
+        let (domain, id) = (config.cluster_domain(), &config.deployment.id);
+        return Err(refused(
+            format!(
+                "the deployment of cluster {domain} with id {id} is not complete, and cannot be continued without its record"
+            ),
+            &format!(
+                "import its record with `ocpdeploy state import FILE`; without it, `ocpdeploy destroy {domain} \
+                 --from-backend --id {id} --env {}` shows its objects and asks",
+                env_word(config)
+            ),
+        ));
+    }
+    let facts = check::look(backend, config).await?;
+    let reserved = backend.list_reservations(&config.id()).await?;
+    let reserved: Vec<&AddressAssignment> = reserved.iter().map(|reserved| &reserved.assignment).collect();
+    let macs = machines::macs(config, &Default::default());
+    let mut missing = Vec::new();
+    let mut table = Vec::new();
+    for machine in &nodes {
+        let lease = address_of(machine, &reserved);
+        let unknown = || {
+            let text = format!("the address of machine {} is not known", machine.name);
+            refused(
+                text,
+                "start the machine on the platform, then run the same command again",
+            )
+        };
+        let AddressAssignment { name, mac, ip } = lease.ok_or_else(unknown)?;
+        table.push(NodeAddress {
+            name,
+            role: machine.role,
+            mac,
+            ip,
+            evidence: None,
+        });
+    }
+    let vip = |vip: Vip| {
+        let name = NodeName::vip(vip);
+        if let Some(lease) = reserved.iter().find(|lease| lease.name == name) {
+            return Ok((*lease).clone());
+        }
+        // Both VIPs may be one address, which has one reservation.
+        let ip = machines::given_vip(config, vip).or(reserved
+            .iter()
+            .find(|lease| Vip::ALL.iter().any(|other| lease.name == NodeName::vip(*other)))
+            .map(|lease| lease.ip));
+        let unknown = || {
+            let text = format!("the platform does not know the virtual IP {vip}");
+            refused(
+                text,
+                &format!("set {vip}_ip in the env file, then run the same command again"),
+            )
+        };
+        let mac = macs
+            .get(&name)
+            .copied()
+            .with_context(|| format!("derive the MAC of {name}"))?;
+        Ok::<_, anyhow::Error>(AddressAssignment {
+            ip: ip.ok_or_else(unknown)?,
+            name,
+            mac,
+        })
+    };
+    let vips @ [api, ingress] = &[vip(Vip::Api)?, vip(Vip::Ingress)?];
+    let neighbours = inventory::neighbours(&inventory::clusters(home)?, &facts.identity, &config.cluster_domain());
+    let range = config.given.machine_network.or(facts.cidr);
+    let range = range.ok_or_else(|| PassError::NoRange {
+        network: config.network.clone(),
+    })?;
+    table.push(bootstrap(
+        config,
+        &macs,
+        free_addresses(range, &facts, &neighbours.addresses),
+        &table,
+        vips,
+    ));
+    table.sort_by_key(|node| (node.role, node.name.number(), node.name.clone()));
+    let wishes = [
+        config.given.virtual_router_id.unwrap_or(wished_router_id(api.ip)),
+        wished_router_id(ingress.ip),
+    ];
+    let ids = virtual_router_ids(wishes, &neighbours.virtual_router_ids.keys().copied().collect());
+    let mut parameters = Parameters::new(
+        &config.name,
+        &config.domain,
+        config.backend.name(),
+        &config.network,
+        &facts,
+        range,
+        config.harvest,
+        vips.clone(),
+        ids.ok_or_else(|| PassError::NoRouterId {
+            network: config.network.clone(),
+        })?,
+        table,
+    );
+    parameters.tenant.clone_from(&config.tenant);
+    parameters.ipv6 = addresses::ipv6_table(config, &facts, [api.ip, ingress.ip]);
+    let settings = config.with_workers_of(parameters.nodes.iter().map(|node| &node.name));
+    if let Some(what) = mismatch(&settings, &parameters) {
+        let text = format!("the settings do not fit the cluster: {what}");
+        return Err(refused(text, "correct the env file, then run the same command again"));
+    }
+    if config.lb == Lb::Keepalived {
+        missing.push(format!(
+            "the VRRP ids, assumed to be {} and {}, and the VRRP password, which the nodes have",
+            parameters.router_id(Vip::Api),
+            parameters.router_id(Vip::Ingress)
+        ));
+    }
+    missing.push("the installer's files, without which nodes cannot be added or replaced".to_owned());
+    missing.push("external nodes, whose machines are not on the platform".to_owned());
+    let held = reserved
+        .iter()
+        .map(|lease| (lease.name.clone(), ReservationState::ByPlatform));
+    record(&settings, home, &parameters, &held.collect())?;
+    Ok(Adopted {
+        table: parameters,
+        missing,
+    })
+}
+
+fn refused(text: String, hint: &str) -> anyhow::Error {
+    let findings = vec![Finding::fail(text).hint(hint)];
+    PassError::Preflight { findings }.into()
+}
+
+/// The node of a machine with its address: the reserved one, otherwise the only one that it shows.
+fn address_of(machine: &Machine, reserved: &[&AddressAssignment]) -> Option<AddressAssignment> {
+    let nic = machine.nics.first()?;
+    let held = reserved
+        .iter()
+        .find(|lease| lease.name == machine.node && lease.mac == nic.mac);
+    let ip = match (held, nic.addresses.as_slice()) {
+        (Some(lease), _) => lease.ip,
+        (None, [ip]) => *ip,
+        (None, _) => return None,
+    };
+    Some(AddressAssignment {
+        name: machine.node.clone(),
+        mac: nic.mac,
+        ip,
+    })
+}
+
+/// The line of the bootstrap, which is gone with its address: the table has one for each planned node.
+fn bootstrap(
+    config: &ClusterConfig,
+    macs: &MacTable,
+    free: Vec<IpAddr>,
+    nodes: &[NodeAddress],
+    vips: &[AddressAssignment; 2],
+) -> NodeAddress {
+    let is_used = |ip: &IpAddr| nodes.iter().any(|node| node.ip == *ip) || vips.iter().any(|vip| vip.ip == *ip);
+    let name = NodeName::bootstrap();
+    NodeAddress {
+        mac: macs.get(&name).copied().unwrap_or(Mac([0; 6])),
+        ip: config
+            .given
+            .bootstrap_ip
+            .or_else(|| free.into_iter().find(|ip| !is_used(ip)))
+            .unwrap_or(vips[0].ip),
+        name,
+        role: Role::Bootstrap,
+        evidence: None,
+    }
+}
+
+fn record(
+    config: &ClusterConfig,
+    home: &Home,
+    table: &Parameters,
+    held: &BTreeMap<NodeName, ReservationState>,
+) -> Result<()> {
+    let dir = home.cluster(&config.name);
+    let journal = Journal::open(&dir, &config.name)?;
+    let (known, to) = (Known::of(config), dir.clone());
+    journal.at_first_line(move || Ok(known.write(&to)?));
+    journal.note("adopted", &config.id())?;
+    table.write(&dir.parameters())?;
+    journal.note(HOLD, held)?;
+    // As `deploy` records them: one that is missing later was there.
+    for node in table.nodes.iter().filter(|node| node.role != Role::Bootstrap) {
+        journal.note(&format!("pass-two/create/{}", node.name), &())?;
+    }
+    journal.note(BOOTSTRAP_REMOVED, &())?;
+    // Which settings it was installed with is not known, so `deploy` has nothing to compare.
+    journal.note("scaled", &())?;
+    journal.note(INSTALLED, &())
+}
+
+/// The deployment of a cluster on the platform: the one with this id, or the only one.
+pub async fn adoptable(
+    backend: &Platforms,
+    config: &ClusterConfig,
+    id: Option<&DeploymentId>,
+) -> Result<DeploymentOnPlatform> {
+    let domain = config.cluster_domain();
+    let found = deployments_of(backend, &domain).await?;
+    let is_chosen = |deployment: &&DeploymentOnPlatform| id.is_none_or(|id| deployment.id.deployment() == id);
+    match (
+        found.iter().filter(is_chosen).collect::<Vec<_>>().as_slice(),
+        found.as_slice(),
+    ) {
+        ([one], _) => Ok((*one).clone()),
+        (_, []) => Err(refused(
+            format!("no objects of cluster {domain} on {}", config.backend.place()),
+            &format!(
+                "`ocpdeploy audit --env {}` lists the clusters on the platform",
+                env_word(config)
+            ),
+        )),
+        (_, several) => {
+            let all: Vec<String> = several.iter().map(DeploymentOnPlatform::summary).collect();
+            let text = format!(
+                "the platform has these deployments of cluster {domain}: {}",
+                all.join("; ")
+            );
+            Err(refused(text, "select one with --id ID"))
+        }
+    }
+}

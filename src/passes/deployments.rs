@@ -1,0 +1,117 @@
+//! Other deployments of a cluster's name on its platform: from another computer, or with a lost record.
+
+use anyhow::Result;
+
+use super::error::PassError;
+use crate::backend::platforms::Platforms;
+use crate::backend::{Finding, Machine, OperationError};
+use crate::cluster::{ClusterConfig, ClusterDomain, ClusterId, Creation, Pass, Role};
+use crate::printable::{count, shell_word};
+use crate::state::parameters::Parameters;
+
+/// A deployment as the platform shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeploymentOnPlatform {
+    pub id: ClusterId,
+    pub machines: usize,
+    /// Who began it, as far as its machines say.
+    pub creation: Option<Creation>,
+}
+
+impl DeploymentOnPlatform {
+    /// Reads the machines of a deployment.
+    pub async fn read(backend: &Platforms, id: ClusterId) -> Result<Self, OperationError> {
+        let machines = backend.list_machines(&id).await?;
+        Ok(Self {
+            id,
+            machines: machines.len(),
+            creation: machines.into_iter().find_map(|machine| machine.creation),
+        })
+    }
+
+    /// E.g. `id x7k2pqrs, 6 machines, begun by anna@laptop 2026-11-28T09:12:13Z`.
+    pub fn summary(&self) -> String {
+        let (id, machines) = (self.id.deployment(), count(self.machines, "machine"));
+        match &self.creation {
+            Some(creation) => format!("id {id}, {machines}, begun by {creation}"),
+            None => format!("id {id}, {machines}"),
+        }
+    }
+}
+
+/// All deployments of a name that have objects on the platform.
+pub async fn deployments_of(
+    backend: &Platforms,
+    domain: &ClusterDomain,
+) -> Result<Vec<DeploymentOnPlatform>, OperationError> {
+    read_all(backend, |id| id.domain() == domain).await
+}
+
+/// A failure for each deployment of this name that is not the one of this record.
+pub async fn other_deployments(backend: &Platforms, config: &ClusterConfig) -> Result<Vec<Finding>, OperationError> {
+    let own = config.id();
+    let others = read_all(backend, |id| id.domain() == own.domain() && *id != own).await?;
+    Ok(others.iter().map(|other| finding(other, config)).collect())
+}
+
+async fn read_all(
+    backend: &Platforms,
+    is_wanted: impl Fn(&ClusterId) -> bool,
+) -> Result<Vec<DeploymentOnPlatform>, OperationError> {
+    let mut found = Vec::new();
+    for id in backend.list_clusters().await?.into_iter().filter(is_wanted) {
+        found.push(DeploymentOnPlatform::read(backend, id).await?);
+    }
+    Ok(found)
+}
+
+/// As `other_deployments`, for commands that skip the other checks.
+pub(super) async fn refuse_others(backend: &Platforms, config: &ClusterConfig) -> Result<()> {
+    let findings = other_deployments(backend, config).await?;
+    match findings.is_empty() {
+        true => Ok(()),
+        false => Err(PassError::Preflight { findings }.into()),
+    }
+}
+
+/// Fails if another computer has changed this deployment since its record here was written: the record lacks a machine, or
+/// no master is left.
+pub(super) fn require_current(table: &Parameters, machines: &[Machine]) -> Result<(), PassError> {
+    let nodes = machines
+        .iter()
+        .filter(|machine| machine.pass == Pass::Two && machine.role != Role::Bootstrap);
+    let (known, unknown): (Vec<_>, Vec<_>) = nodes.partition(|machine| table.node(&machine.node).is_some());
+    let cluster = table.cluster.clone();
+    if !unknown.is_empty() {
+        let machines = unknown.into_iter().map(|machine| machine.name.clone()).collect();
+        return Err(PassError::StaleRecord { cluster, machines });
+    }
+    match known.iter().any(|machine| machine.role == Role::Master) {
+        true => Ok(()),
+        false => Err(PassError::NoMasters { cluster }),
+    }
+}
+
+fn finding(other: &DeploymentOnPlatform, config: &ClusterConfig) -> Finding {
+    let (domain, id) = (other.id.domain(), other.id.deployment());
+    let platform = config.backend.name();
+    let (env, rehearse) = (env_word(config), if config.is_rehearsal() { " --rehearse" } else { "" });
+    Finding::fail(format!(
+        "another deployment of cluster {domain} is on {platform}: {}; this computer has no record of it",
+        other.summary()
+    ))
+    .hint(format!(
+        "choose another cluster name. If that cluster is yours, take it over: `ocpdeploy state import FILE` with \
+         its exported record, or `ocpdeploy adopt {env}{rehearse} --id {id}`. If it is not needed any more, \
+         `ocpdeploy destroy {domain} --from-backend --id {id} --env {env}` shows its objects and asks"
+    ))
+}
+
+/// The env file as a word of a command.
+pub(super) fn env_word(config: &ClusterConfig) -> String {
+    let env = config
+        .env_file
+        .as_ref()
+        .map(|path| shell_word(&path.display().to_string()));
+    env.unwrap_or_else(|| "ENV".to_owned())
+}
