@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::check;
+use super::deployments;
 use super::error::{Missing, PassError, Subject};
 use super::partial_failure::with_leftovers;
-use crate::backend::{Backend, Machine, NetworkFacts, Power, ReservationState};
+use crate::backend::platforms::Platforms;
+use crate::backend::{Machine, NetworkFacts, Power, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, MachineName, NodeName, Pass, Role, Sizes, Vip};
 use crate::plan::harvest::{Seen, Watch};
 use crate::plan::machines::{self, Planned};
@@ -25,7 +27,7 @@ const CONFIRMATION: Duration = Duration::from_millis(250);
 
 /// One run on a cluster: the inputs of every step.
 pub(super) struct Run<'a> {
-    pub(super) backend: &'a dyn Backend,
+    pub(super) backend: &'a Platforms,
     pub(super) config: &'a ClusterConfig,
     pub(super) home: &'a Home,
     pub(super) facts: &'a NetworkFacts,
@@ -39,15 +41,19 @@ pub(super) struct Run<'a> {
 
 /// Runs an operation on an installed cluster, with the cluster's lock; the error of a failure names the existing objects.
 pub(super) async fn on_installed<T>(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     operation: &'static str,
     work: impl AsyncFnOnce(&Run<'_>) -> Result<T>,
 ) -> Result<T> {
+    deployments::refuse_others(backend, config).await?;
     let facts = check::look(backend, config).await?;
     let config = check::with_mcs(backend, config, &facts)?;
     let run = Run::begin(backend, &config, home, &facts).await?;
+    if run.is_installed() {
+        deployments::require_current(&run.installed()?, &backend.list_machines(&config.id()).await?)?;
+    }
     let outcome = work(&run).await;
     with_leftovers(backend, &config.id(), operation, true, outcome).await
 }
@@ -55,7 +61,7 @@ pub(super) async fn on_installed<T>(
 impl<'a> Run<'a> {
     /// Acquires the cluster's lock. The cluster's record is written with the journal's first line of this run.
     pub(super) async fn begin(
-        backend: &'a dyn Backend,
+        backend: &'a Platforms,
         config: &'a ClusterConfig,
         home: &'a Home,
         facts: &'a NetworkFacts,
@@ -96,7 +102,7 @@ impl<'a> Run<'a> {
         Ok(inventory::neighbours(
             &clusters,
             &self.facts.identity,
-            &self.config.id(),
+            &self.config.cluster_domain(),
         ))
     }
 
@@ -244,10 +250,10 @@ impl<'a> Run<'a> {
         let mut explained = Vec::new();
         for (index, (name, seen)) in machines.into_iter().enumerate() {
             let console = match index {
-                0..3 => match self.backend.serial_console(self.backend.place(&name)) {
-                    Some(console) => console.tail(&self.config.id(), &name).await.ok().flatten(),
-                    None => None,
-                },
+                0..3 => {
+                    let console = self.backend.console_tail(&self.config.id(), &name).await;
+                    console.ok().flatten()
+                }
                 _ => None,
             };
             let console = console.map(|text| printable_console(&text));

@@ -12,7 +12,8 @@ use super::join::Reach;
 use super::renew::Rollout;
 use super::run::{Run, on_installed};
 use crate::PROGRESS;
-use crate::backend::{Backend, Finding, Verdict};
+use crate::backend::platforms::Platforms;
+use crate::backend::{Finding, Verdict};
 use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, NodeName, Role};
 use crate::openshift::drain::Drain;
 use crate::openshift::releases::Releases;
@@ -43,12 +44,7 @@ pub struct Scaled {
 }
 
 /// Scales an installed cluster to the numbers of workers in its settings, or continues with that.
-pub async fn scale(
-    backend: &dyn Backend,
-    config: &ClusterConfig,
-    home: &Home,
-    options: ScaleOptions,
-) -> Result<Scaled> {
+pub async fn scale(backend: &Platforms, config: &ClusterConfig, home: &Home, options: ScaleOptions) -> Result<Scaled> {
     if config.router_workers() == 0 && options.installed_workers > 0 {
         let cluster = config.name.clone();
         return Err(PassError::LastWorker { cluster }.into());
@@ -67,6 +63,7 @@ impl Run<'_> {
         let reach = self.reach(&before).await?;
 
         if self.config.nodes().iter().any(|(node, _)| before.node(node).is_none()) {
+            self.require_assets()?;
             self.pointer(&reach, Role::Worker).await?;
         }
 

@@ -19,10 +19,12 @@ use super::partial_failure::with_leftovers;
 use super::power::{Cordoned, Installed, RESTORE, REVERT, SAVE, StopOptions, is_off};
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
-use crate::backend::{Backend, BackendError, Finding, Snapshot, SnapshotName, Snapshots, Verdict};
-use crate::cluster::{MachineName, NodeName, Role};
+use crate::backend::platforms::Platforms;
+use crate::backend::{Finding, OperationError, Snapshot, SnapshotName, Verdict};
+use crate::cluster::{MachineName, NodeName};
 use crate::state::home::{Home, remove_folder};
 use crate::state::inventory::Known;
+use crate::state::parameters::NodeAddress;
 
 /// The journal's notes of snapshots, with the name below it.
 const NOTES: &str = "snapshot";
@@ -75,7 +77,7 @@ impl Restored {
 
 /// Shuts a cluster down, saves the disks of all nodes, and starts it again if it was running.
 pub async fn save(
-    backend: &dyn Backend,
+    backend: &Platforms,
     known: &Known,
     home: &Home,
     name: &SnapshotName,
@@ -93,12 +95,10 @@ pub async fn save(
         }
         .into());
     }
-    let is_on = !cluster.machines().await?.iter().all(is_off);
+    let is_on = !cluster.current_machines().await?.iter().all(is_off);
     if complete.is_none() {
         cluster.refuse_young(is_on, false).await?;
-        let id = known.id();
-        let check = async |facet: &dyn Snapshots, names: &[MachineName]| facet.check_snapshots(&id, names).await;
-        cluster.check_platforms(check).await?;
+        report(backend.check_snapshots(&known.id(), &cluster.names()?).await?)?;
     }
     let work = cluster.journal.step(&step, &(), async {
         // Recorded before anything is stopped: a repetition finds the cluster off.
@@ -138,15 +138,31 @@ pub async fn save(
     Ok(saved)
 }
 
+/// What the platforms say before anything is stopped.
+fn report(findings: Vec<Finding>) -> Result<()> {
+    let mut failures = Vec::new();
+    for finding in findings {
+        match finding.verdict {
+            Verdict::Fail => failures.push(finding),
+            Verdict::Warn => warn!(target: PROGRESS, step = "checks", "{}", finding.text),
+            Verdict::Ok => {}
+        }
+    }
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(PassError::Preflight { findings: failures }.into()),
+    }
+}
+
 /// The snapshots of a cluster, the oldest first.
-pub async fn list(backend: &dyn Backend, known: &Known, home: &Home) -> Result<Vec<Found>> {
+pub async fn list(backend: &Platforms, known: &Known, home: &Home) -> Result<Vec<Found>> {
     Installed::open(backend, known, home)?.snapshots().await
 }
 
 /// Powers the cluster off, gives all disks their content of a snapshot, and starts it. All later changes are lost, so
 /// `confirm` is called before anything is changed.
 pub async fn restore(
-    backend: &dyn Backend,
+    backend: &Platforms,
     known: &Known,
     home: &Home,
     name: &SnapshotName,
@@ -161,9 +177,9 @@ pub async fn restore(
         Some(complete) => complete.snapshot.clone(),
         None => return Err(cluster.no_snapshot(name, &there).into()),
     };
-    let id = known.id();
-    let check = async |facet: &dyn Snapshots, names: &[MachineName]| facet.check_restore(&id, names, &snapshot).await;
-    cluster.check_platforms(check).await?;
+    cluster.current_machines().await?;
+    let checked = backend.check_restore(&known.id(), &cluster.names()?, &snapshot).await?;
+    report(checked)?;
     confirm(&snapshot)?;
     let (step, revert) = (format!("{RESTORE}/{name}"), format!("{REVERT}/{name}"));
     let work = cluster.journal.step(&step, &(), async {
@@ -192,7 +208,7 @@ pub async fn restore(
 }
 
 /// Deletes a snapshot, complete or not, with the backup of etcd that belongs to it.
-pub async fn delete(backend: &dyn Backend, known: &Known, home: &Home, name: &SnapshotName) -> Result<()> {
+pub async fn delete(backend: &Platforms, known: &Known, home: &Home, name: &SnapshotName) -> Result<()> {
     let cluster = Installed::open(backend, known, home)?;
     cluster.refuse_half_restored(None)?;
     let there = cluster.snapshots().await?;
@@ -219,52 +235,29 @@ impl Found {
     }
 }
 
-/// A platform, and the cluster's machines on it.
-struct Platform<'a> {
-    facet: &'a dyn Snapshots,
-    names: Vec<MachineName>,
-}
-
 impl Installed<'_> {
-    /// The snapshots of the platform of a role, which must support them.
-    fn facet(&self, role: Role) -> Result<&dyn Snapshots, PassError> {
-        let supported = self.backend.capabilities(role).snapshots;
-        let facet = supported.and(
-            self.backend
-                .snapshots(role)
-                .ok_or("this build has no snapshots of the platform"),
-        );
-        facet.map_err(|why| PassError::NoSnapshots {
-            cluster: self.known.name.clone(),
-            why,
-        })
-    }
-
-    /// The platforms of the table's nodes, each with its machines.
-    fn platforms(&self) -> Result<Vec<Platform<'_>>, PassError> {
-        let mut platforms: Vec<Platform> = Vec::new();
-        for node in self.nodes() {
-            let (facet, name) = (self.facet(self.known.place_of(&node.name))?, self.name_of(node));
-            match platforms.iter_mut().find(|known| std::ptr::addr_eq(known.facet, facet)) {
-                Some(known) => known.names.push(name),
-                None => platforms.push(Platform {
-                    facet,
-                    names: vec![name],
-                }),
-            }
-        }
-        Ok(platforms)
+    /// The machines of the table's nodes, whose platforms must support snapshots.
+    fn names(&self) -> Result<Vec<MachineName>, PassError> {
+        let name = |node: &NodeAddress| {
+            let supported = self.backend.capabilities(self.known.place_of(&node.name)).snapshots;
+            supported
+                .map(|()| self.name_of(node))
+                .map_err(|why| PassError::NoSnapshots {
+                    cluster: self.known.name.clone(),
+                    why,
+                })
+        };
+        self.nodes().map(name).collect()
     }
 
     /// The cluster's snapshots, the oldest first. Those of machines that are not in the table count as deleted.
     async fn snapshots(&self) -> Result<Vec<Found>> {
         let mut sets: BTreeMap<(Timestamp, SnapshotName), BTreeSet<MachineName>> = BTreeMap::new();
-        for Platform { facet, names } in self.platforms()? {
-            let listed = facet.list_snapshots(&self.known.id()).await?;
-            for found in listed.into_iter().filter(|found| names.contains(&found.machine)) {
-                let complete = sets.entry((found.snapshot.taken, found.snapshot.name)).or_default();
-                complete.extend(Some(found.machine).filter(|_| found.is_complete));
-            }
+        let names = self.names()?;
+        let listed = self.backend.list_snapshots(&self.known.id()).await?;
+        for found in listed.into_iter().filter(|found| names.contains(&found.machine)) {
+            let complete = sets.entry((found.snapshot.taken, found.snapshot.name)).or_default();
+            complete.extend(Some(found.machine).filter(|_| found.is_complete));
         }
         let found = sets.into_iter().map(|((taken, name), machines)| Found {
             snapshot: Snapshot { name, taken },
@@ -293,27 +286,6 @@ impl Installed<'_> {
         }
     }
 
-    /// Checks all platforms, before anything is stopped.
-    async fn check_platforms(
-        &self,
-        check: impl AsyncFn(&dyn Snapshots, &[MachineName]) -> Result<Vec<Finding>, BackendError>,
-    ) -> Result<()> {
-        let mut failures = Vec::new();
-        for Platform { facet, names } in self.platforms()? {
-            for finding in check(facet, &names).await? {
-                match finding.verdict {
-                    Verdict::Fail => failures.push(finding),
-                    Verdict::Warn => warn!(target: PROGRESS, step = "checks", "{}", finding.text),
-                    Verdict::Ok => {}
-                }
-            }
-        }
-        match failures.is_empty() {
-            true => Ok(()),
-            false => Err(PassError::Preflight { findings: failures }.into()),
-        }
-    }
-
     /// Saves etcd in the snapshot's folder. A rehearsal and simulated machines have none.
     async fn back_up_for(&self, name: &SnapshotName, wanted: bool) -> Result<Vec<PathBuf>> {
         let is_simulated = refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip).is_err();
@@ -334,8 +306,9 @@ impl Installed<'_> {
         let snapshot = Snapshot::new(name.clone(), Timestamp::now());
         let cordoned: Cordoned = self.journal.output(Cordoned::NOTE)?.unwrap_or_default();
         self.journal.note(&format!("{NOTES}/{name}"), &cordoned)?;
-        self.each(async |facet, machine| {
-            facet.save_snapshot(&self.known.id(), machine, &snapshot).await?;
+        let id = self.known.id();
+        self.each(async |machine| {
+            self.backend.save_snapshot(&id, machine, &snapshot).await?;
             info!(target: PROGRESS, machine = %machine, state = "saved", done = true);
             Ok(())
         })
@@ -353,8 +326,9 @@ impl Installed<'_> {
     }
 
     async fn revert(&self, snapshot: &Snapshot) -> Result<()> {
-        self.each(async |facet, machine| {
-            facet.revert_to_snapshot(&self.known.id(), machine, snapshot).await?;
+        let id = self.known.id();
+        self.each(async |machine| {
+            self.backend.revert_to_snapshot(&id, machine, snapshot).await?;
             info!(target: PROGRESS, machine = %machine, state = "restored", done = true);
             Ok(())
         })
@@ -363,9 +337,10 @@ impl Installed<'_> {
 
     /// Deletes the snapshots of this name, of any time.
     async fn delete_named(&self, name: &SnapshotName) -> Result<()> {
+        let id = self.known.id();
         for found in self.snapshots().await?.iter().filter(|found| found.is(name)) {
-            self.each(async |facet, machine| {
-                let deleted = facet.delete_snapshot(&self.known.id(), machine, &found.snapshot).await;
+            self.each(async |machine| {
+                let deleted = self.backend.delete_snapshot(&id, machine, &found.snapshot).await;
                 deleted.map(drop)
             })
             .await?;
@@ -374,13 +349,9 @@ impl Installed<'_> {
     }
 
     /// Calls the platform for each machine, with its concurrency.
-    async fn each(&self, call: impl AsyncFn(&dyn Snapshots, &MachineName) -> Result<(), BackendError>) -> Result<()> {
-        let platforms = self.platforms()?.into_iter();
-        let calls: Vec<(&dyn Snapshots, MachineName)> = platforms
-            .flat_map(|Platform { facet, names }| names.into_iter().map(move |name| (facet, name)))
-            .collect();
-        stream::iter(&calls)
-            .map(|(facet, machine)| call(*facet, machine))
+    async fn each(&self, call: impl AsyncFn(&MachineName) -> Result<(), OperationError>) -> Result<()> {
+        stream::iter(&self.names()?)
+            .map(|machine| call(machine))
             .buffer_unordered(self.backend.common_capabilities().concurrency)
             .try_collect::<()>()
             .await?;

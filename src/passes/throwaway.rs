@@ -182,21 +182,14 @@ impl Run<'_> {
     /// Fails if the first machine repeatedly reports that it cannot reach them. Without a report, e.g. on a platform
     /// without serial consoles, the check is skipped.
     async fn check_egress(&self, planned: &[Planned], wanted: &[egress::AnyOf]) -> Result<()> {
-        let Some((first, console)) = planned
-            .first()
-            .and_then(|first| Some((first, self.backend.serial_console(self.backend.place(&first.name))?)))
-            .filter(|_| !wanted.is_empty())
-        else {
+        let has_console = |plan: &&Planned| self.backend.capabilities(self.config.place_of(&plan.node)).console_tail;
+        let Some(first) = planned.first().filter(has_console).filter(|_| !wanted.is_empty()) else {
             return Ok(());
         };
         let begun = Instant::now();
         loop {
-            let text = console
-                .tail(&self.config.id(), &first.name)
-                .await
-                .ok()
-                .flatten()
-                .unwrap_or_default();
+            let text = self.backend.console_tail(&self.config.id(), &first.name).await;
+            let text = text.ok().flatten().unwrap_or_default();
             let unreachable = egress::unreachable(wanted, &egress::results(&text));
             match unreachable {
                 Some(endpoints) if endpoints.is_empty() => {
@@ -292,13 +285,13 @@ impl Run<'_> {
     /// Fails if the machines' network was deleted or stopped; a query without an answer does not end the wait.
     async fn require_network(&self) -> Result<()> {
         match self.backend.network_facts(&self.config.network).await {
-            Err(error) if error.kind == BackendErrorKind::NotFound => {
+            Err(error) if error.kind() == BackendErrorKind::NotFound => {
                 let cluster = &self.config.name;
                 let hint = format!(
                     "machines do not return to a network that was stopped: start the network again, run \
                      `ocpdeploy destroy {cluster}`, then deploy again"
                 );
-                Err(error.hint(hint).into())
+                Err(error.source.hint(hint).during(error.operation).into())
             }
             _ => Ok(()),
         }

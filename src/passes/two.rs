@@ -89,7 +89,7 @@ impl Run<'_> {
             info!(target: PROGRESS, step = "assets", "installer {version} creates manifests and Ignition configs");
             installer.make_assets(self.config, parameters, &ours, &self.dir).await
         };
-        let assets = self.journal.step("assets", &input, make()).await?;
+        let assets = self.journal.step("assets", &input, make()).await?.moved_to(&self.dir);
         let hours = assets.age_hours(Timestamp::now());
         // A bootstrapped cluster renews its certificates.
         if hours < clock::STALE_HOURS || self.journal.done_at("bootstrap-complete").is_some() {

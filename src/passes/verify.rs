@@ -19,8 +19,9 @@ use super::reserve::{hold_in, holds};
 use super::services::RenewedRelease;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
-use crate::backend::{AddressReservation, Backend, Machine, ReservationState, Reserved};
-use crate::cluster::{AddressAssignment, ClusterConfig, MachineName, NodeName, Pass, Role, Vip};
+use crate::backend::platforms::Platforms;
+use crate::backend::{AddressReservation, Machine, ReservationState, Reserved};
+use crate::cluster::{AddressAssignment, ClusterConfig, ClusterId, MachineName, NodeName, Pass, Role, Vip};
 use crate::local::network_probe;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::releases::{ClusterRelease, Releases};
@@ -82,7 +83,7 @@ pub struct Verified {
 /// Compares; with `repair` it first corrects reservations and removes machines that are no longer needed. `settings` reads
 /// the settings as they are now.
 pub async fn verify(
-    backend: &dyn Backend,
+    backend: &Platforms,
     known: &Known,
     home: &Home,
     settings: impl FnOnce() -> Result<ClusterConfig>,
@@ -95,12 +96,14 @@ pub async fn verify(
     })?;
     let held: BTreeMap<NodeName, ReservationState> = journal.output("pass-one/hold")?.unwrap_or_default();
     let is_held = held.values().any(|held| *held == ReservationState::ByPlatform);
+    let cluster = &known.id();
     let mut seen = Look {
+        cluster,
         table: &table,
         bootstrap_is_gone: journal.done_at(BOOTSTRAP_REMOVED).is_some(),
-        machines: backend.list_machines(&known.id()).await?,
+        machines: backend.list_machines(cluster).await?,
         held: match is_held {
-            true => Some(backend.list_reservations(&known.id()).await?),
+            true => Some(backend.list_reservations(cluster).await?),
             false => None,
         },
         nodes: None,
@@ -161,14 +164,14 @@ pub async fn verify(
     if repair {
         let is_left = |machine: &&Machine| seen.has_done_its_work(machine);
         let left: Vec<Machine> = seen.machines.iter().filter(is_left).cloned().collect();
-        delete_machines(backend, &known.id(), &left).await?;
+        delete_machines(backend, cluster, &left).await?;
         seen.machines.retain(|machine| !left.contains(machine));
         removed.extend(left.into_iter().map(|machine| machine.name));
     }
     let mut repaired = Vec::new();
     if repair && let Some(held) = seen.held.take() {
         repaired = put_right(backend, &seen, &held).await?;
-        seen.held = Some(backend.list_reservations(&known.id()).await?);
+        seen.held = Some(backend.list_reservations(cluster).await?);
     }
     let mut differences = seen.differences();
     differences.extend(outdated);
@@ -205,15 +208,20 @@ impl Look<'_> {
 }
 
 /// Releases wrong reservations, creates missing ones and completes others; returns those of the last two kinds.
-async fn put_right(backend: &dyn Backend, seen: &Look<'_>, held: &[Reserved]) -> Result<Vec<AddressAssignment>> {
+async fn put_right(backend: &Platforms, seen: &Look<'_>, held: &[Reserved]) -> Result<Vec<AddressAssignment>> {
     let (table, leases) = (seen.table, seen.table.leases());
     let held_leases = held.iter().map(|reserved| &reserved.assignment);
-    for lease in held_leases.filter(|lease| !leases.contains(lease)) {
-        backend.release_address(&hold_in(table, lease)).await?;
+    // A machine that the table lacks is of another computer's, which has changed the cluster since.
+    let is_used = |lease: &&AddressAssignment| {
+        let mut nics = seen.machines.iter().flat_map(|machine| &machine.nics);
+        !is_known(table, lease) && nics.any(|nic| nic.mac == lease.mac)
+    };
+    for lease in held_leases.filter(|lease| !leases.contains(lease) && !is_used(lease)) {
+        backend.release_address(&hold_in(seen.cluster, table, lease)).await?;
         info!(target: PROGRESS, step = "repair", "released {} for {}", lease.ip, lease.mac);
     }
     let mut made = Vec::new();
-    for mut hold in wanted(table) {
+    for mut hold in wanted(seen.cluster, table) {
         if let Some(reserved) = held.iter().find(|reserved| reserved.assignment == hold.assignment) {
             hold.allowed = seen.forbidden(held, reserved).into_iter().map(|(_, ip)| ip).collect();
             if !hold.ipv6.is_some_and(|ip| reserved.lacks(ip)) && hold.allowed.is_empty() {
@@ -255,6 +263,7 @@ impl ClusterNode {
 
 /// All observed values, to be compared with the table.
 struct Look<'a> {
+    cluster: &'a ClusterId,
     table: &'a Parameters,
     bootstrap_is_gone: bool,
     machines: Vec<Machine>,
@@ -353,7 +362,7 @@ impl Look<'_> {
             assignment: lease,
             ipv6,
             ..
-        } in wanted(self.table)
+        } in wanted(self.cluster, self.table)
         {
             let (ip, mac) = (lease.ip, lease.mac);
             if let Some(reserved) = held.iter().find(|reserved| reserved.assignment == lease) {
@@ -402,7 +411,7 @@ impl Look<'_> {
             let (name, place) = (name.to_string(), Place::Node);
             found.push(Difference { name, place, text });
         };
-        let id = self.table.id();
+        let id = self.table.cluster_domain();
         let of_cluster = |node: &&NodeAddress| node.role != Role::Bootstrap;
         for planned in self.table.all_nodes().filter(of_cluster) {
             let host = id.fqdn(planned.name.as_str());
@@ -432,8 +441,8 @@ impl Look<'_> {
 }
 
 /// The required reservations: each address once, also when both VIPs are the same. The bootstrap's is released with it.
-fn wanted(table: &Parameters) -> Vec<AddressReservation> {
-    let mut holds = holds(table);
+fn wanted(cluster: &ClusterId, table: &Parameters) -> Vec<AddressReservation> {
+    let mut holds = holds(cluster, table);
     holds.retain(|hold| hold.assignment.name != NodeName::bootstrap());
     holds
 }

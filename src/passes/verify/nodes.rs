@@ -61,7 +61,7 @@ async fn of_node(
 }
 
 async fn report(dir: &ClusterDir, table: &Parameters, node: &NodeAddress) -> Result<String> {
-    let session = ssh::Node::of(dir, &table.id(), node).connect().await?;
+    let session = ssh::Node::of(dir, &table.cluster_domain(), node).connect().await?;
     let mut command = session.command("sudo");
     command.args(["-n", "sh", "-c", node_report::SCRIPT]);
     let bytes = ssh::output(command, MOST + 1).await?;

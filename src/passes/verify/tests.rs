@@ -11,7 +11,9 @@ fn node(name: &str, is_ready: bool, ip: &str) -> ClusterNode {
 
 fn of_nodes(nodes: Vec<ClusterNode>) -> Vec<String> {
     let table = example();
+    let cluster = &ClusterConfig::example().id();
     let look = Look {
+        cluster,
         table: &table,
         bootstrap_is_gone: true,
         machines: Vec::new(),
@@ -62,7 +64,7 @@ fn the_clusters_nodes_are_compared_by_name_address_and_state() {
 fn one_hold_for_two_vips_at_one_address_is_enough() {
     let mut table = example();
     (table.ingress_ip, table.ingress_mac) = (table.api_ip, table.api_mac);
-    let wanted: Vec<_> = wanted(&table)
+    let wanted: Vec<_> = wanted(&ClusterConfig::example().id(), &table)
         .iter()
         .map(|hold| hold.assignment.name.to_string())
         .collect();
