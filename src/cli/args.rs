@@ -121,7 +121,7 @@ pub struct OneNode {
     pub of: OneCluster,
     /// Node, e.g. worker-1
     #[arg(value_parser = node_name)]
-    pub node: String,
+    pub node: NodeName,
 }
 
 /// `90s`, `10m`, `2h`, as in an env file.
@@ -150,11 +150,9 @@ pub(super) fn cluster_name(text: &str) -> Result<String, String> {
 }
 
 /// A node's name becomes part of names and URLs on the platform.
-pub(super) fn node_name(text: &str) -> Result<String, String> {
-    match NodeName::is_valid(text) {
-        true => Ok(text.to_owned()),
-        false => Err("a node's name has lowercase letters, digits and `-` only, e.g. worker-1".to_owned()),
-    }
+pub(super) fn node_name(text: &str) -> Result<NodeName, String> {
+    let help = |_| "a node's name has lowercase letters, digits and `-` only, e.g. worker-1".to_owned();
+    text.parse().map_err(help)
 }
 
 /// Reads `NAME=N`.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use crate::cluster::DeploymentId;
+
 mod args;
 mod cache;
 mod dns;
@@ -13,6 +15,7 @@ mod ignition;
 mod image;
 mod node;
 mod snapshot;
+mod state;
 mod util;
 
 pub use self::args::*;
@@ -23,6 +26,7 @@ pub use self::ignition::*;
 pub use self::image::*;
 pub use self::node::*;
 pub use self::snapshot::*;
+pub use self::state::*;
 pub use self::util::*;
 
 /// Deploys OpenShift 4 in two passes, on networks where you do not control DNS,
@@ -141,6 +145,7 @@ pub enum Command {
     Report(Report),
     Destroy(Destroy),
     Audit(Audit),
+    Adopt(Adopt),
     Ignition(Ignition),
     Image(Image),
     Cache(Cache),
@@ -152,6 +157,7 @@ pub enum Command {
     Stop(Stop),
     Start(Start),
     Snapshot(SnapshotCommand),
+    State(StateCommand),
     Verify(Verify),
     Kubeconfig(Kubeconfig),
     Util(Util),
@@ -386,9 +392,40 @@ pub struct Destroy {
     /// clusters in the state directory.
     #[arg(long, requires = "cluster")]
     pub from_backend: bool,
+    /// Id of the deployment, as `ocpdeploy audit` and the checks show it
+    ///
+    /// With --from-backend, --yes requires it for a cluster that is not in the state
+    /// directory.
+    #[arg(long, value_name = "ID", requires = "from_backend")]
+    pub id: Option<DeploymentId>,
     /// Root directory for changes to this computer's resolver, for tests
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     pub root: PathBuf,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Make a new record of an installed cluster from its objects on the platform
+///
+/// For a cluster whose record is lost: with a computer, or with the state directory.
+/// Reads the cluster's machines and addresses by their tags and changes nothing on the
+/// platform. The kubeconfig is not on the platform: the command that copies it from a
+/// master is printed. If you have an export of the record, use `ocpdeploy state import`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy adopt                              # the cluster of ./env.sh
+  ocpdeploy adopt lab.sh --id x7k2pqrs         # one of several of this name
+  ocpdeploy adopt lab.sh --kubeconfig backup/kubeconfig")]
+pub struct Adopt {
+    #[command(flatten)]
+    pub source: Source,
+    /// Id of the deployment, as `ocpdeploy audit` and the checks show it
+    #[arg(long, value_name = "ID")]
+    pub id: Option<DeploymentId>,
+    /// The cluster's kubeconfig, to be copied into the record
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 
 use super::args::{Again, Drain, OneCluster, OneNode, Output, node_name};
-use crate::cluster::Mac;
+use crate::cluster::{Mac, NodeName};
 
 /// Show a node, log in to it, use its console, recreate it, or let other machines join
 #[derive(Debug, Args)]
@@ -160,7 +160,7 @@ pub struct NodeSsh {
     /// Node, e.g. master-0, after its cluster [default: from ./env.sh, or the only cluster]
     // clap knows no optional argument before a required one where a command follows.
     #[arg(required = true, num_args = 1..=2, value_names = ["CLUSTER", "NODE"], value_parser = node_name)]
-    node: Vec<String>,
+    node: Vec<NodeName>,
     /// Private key [default: ssh's default]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key: Option<PathBuf>,
@@ -171,10 +171,14 @@ pub struct NodeSsh {
 
 impl NodeSsh {
     pub fn node(&self) -> OneNode {
-        let mut names = self.node.iter().rev().cloned();
+        let (node, cluster) = match self.node.as_slice() {
+            [cluster, node] => (node, Some(cluster.to_string())),
+            [node] => (node, None),
+            _ => unreachable!("clap accepts one or two names"),
+        };
         OneNode {
-            node: names.next().unwrap_or_default(),
-            of: OneCluster { cluster: names.next() },
+            node: node.clone(),
+            of: OneCluster { cluster },
         }
     }
 }

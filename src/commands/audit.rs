@@ -9,10 +9,12 @@ use super::output::print_result;
 use super::platform::retry_limit;
 use super::session::{Session, runtime};
 use crate::backend::connect::connect;
-use crate::backend::retry::DEFAULT_LIMIT;
+use crate::backend::platforms::DEFAULT_LIMIT;
 use crate::cli::{Audit, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;
+use crate::passes::DeploymentOnPlatform;
+use crate::printable::shell_word;
 use crate::report::audit::{Audit as Report, Found, OnPlatform};
 use crate::settings;
 use crate::state::inventory::{self, Cluster};
@@ -70,7 +72,7 @@ async fn look(
     clusters: &[Cluster],
 ) -> Result<OnPlatform> {
     let place = backend.place();
-    let more = env.map(|env| format!(" --env {}", env.display())).unwrap_or_default();
+    let word = env.map(|env| shell_word(&env.display().to_string()));
     let platform = connect(backend, None, DEFAULT_LIMIT).await?;
     let is_here = |cluster: &&Cluster| cluster.known.all_platforms().any(|backend| backend.place() == place);
     let here: Vec<&Cluster> = clusters.iter().filter(is_here).collect();
@@ -80,7 +82,8 @@ async fn look(
             let owned = platform.list_owned(&id).await?;
             // Nothing, where it has just gone.
             if !owned.is_empty() {
-                found.push(Found::unknown(id, owned, &more));
+                let deployment = DeploymentOnPlatform::read(&platform, id).await?;
+                found.push(Found::unknown(deployment, owned, word.as_deref()));
             }
         }
     }
@@ -96,7 +99,7 @@ async fn look(
         let entries = journal::read(&session.home.cluster(&known.name).journal())?;
         found.push(Found::known(cluster, &entries, &machines, owned));
     }
-    found.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    found.sort_by(|a, b| (&a.cluster, &a.id).cmp(&(&b.cluster, &b.id)));
     Ok(OnPlatform {
         platform: place,
         clusters: found,

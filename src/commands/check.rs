@@ -7,19 +7,19 @@ use anyhow::Result;
 use super::output::print_result;
 use super::platform::connect_for;
 use super::session::Session;
-use crate::backend::{self, Finding, Verdict};
+use crate::backend::{self, Finding};
 use crate::cli::Check;
 use crate::failure::{self, Kind};
 use crate::passes::{self, CheckResult};
-use crate::{report, settings};
+use crate::report;
 
 pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
-    let loaded = settings::load(&session.sources(&command.source)?)?;
+    let loaded = session.load_settings(&session.sources(&command.source)?)?;
     let config = &loaded.config;
     let mut looked = settings(loaded.warnings);
     looked.extend(session.finish_or_stop(async {
         Ok(match connect_for(config).await {
-            Ok(backend) => passes::inspect(Ok(&*backend), config, &session.home, finding_of).await,
+            Ok(backend) => passes::inspect(Ok(&backend), config, &session.home, finding_of).await,
             Err(error) => passes::inspect(Err(error.into()), config, &session.home, finding_of).await,
         })
     })?);
@@ -45,9 +45,9 @@ fn settings(warnings: Vec<String>) -> Vec<CheckResult> {
 /// An error as something that was looked at.
 fn finding_of(error: &anyhow::Error) -> Finding {
     let failure = failure::explain(error);
-    Finding {
-        verdict: Verdict::Fail,
-        text: failure.chain.join(": "),
-        hint: Some(failure.hints.join("; ")).filter(|hint| !hint.is_empty()),
+    let finding = Finding::fail(failure.chain.join(": "));
+    match failure.hints.is_empty() {
+        true => finding,
+        false => finding.hint(failure.hints.join("; ")),
     }
 }

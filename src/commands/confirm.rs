@@ -17,6 +17,8 @@ pub(super) struct Loss<'a> {
     pub hint: &'a str,
     /// What a no leaves as it is.
     pub canceled: &'a str,
+    /// What has to be typed in place of a yes, if that is too little.
+    pub typed: Option<&'a str>,
 }
 
 impl Loss<'_> {
@@ -27,11 +29,16 @@ impl Loss<'_> {
             let text = format!("cannot prompt for confirmation to {operation}: stdin is not a terminal");
             return Err(CommandError::new(Kind::Usage, text).hint(self.hint).into());
         }
-        prompt(&format!("{}{operation}? [y/N] ", self.text));
+        let text = self.text;
+        match self.typed {
+            Some(typed) => prompt(&format!("{text}{operation}? Type {typed} to confirm: ")),
+            None => prompt(&format!("{text}{operation}? [y/N] ")),
+        }
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer)?;
-        match answer.trim() {
-            "y" | "Y" | "yes" => Ok(()),
+        match (answer.trim(), self.typed) {
+            (answer, Some(typed)) if answer == typed => Ok(()),
+            ("y" | "Y" | "yes", None) => Ok(()),
             _ => Err(CommandError::new(Kind::Usage, format!("canceled; {}", self.canceled)).into()),
         }
     }

@@ -47,10 +47,7 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
     let runtime = runtime()?;
     let end = runtime.block_on(async {
         let backend = connect_known(known).await?;
-        let attached = match backend.serial_console(backend.place(machine)) {
-            Some(console) => console.attach(&known.id(), machine).await?,
-            None => None,
-        };
+        let attached = backend.attach_console(&known.id(), machine).await?;
         let console = attached.ok_or_else(|| {
             let text = format!("the platform of {machine} does not support interactive consoles");
             CommandError::new(Kind::Platform, text).hint(LINES)
@@ -61,7 +58,7 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
             let _raw = Raw::of(std::io::stdin()).context("set the terminal to raw mode")?;
             // Not before: what is typed from here on is the guest's.
             tell_raw(&format!("attached to the console of {machine}; press Ctrl-] to detach"));
-            carry(console, signals).await
+            carry(machine, console, signals).await
         };
         tell("");
         end
@@ -107,14 +104,15 @@ async fn any(signals: &mut Signals) -> &'static str {
 }
 
 /// Carries bytes between this terminal and the guest until there is an end.
-async fn carry(mut console: Console, mut signals: Signals) -> Result<End> {
+async fn carry(machine: &MachineName, mut console: Console, mut signals: Signals) -> Result<End> {
     let (typed, mut keys) = mpsc::channel(16);
     std::thread::spawn(move || type_on(&typed));
     loop {
         tokio::select! {
             signal = any(&mut signals) => return Ok(End::Ended(signal)),
             written = console.screen.recv() => match written {
-                Some(bytes) => pass_on(&bytes?).context("write to this terminal")?,
+                Some(Ok(bytes)) => pass_on(&bytes).context("write to this terminal")?,
+                Some(Err(error)) => return Err(error.during(format!("read the console of machine {machine}")).into()),
                 None => return Ok(End::Closed),
             },
             typed = keys.recv() => {

@@ -20,7 +20,7 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
     session.progress.log_to(&dir);
     let deployed = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::deploy(&*backend, &config, &session.home, options).await
+        passes::deploy(&backend, &config, &session.home, options).await
     })?;
     saved_settings::keep(session, &command.source, &config)?;
     let installed = Installed::new(&config, &deployed, &dir);

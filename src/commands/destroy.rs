@@ -2,25 +2,26 @@
 
 use std::time::Duration;
 
-use anyhow::{Error, Result};
+use anyhow::Result;
 
 use super::audit;
 use super::confirm::Loss;
-use super::output::print_result;
+use super::output::{print, print_result};
 use super::platform::retry_limit;
 use super::session::{Session, runtime};
 use crate::backend::Owned;
 use crate::backend::connect::connect;
-use crate::backend::retry::DEFAULT_LIMIT;
+use crate::backend::platforms::DEFAULT_LIMIT;
 use crate::cli::{Destroy, Source};
-use crate::cluster::{BackendConfig, ClusterId, NodeName, WorkersOn};
+use crate::cluster::{BackendConfig, ClusterDomain, ClusterId, NodeName, WorkersOn};
 use crate::failure::{CommandError, Kind};
 use crate::local::client_dns::{self, Computer};
+use crate::passes::{self, DeploymentOnPlatform};
+use crate::report;
 use crate::report::changes::Destroyed;
 use crate::state::home::ClusterDir;
 use crate::state::inventory::{self, Known};
 use crate::state::parameters::Parameters;
-use crate::{passes, report};
 
 /// What is to be destroyed, and where.
 struct Target {
@@ -38,16 +39,21 @@ struct Target {
 pub fn run(session: &Session, command: &Destroy) -> Result<()> {
     let target = match command.from_backend {
         true => by_id(session, command)?,
-        false => by_name(session, command)?,
+        false => Some(by_name(session, command)?),
+    };
+    let Some(target) = target else {
+        let domain = command.cluster.as_deref().unwrap_or_default();
+        return print(&format!("no objects of {domain} on the platform\n"));
     };
     let (cluster, dir) = (&target.cluster, target.dir.as_ref());
+    let domain = cluster.domain();
     if let Some(dir) = dir {
         session.progress.log_to(dir);
     }
     session.finish_or_stop(async {
         let backend = connect(&target.backend, target.workers_on.as_ref(), target.retry_limit).await?;
         let mut owned = backend.list_owned(cluster).await?;
-        owned.extend(dir.map(|dir| names_here(dir, command, cluster)).unwrap_or_default());
+        owned.extend(dir.map(|dir| names_here(dir, command, domain)).unwrap_or_default());
         let table = dir.and_then(|dir| Parameters::read(&dir.parameters()).ok().flatten());
         let external: Vec<NodeName> = table
             .into_iter()
@@ -55,7 +61,8 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
             .map(|node| node.name)
             .collect();
         let destroyed = Destroyed {
-            cluster,
+            cluster: domain,
+            id: cluster.deployment(),
             dry_run: command.dry_run,
             addresses_kept: command.keep_addresses,
             objects: &owned,
@@ -65,26 +72,35 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
             return print_result(&command.output, &destroyed, || destroyed.text());
         }
         if !command.yes {
+            let of_others = match dir {
+                Some(_) => String::new(),
+                None => {
+                    let deployment = DeploymentOnPlatform::read(&backend, cluster.clone()).await?;
+                    let summary = deployment.summary();
+                    format!("this computer has no record of {domain}, {summary}; it may be in use\n")
+                }
+            };
             let lost = Loss {
                 operation: &format!("destroy {cluster}"),
-                text: &report::owned(cluster, &owned),
+                text: &(report::owned(domain, &owned) + &of_others),
                 hint: "add --yes to confirm, or --dry-run to show what would be removed",
                 canceled: "nothing was removed",
+                typed: dir.is_none().then_some(domain.as_str()),
             };
             lost.confirm()?;
         }
         let begun = || {
             if let Some(dir) = dir {
-                forget_names(dir, command, cluster);
+                forget_names(dir, command, domain);
             }
         };
-        passes::destroy(&*backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
+        passes::destroy(&backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
         print_result(&command.output, &destroyed, || destroyed.text())
     })
 }
 
 /// What `ocpdeploy dns apply` wrote on this computer, one line of a file each.
-fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) -> Vec<Owned> {
+fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) -> Vec<Owned> {
     // A file that cannot be read is reported when its lines are removed.
     let Ok(Some(how)) = client_dns::applied(dir) else {
         return Vec::new();
@@ -106,7 +122,7 @@ fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) -> Vec<O
 }
 
 /// Undoes what `ocpdeploy dns apply` did. Machines are not kept because a file of this computer cannot be written.
-fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) {
+fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) {
     let forgotten = client_dns::applied(dir).and_then(|how| match how {
         Some(_) => client_dns::remove(&Computer::new(&command.root), Some(dir), cluster).map(|_| ()),
         None => Ok(()),
@@ -118,19 +134,20 @@ fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) {
     }
 }
 
-/// A cluster as its env file describes it, where one is named, else as last used.
+/// A cluster of the state directory; an env file may have a newer connection to its platform.
 fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
     let name = session.cluster_name(command.cluster.as_deref())?;
+    if name.contains('.') {
+        let text = format!("no cluster {name} in the state directory");
+        let hint = "give the name without the domain; NAME.DOMAIN requires --from-backend";
+        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+    }
+    let dir = session.home.cluster(&name);
     let Some(env) = &command.env else {
-        if name.contains('.') {
-            let text = format!("no cluster {name} in the state directory");
-            let hint = "give the name without the domain; NAME.DOMAIN requires --from-backend";
-            return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
-        }
         let known = session.known(&name)?;
         return Ok(Target {
             cluster: known.id(),
-            dir: Some(session.home.cluster(&name)),
+            dir: Some(dir),
             name,
             retry_limit: retry_limit(&known),
             backend: known.backend,
@@ -148,101 +165,125 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
             "to remove any NAME.DOMAIN that `ocpdeploy audit` shows on the env file's platform, use --from-backend";
         return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
     }
-    let cluster = ClusterId::new(&found.cluster, &found.domain);
-    Ok(Target {
-        dir: folder(session, &cluster, &found.backend, &name),
-        cluster,
-        name,
-        backend: found.backend,
-        workers_on: found.workers_on,
-        retry_limit: found.platform_timeout,
-    })
+    let domain = ClusterDomain::new(&found.cluster, &found.domain);
+    let known = Known::read(&dir)?.filter(|known| known.domain == found.domain);
+    match known.filter(|known| known.backend.place() == found.backend.place()) {
+        Some(known) => Ok(Target {
+            cluster: known.id(),
+            dir: Some(dir),
+            name,
+            backend: found.backend,
+            workers_on: found.workers_on,
+            retry_limit: found.platform_timeout,
+        }),
+        None => {
+            let text = format!("no record of cluster {domain} on {}", found.backend.place());
+            let hint = format!(
+                "to remove a cluster without its record: `ocpdeploy destroy {domain} --from-backend --env {}`",
+                env.display()
+            );
+            Err(CommandError::new(Kind::Usage, text).hint(hint).into())
+        }
+    }
 }
 
-/// A cluster of which perhaps nothing is known here, on the one platform that has something of it.
-fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
+/// A deployment of which perhaps nothing is known here, on the one platform that has something of it; `None` if no
+/// platform has.
+fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
     let id = command.cluster.as_deref().unwrap_or_default();
-    let Some(cluster) = ClusterId::read(id) else {
+    let Ok(domain) = id.parse::<ClusterDomain>() else {
         let text = format!("{id} has no domain; --from-backend requires NAME.DOMAIN");
         let hint = "`ocpdeploy audit` lists the clusters on the platforms";
         return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
     };
     let clusters = inventory::clusters(&session.home)?;
     let runtime = runtime()?;
-    let mut holders = Vec::new();
-    let looked_at = audit::platforms(session, command.env.as_deref(), &clusters)?;
-    for backend in &looked_at {
-        let owned = runtime.block_on(async {
-            Ok::<_, Error>(
-                connect(backend, None, DEFAULT_LIMIT)
-                    .await?
-                    .list_owned(&cluster)
-                    .await?,
-            )
-        });
-        if !owned?.is_empty() {
-            holders.push(backend);
-        }
+    let mut found = Vec::new();
+    let searched = audit::platforms(session, command.env.as_deref(), &clusters)?;
+    for backend in &searched {
+        let deployments = runtime.block_on(async {
+            let platform = connect(backend, None, DEFAULT_LIMIT).await?;
+            passes::deployments_of(&platform, &domain).await
+        })?;
+        found.extend(deployments.into_iter().map(|deployment| (backend, deployment)));
     }
-    let known = clusters
-        .iter()
-        .map(|cluster| &cluster.known)
-        .find(|known| known.id() == cluster);
-    let places: Vec<String> = holders.iter().map(|backend| backend.place()).collect();
-    if let Some(known) = known {
-        let its: Vec<String> = known.all_platforms().map(BackendConfig::place).collect();
-        // Nothing but what is known here anyway, workers elsewhere included.
-        if places.iter().all(|place| its.contains(place)) && looked_at.iter().any(|it| its.contains(&it.place())) {
-            let listed = looked_at.iter().find(|it| it.place() == known.backend.place());
-            return Ok(Target {
-                dir: Some(session.home.cluster(&known.name)),
-                cluster,
-                name: known.name.clone(),
-                // The env file may tell the password, which is kept nowhere.
-                backend: listed.unwrap_or(&known.backend).clone(),
-                workers_on: known.workers_on.clone(),
-                retry_limit: retry_limit(known),
-            });
-        }
-    }
-    let backend = match (holders.as_slice(), looked_at.first()) {
-        ([one], _) => one,
-        ([], Some(any)) => any,
-        (several, _) => {
-            let text = match several {
-                [] => "no platform to search: the state directory has no clusters".to_owned(),
-                _ => format!("several platforms have objects of {cluster}: {}", places.join("; ")),
-            };
+    if let Some(wanted) = &command.id {
+        let (chosen, others): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|(_, deployment)| deployment.id.deployment() == wanted);
+        if chosen.is_empty() && !others.is_empty() {
+            let others: Vec<String> = others.iter().map(|(_, deployment)| deployment.summary()).collect();
+            let text = format!(
+                "no deployment of {domain} has id {wanted}; there is {}",
+                others.join("; ")
+            );
             return Err(CommandError::new(Kind::Usage, text)
-                .hint("select the platform with --env ENV")
+                .hint("correct --id, or leave it out to be asked")
                 .into());
         }
+        found = chosen;
+    }
+    let known = clusters.iter().map(|cluster| &cluster.known);
+    let mut known = known.filter(|known| known.cluster_domain() == domain);
+    let mut ids: Vec<&ClusterId> = found.iter().map(|(_, deployment)| &deployment.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let is_asked_for = |known: &&Known| match (ids.as_slice(), &command.id) {
+        ([id], _) => known.id() == **id,
+        ([], Some(id)) => known.deployment.id == *id,
+        (ids, None) => ids.is_empty(),
+        _ => false,
     };
-    Ok(Target {
-        name: cluster.as_str().split('.').next().unwrap_or_default().to_owned(),
-        cluster,
+    if let Some(known) = known.find(is_asked_for) {
+        // Nothing but what is known here anyway, workers elsewhere included.
+        let listed = searched.iter().find(|it| it.place() == known.backend.place());
+        return Ok(Some(Target {
+            dir: Some(session.home.cluster(&known.name)),
+            cluster: known.id(),
+            name: known.name.clone(),
+            // The env file may tell the password, which is kept nowhere.
+            backend: listed.unwrap_or(&known.backend).clone(),
+            workers_on: known.workers_on.clone(),
+            retry_limit: retry_limit(known),
+        }));
+    }
+    let [(backend, deployment)] = found.as_slice() else {
+        let place = |(backend, deployment): &(&BackendConfig, DeploymentOnPlatform)| {
+            format!("{}: {}", backend.place(), deployment.summary())
+        };
+        let places: Vec<String> = found.iter().map(place).collect();
+        let (text, hint) = match places.as_slice() {
+            [] if searched.is_empty() => (
+                "no platform to search: the state directory has no clusters".to_owned(),
+                "select the platform with --env ENV",
+            ),
+            [] => return Ok(None),
+            _ if ids.len() > 1 => (
+                format!("there are several deployments of {domain}: {}", places.join("; ")),
+                "select one with --id ID",
+            ),
+            _ => (
+                format!("several platforms have objects of {domain}: {}", places.join("; ")),
+                "select the platform with --env ENV",
+            ),
+        };
+        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+    };
+    if command.yes && command.id.is_none() {
+        let text = format!("--yes requires --id for {domain}, of which this computer has no record");
+        let hint = format!(
+            "it has {}; without --yes, the command shows its objects and asks",
+            deployment.summary()
+        );
+        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+    }
+    Ok(Some(Target {
+        name: domain.name().to_owned(),
+        cluster: deployment.id.clone(),
         backend: (*backend).clone(),
         workers_on: None,
         retry_limit: DEFAULT_LIMIT,
-        // A folder of this name is not known to be of this cluster.
+        // A folder of this name is another deployment's.
         dir: None,
-    })
-}
-
-/// The cluster's folder. That of another cluster of this name stays.
-fn folder(session: &Session, cluster: &ClusterId, backend: &BackendConfig, name: &str) -> Option<ClusterDir> {
-    let dir = session.home.cluster(name);
-    match Known::read(&dir) {
-        Ok(Some(known)) if known.id() != *cluster || known.backend.place() != backend.place() => {
-            tracing::warn!(
-                "the directory {} belongs to cluster {} on {}; keeping it",
-                dir.path().display(),
-                known.id(),
-                known.backend.place()
-            );
-            None
-        }
-        // A folder that tells nothing was torn by a crash.
-        _ => Some(dir),
-    }
+    }))
 }

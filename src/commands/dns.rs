@@ -10,7 +10,7 @@ use super::output::print_result;
 use super::saved_settings::{self, Counts};
 use super::session::Session;
 use crate::cli::{Again, Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
-use crate::cluster::{self, ClusterId};
+use crate::cluster::{self, ClusterDomain};
 use crate::failure::{CommandError, Kind};
 use crate::local::client_dns::{self, Change, Computer, How};
 use crate::passes::refuse_simulated_table;
@@ -35,7 +35,7 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
         DnsHow::Resolved => How::Resolved,
     };
     if how == How::Hosts {
-        for rival in computer.rivals(&known.id())? {
+        for rival in computer.rivals(&known.cluster_domain())? {
             tracing::warn!("{rival}: this line was not written by ocpdeploy and may take precedence");
         }
     }
@@ -53,7 +53,7 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
         }
         false => client_dns::apply(&computer, &session.home.cluster(&known.name), &parameters, how)?,
     };
-    let (path, id) = (change.path.display(), known.id());
+    let (path, id) = (change.path.display(), known.cluster_domain());
     let resolver = Resolver::new(&id, command.dry_run, std::slice::from_ref(&change));
     print_result(&command.target.output, &resolver, || {
         match (command.dry_run, change.is_none()) {
@@ -74,7 +74,7 @@ fn refuse_without_servers(session: &Session, known: &Known) -> Result<()> {
     }
     let text = format!(
         "the masters of cluster {} answer no queries: it has dns=user",
-        known.id()
+        known.cluster_domain()
     );
     Err(CommandError::new(Kind::Settings, text)
         .hint("your own DNS has the names; for this computer alone use --how hosts")
@@ -110,7 +110,7 @@ fn show(session: &Session, target: &DnsTarget) -> Result<()> {
     let computer = Computer::new(&target.root);
     let how = client_dns::applied(&session.home.cluster(&known.name))?;
     let change = computer.plan(&parameters, how.unwrap_or(How::Hosts))?;
-    let (path, id) = (change.path.display(), known.id());
+    let (path, id) = (change.path.display(), known.cluster_domain());
     let resolver = Resolver::new(&id, true, std::slice::from_ref(&change));
     print_result(&target.output, &resolver, || match (how, change.is_none()) {
         (_, true) => format!("{path} has the names of cluster {id}\n"),
@@ -126,15 +126,15 @@ fn show(session: &Session, target: &DnsTarget) -> Result<()> {
 }
 
 /// The cluster's id, and its folder if there is one. A name with dots is an id: nothing may be known of it any more.
-fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterId, Option<ClusterDir>)> {
+fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterDomain, Option<ClusterDir>)> {
     let id = target.cluster.as_deref().and_then(|name| name.split_once('.'));
     let name = match id {
         Some((name, _)) => name.to_owned(),
         None => session.cluster_name(target.cluster.as_deref())?,
     };
     let dir = session.home.cluster(&name);
-    let known = Known::read(&dir)?.map(|known| known.id());
-    match (id.map(|(name, domain)| ClusterId::new(name, domain)), known) {
+    let known = Known::read(&dir)?.map(|known| known.cluster_domain());
+    match (id.map(|(name, domain)| ClusterDomain::new(name, domain)), known) {
         (Some(id), known) => {
             let dir = (known.as_ref() == Some(&id)).then_some(dir);
             Ok((id, dir))
@@ -147,7 +147,7 @@ fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterId, Option<Clu
 /// What changes in the local resolver, or would.
 #[derive(Serialize)]
 struct Resolver<'a> {
-    cluster: &'a ClusterId,
+    cluster: &'a ClusterDomain,
     dry_run: bool,
     files: Vec<ResolverFile<'a>>,
 }
@@ -160,7 +160,7 @@ struct ResolverFile<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    fn new(cluster: &'a ClusterId, dry_run: bool, changes: &'a [Change]) -> Self {
+    fn new(cluster: &'a ClusterDomain, dry_run: bool, changes: &'a [Change]) -> Self {
         let file = |change: &'a Change| ResolverFile {
             path: &change.path,
             changed: !change.is_none(),

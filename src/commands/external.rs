@@ -27,7 +27,7 @@ fn recall(session: &Session, node: &OneNode, again: &Again) -> Result<(NodeName,
     let cluster = session.cluster_name(node.of.cluster.as_deref())?;
     let recalled = saved_settings::load(session, &cluster, again, &Counts::default())?;
     session.progress.log_to(&session.home.cluster(&cluster));
-    Ok((NodeName::from_platform(&node.node), recalled))
+    Ok((node.node.clone(), recalled))
 }
 
 pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()> {
@@ -52,7 +52,7 @@ pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()>
     };
     let made = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::join_file(&*backend, &config, &session.home, options).await
+        passes::join_file(&backend, &config, &session.home, options).await
     })?;
     let keyfiles = write(&file, &made)?;
     let installation = Installation {
@@ -79,7 +79,7 @@ pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()>
     ));
     next.push(format!("ocpdeploy node join {} {node}", config.name));
     let written = JoinFileWritten {
-        cluster: config.id(),
+        cluster: config.cluster_domain(),
         static_address: made.dhcp == Dhcp::None,
         node: made.node,
         files: [vec![file.clone()], keyfiles].concat(),
@@ -126,9 +126,9 @@ pub(super) fn join(session: &Session, command: &NodeJoin) -> Result<()> {
     } = recalled;
     let changed = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::join(&*backend, &config, &session.home, &node, installed_workers).await
+        passes::join(&backend, &config, &session.home, &node, installed_workers).await
     })?;
-    let changed = ExternalChanged::new(config.id(), true, changed);
+    let changed = ExternalChanged::new(config.cluster_domain(), true, changed);
     print_result(&command.output, &changed, || changed.text())
 }
 
@@ -141,9 +141,9 @@ pub(super) fn remove(session: &Session, command: &NodeRemove) -> Result<()> {
     };
     let changed = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::remove(&*backend, &config, &session.home, &node, options).await
+        passes::remove(&backend, &config, &session.home, &node, options).await
     })?;
-    let changed = ExternalChanged::new(config.id(), false, changed);
+    let changed = ExternalChanged::new(config.cluster_domain(), false, changed);
     print_result(&command.output, &changed, || changed.text())
 }
 

@@ -16,7 +16,7 @@ pub fn run(session: &Session, command: &Harvest) -> Result<()> {
     let options = DeployOptions { harvest_again: true };
     let parameters = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::harvest(&*backend, &config, &session.home, options).await
+        passes::harvest(&backend, &config, &session.home, options).await
     })?;
     let harvested = Harvested::new(&parameters, dir.parameters());
     print_result(&command.output, &harvested, || harvested.text())

@@ -10,7 +10,8 @@ use super::platform::connect_for;
 use super::session::Session;
 use crate::artifacts::catalogue::{self, Helper};
 use crate::artifacts::download::{Cache, Cached};
-use crate::backend::{Backend, Capabilities, ImageRequest};
+use crate::backend::platforms::Platforms;
+use crate::backend::{Capabilities, ImageRequest};
 use crate::cli::{CacheFolder, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
 use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
 use crate::failure::{CommandError, Kind};
@@ -21,6 +22,8 @@ use crate::printable::printable_line;
 use crate::report::changes::{PrunedImages, StoredImage, StoredImages};
 use crate::settings;
 use crate::state::home::ClusterDir;
+use crate::state::inventory::Known;
+use crate::state::journal;
 
 pub fn run(session: &Session, command: &Image) -> Result<()> {
     match &command.verb {
@@ -224,8 +227,9 @@ fn push(session: &Session, command: &ImagePush) -> Result<()> {
     let images = session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
         let backend = connect_for(&config).await?;
-        let pushed = push_all(&*backend, &config, installer.as_ref()).await;
-        passes::with_leftovers(&*backend, &config.id(), "image push", true, pushed).await
+        record(&dir, &config)?;
+        let pushed = push_all(&backend, &config, installer.as_ref()).await;
+        passes::with_leftovers(&backend, &config.id(), "image push", true, pushed).await
     })?;
     let line = |image: &StoredImage| {
         let name = image.on_platform.as_deref().unwrap_or_default();
@@ -235,8 +239,20 @@ fn push(session: &Session, command: &ImagePush) -> Result<()> {
     print_result(&command.output, &stored, || stored.images.iter().map(line).collect())
 }
 
+/// Writes the identity under which images are pushed: the deployment that uses them has the same.
+fn record(dir: &ClusterDir, config: &ClusterConfig) -> Result<()> {
+    dir.create().context("create the cluster's directory")?;
+    let _lock = journal::lock(dir, &config.name)?;
+    dir.sweep()
+        .context("remove unfinished files from the cluster's directory")?;
+    match Known::read(dir)? {
+        Some(_) => Ok(()),
+        None => Ok(Known::of(config).write(dir)?),
+    }
+}
+
 async fn push_all(
-    backend: &dyn Backend,
+    backend: &Platforms,
     config: &ClusterConfig,
     installer: Option<&Installer>,
 ) -> Result<Vec<StoredImage>> {

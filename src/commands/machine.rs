@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::output::print_result;
 use super::platform::connect_known;
 use super::session::Session;
-use crate::backend::{BackendError, BackendErrorKind, Description};
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::cli::NodeShow;
 use crate::cluster::MachineName;
 use crate::report::machine::Shown;
@@ -20,13 +20,10 @@ pub(super) fn show(session: &Session, command: &NodeShow) -> Result<()> {
             .into_iter()
             .find(|machine| machine.name == name)
             .ok_or_else(|| {
-                BackendError::new(BackendErrorKind::NotFound, format!("show machine {name}"))
-                    .because(format!("cluster {} has no machine {name}", known.id()))
+                let text = format!("cluster {} has no machine {name}", known.id());
+                BackendError::new(BackendErrorKind::NotFound, text).during(format!("show machine {name}"))
             })?;
-        let described = match backend.diagnostics(backend.place(&machine.name)) {
-            Some(diagnostics) => diagnostics.describe_machine(&known.id(), &name).await?,
-            None => Description::default(),
-        };
+        let described = backend.describe_machine(&known.id(), &name).await?;
         let platform = known.backend_of(known.place_of(&machine.node)).name();
         Ok(Shown::new(platform, &machine, known.sizes.as_ref(), described))
     })?;

@@ -1,5 +1,6 @@
 //! One file for each subcommand. `output` writes their results, `progress` their progress.
 
+mod adopt;
 mod audit;
 mod cache;
 mod check;
@@ -33,6 +34,7 @@ mod saved_settings;
 mod scale;
 mod session;
 mod snapshot;
+mod state;
 mod status;
 mod terminal;
 pub mod usage;
@@ -61,6 +63,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Report(command) => report::run(&session()?, command),
         Command::Destroy(command) => destroy::run(&session()?, command),
         Command::Audit(command) => return audit::run(&session()?, command),
+        Command::Adopt(command) => adopt::run(&session()?, command),
         Command::Image(command) => image::run(&session()?, command),
         Command::Cache(command) => cache::run(&session()?, command),
         Command::Export(command) => export::run(&session()?, command),
@@ -71,6 +74,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Stop(command) => power::stop(&session()?, command),
         Command::Start(command) => power::start(&session()?, command),
         Command::Snapshot(command) => snapshot::run(&session()?, command),
+        Command::State(command) => state::run(&session()?, command),
         Command::Verify(command) => return verify::run(&session()?, command),
         Command::Kubeconfig(command) => kubeconfig::run(&session()?, command),
         // Most of their verbs require no state directory.

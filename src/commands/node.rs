@@ -13,7 +13,7 @@ use super::saved_settings::{self, Counts};
 use super::session::{Session, no_node, runtime};
 use super::{console, external, machine, scale};
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
-use crate::cluster::{MachineName, NodeName};
+use crate::cluster::MachineName;
 use crate::failure::{CommandError, Kind};
 use crate::local::ssh::{self, SshError};
 use crate::passes;
@@ -40,17 +40,14 @@ pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
 fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let cluster = session.cluster_name(command.node.of.cluster.as_deref())?;
     let config = saved_settings::load(session, &cluster, &command.again, &Counts::default())?.config;
-    let (node, drain) = (
-        NodeName::from_platform(&command.node.node),
-        scale::drain(&command.drain),
-    );
+    let (node, drain) = (command.node.node.clone(), scale::drain(&command.drain));
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::replace(&*backend, &config, &session.home, &node, drain).await
+        passes::replace(&backend, &config, &session.home, &node, drain).await
     })?;
     let replaced = Replaced {
-        cluster: config.id(),
+        cluster: config.cluster_domain(),
         node,
     };
     print_result(&command.output, &replaced, || replaced.text())
@@ -60,13 +57,13 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
 fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     let node = command.node();
     let (known, table) = session.harvested(node.of.cluster.as_deref())?;
-    let name = NodeName::from_platform(&node.node);
+    let name = node.node.clone();
     let node = table.node(&name).ok_or_else(|| no_node(&table, name.clone()))?;
     passes::refuse_simulated(&known.name, known.backend_of(known.place_of(&node.name)), node.ip)?;
     let dir = session.home.cluster(&known.name);
     let node = ssh::Node {
         key: command.key.as_deref(),
-        ..ssh::Node::of(&dir, &table.id(), node)
+        ..ssh::Node::of(&dir, &table.cluster_domain(), node)
     };
     if let Some((program, arguments)) = command.command.split_first() {
         return runtime()?.block_on(run_on(&node, program, arguments));
@@ -114,15 +111,15 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
                 format!("the platform keeps no console output of {machine}, or it is empty"),
             )
         };
-        let console = backend.serial_console(backend.place(&machine)).ok_or_else(keeps_none)?;
-        let mut before = console.tail(&known.id(), &machine).await?.ok_or_else(keeps_none)?;
+        let id = known.id();
+        let mut before = backend.console_tail(&id, &machine).await?.ok_or_else(keeps_none)?;
         print(&ended(&printable_console(&before)))?;
         if !command.follow {
             return Ok(());
         }
         loop {
             tokio::time::sleep(PAUSE).await;
-            let now = console.tail(&known.id(), &machine).await?.unwrap_or_default();
+            let now = backend.console_tail(&id, &machine).await?.unwrap_or_default();
             print(&ended(&printable_console(news(&before, &now))))?;
             before = now;
         }

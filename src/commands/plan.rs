@@ -12,6 +12,7 @@ use super::session::Session;
 use crate::backend::Capabilities;
 use crate::cli;
 use crate::cluster::{BackendConfig, ClusterConfig};
+use crate::passes;
 use crate::plan::Change;
 use crate::plan::changes::{self, There};
 use crate::plan::mismatch::mismatch;
@@ -34,7 +35,7 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
     let taken: BTreeSet<_> = inventory::clusters(&session.home)?
         .iter()
         .filter_map(|cluster| cluster.parameters.as_ref())
-        .filter(|parameters| parameters.id() != config.id())
+        .filter(|parameters| parameters.cluster_domain() != config.cluster_domain())
         .flat_map(|parameters| parameters.leases())
         .map(|lease| lease.mac)
         .collect();
@@ -77,9 +78,15 @@ fn compare(
         return Ok(changes::changes(plan, &[], &There::default()));
     }
     let known = Known::read(&session.home.cluster(&config.name))?;
+    if let Some(known) = &known {
+        passes::refuse_other_cluster(config, known)?;
+    }
     session.finish_or_stop(async {
         let asked = async {
             let backend = connect_for(config).await?;
+            for other in passes::other_deployments(&backend, config).await? {
+                tracing::warn!("`deploy` would fail: {}", other.text);
+            }
             let machines = backend.list_machines(&config.id()).await?;
             let reserved = backend.list_reservations(&config.id()).await?.into_iter();
             let reservations: Vec<_> = reserved.map(|reserved| reserved.assignment).collect();

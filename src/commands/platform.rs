@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use crate::backend::OperationError;
 use crate::backend::connect::connect;
-use crate::backend::retry::DEFAULT_LIMIT;
-use crate::backend::{Backend, BackendError};
+use crate::backend::platforms::{DEFAULT_LIMIT, Platforms};
 use crate::cluster::ClusterConfig;
 use crate::state::inventory::Known;
 
 /// Connects to a cluster's platforms, with the settings' limit for repeating calls.
-pub async fn connect_for(config: &ClusterConfig) -> Result<Box<dyn Backend>, BackendError> {
+pub async fn connect_for(config: &ClusterConfig) -> Result<Platforms, OperationError> {
     connect(&config.backend, config.workers_on.as_ref(), config.timeouts.platform).await
 }
 
 /// As `connect_for`, for a cluster of the state directory.
-pub async fn connect_known(known: &Known) -> Result<Box<dyn Backend>, BackendError> {
+pub async fn connect_known(known: &Known) -> Result<Platforms, OperationError> {
     connect(&known.backend, known.workers_on.as_ref(), retry_limit(known)).await
 }
 

@@ -21,7 +21,7 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
     session.progress.log_to(&session.home.cluster(&known.name));
     let was_on = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
-        passes::stop(&*backend, &known, &session.home, options).await
+        passes::stop(&backend, &known, &session.home, options).await
     })?;
     switched(&command.output, &known, false, was_on)
 }
@@ -31,14 +31,14 @@ pub fn start(session: &Session, command: &Start) -> Result<()> {
     session.progress.log_to(&session.home.cluster(&known.name));
     let was_off = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
-        passes::start(&*backend, &known, &session.home, command.timeout).await
+        passes::start(&backend, &known, &session.home, command.timeout).await
     })?;
     switched(&command.output, &known, true, was_off)
 }
 
 fn switched(output: &Output, known: &Known, running: bool, changed: bool) -> Result<()> {
     let switched = Switched {
-        cluster: known.id(),
+        cluster: known.cluster_domain(),
         running,
         changed,
         rehearsal: known.rehearsal,

@@ -17,8 +17,8 @@ pub fn run(session: &Session, command: &Renew) -> Result<()> {
     session.progress.log_to(&session.home.cluster(&config.name));
     let renewed = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::renew(&*backend, &config, &session.home, recalled.installed_workers).await
+        passes::renew(&backend, &config, &session.home, recalled.installed_workers).await
     })?;
-    let renewed = Renewed::new(config.id(), renewed);
+    let renewed = Renewed::new(config.cluster_domain(), renewed);
     print_result(&command.output, &renewed, || renewed.text())
 }

@@ -62,6 +62,11 @@ pub(super) fn keep(session: &Session, source: &Source, config: &ClusterConfig) -
     }
 }
 
+/// The env file of a cluster's deployment.
+pub(super) fn env_file(home: &Home, cluster: &str) -> Result<Option<PathBuf>> {
+    Ok(read(home, cluster)?.and_then(|kept| kept.env))
+}
+
 /// A cluster's settings again.
 pub(super) struct Recalled {
     pub config: ClusterConfig,
@@ -136,7 +141,7 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
     if !pools.is_empty() {
         sources.flags.insert("pools".to_owned(), pools);
     }
-    let Loaded { config, warnings, .. } = settings::load(&sources)?;
+    let Loaded { config, warnings, .. } = session.load_settings(&sources)?;
     if config.id() != known.id() {
         let text = format!("the settings describe cluster {}, not {}", config.id(), known.id());
         let hint = "set its env file with --env";

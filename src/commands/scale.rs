@@ -26,7 +26,7 @@ pub fn run(session: &Session, command: &Scale) -> Result<()> {
     session.progress.log_to(&session.home.cluster(&config.name));
     let scaled = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::scale(&*backend, &config, &session.home, options).await
+        passes::scale(&backend, &config, &session.home, options).await
     })?;
     let scaled = Scaled::from(scaled);
     print_result(&command.output, &scaled, || scaled.text())

@@ -59,12 +59,24 @@ impl Session {
     }
 
     pub fn load_from(&self, sources: &Sources<'_>) -> Result<Loaded> {
-        let loaded = settings::load(sources)?;
+        let loaded = self.load_settings(sources)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
         if let Some((path, _)) = &sources.env_file {
             warn_of_readable_secrets(path, &loaded);
+        }
+        Ok(loaded)
+    }
+
+    /// Reads and checks the settings. The deployment is that of the cluster's record, if there is one.
+    pub fn load_settings(&self, sources: &Sources<'_>) -> Result<Loaded> {
+        let mut loaded = settings::load(sources)?;
+        let config = &mut loaded.config;
+        if let Some(known) = Known::read(&self.home.cluster(&config.name))?
+            && known.domain == config.domain
+        {
+            config.deployment = known.deployment;
         }
         Ok(loaded)
     }
@@ -103,6 +115,7 @@ impl Session {
             current_dir: std::env::current_dir().context("find the current directory")?,
             home: self.home.root().to_owned(),
             rehearse: false,
+            deployment: inventory::new_deployment()?,
             read_file: &|path| std::fs::read_to_string(path),
             is_file: &Path::is_file,
             is_dir: &Path::is_dir,
@@ -162,7 +175,7 @@ impl Session {
     /// A cluster and one of its nodes. Before pass one, any name may become that of a machine.
     pub fn node(&self, node: &OneNode) -> Result<(Known, NodeName)> {
         let known = self.cluster(&node.of)?;
-        let name = NodeName::from_platform(&node.node);
+        let name = node.node.clone();
         match Parameters::read(&self.home.cluster(&known.name).parameters())? {
             Some(table) if table.node(&name).is_none() => Err(no_node(&table, name).into()),
             Some(table) if table.is_external(&name) => Err(PassError::External {

@@ -138,7 +138,7 @@ impl Target {
         let unknown = InventoryError::Unknown { cluster: name.clone() };
         let cluster = inventory::find(&session.home, &name)?.ok_or(unknown)?;
         let path = dir.ignition(node);
-        let node = NodeName::from_platform(node);
+        let node: NodeName = node.parse().map_err(|why| CommandError::new(Kind::Usage, why))?;
         if let Some(table) = cluster.parameters.as_ref().filter(|table| table.node(&node).is_none()) {
             return Err(no_node(table, node).into());
         }

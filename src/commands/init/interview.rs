@@ -11,9 +11,9 @@ use super::ask::Ask;
 use super::line::Check;
 use super::survey::{Question, Survey};
 use crate::backend::connect::connect;
-use crate::backend::retry::DEFAULT_LIMIT;
-use crate::backend::{BackendError, BackendErrorKind, NetworkFacts, PlatformChoices, SettingChoices};
-use crate::cluster::{BackendConfig, ClusterId, Role, Vip};
+use crate::backend::platforms::DEFAULT_LIMIT;
+use crate::backend::{BackendErrorKind, NetworkFacts, OperationError, PlatformChoices, SettingChoices};
+use crate::cluster::{BackendConfig, ClusterDomain, Role, Vip};
 use crate::commands::output::tell;
 use crate::commands::session::Session;
 use crate::failure::{CommandError, Kind};
@@ -139,7 +139,7 @@ impl Interview {
     /// The addresses of the state directory's other clusters on this network.
     fn others(&self, session: &Session, facts: &NetworkFacts) -> Result<Others> {
         let name = |setting| self.survey.value(setting).unwrap_or_default();
-        let id = ClusterId::new(name("cluster"), name("domain"));
+        let id = ClusterDomain::new(name("cluster"), name("domain"));
         let clusters = inventory::clusters(&session.home)?;
         Ok(inventory::neighbours(&clusters, &facts.identity, &id).addresses)
     }
@@ -155,17 +155,14 @@ pub fn may_write(ask: &Ask, path: &Path, hint: &str) -> Result<()> {
 }
 
 fn is_absent(error: &anyhow::Error) -> bool {
-    let kind = error.downcast_ref::<BackendError>().map(|error| error.kind);
+    let kind = error.downcast_ref::<OperationError>().map(OperationError::kind);
     kind == Some(BackendErrorKind::NotFound)
 }
 
 /// What the platform offers for the settings.
 pub async fn look(config: &BackendConfig) -> Result<PlatformChoices> {
     let platform = connect(config, None, DEFAULT_LIMIT).await?;
-    Ok(match platform.discovery() {
-        Some(discovery) => discovery.choices().await?,
-        None => PlatformChoices::default(),
-    })
+    Ok(platform.choices().await?)
 }
 
 /// The facts of a network, and whether the platform can reserve addresses.

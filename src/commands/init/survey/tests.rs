@@ -16,6 +16,7 @@ fn sources() -> Sources<'static> {
         current_dir: "/work".into(),
         home: "/state".into(),
         rehearse: false,
+        deployment: crate::cluster::ClusterConfig::example().deployment,
         read_file: &|path| match path {
             path if path == Path::new("/home/me/pull.json") => {
                 Ok(r#"{"auths":{"registry.example.com":{"auth":"eDp5"}}}"#.to_owned())

@@ -1,0 +1,110 @@
+//! `ocpdeploy adopt`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::output::print_result;
+use super::platform::connect_for;
+use super::saved_settings;
+use super::session::Session;
+use crate::cli::Adopt;
+use crate::cluster::{ClusterDomain, Creation, Deployment, DeploymentId};
+use crate::failure::{CommandError, Kind};
+use crate::passes;
+use crate::printable::{count, shell_word};
+use crate::state::home::write_private;
+use crate::state::inventory::Known;
+
+/// The file with an administrator's kubeconfig on each master, whose API address nodes outside reach
+/// (openshift-kni/lifecycle-agent: `internal/common/consts.go`, `KubeconfigFile`).
+const ON_MASTERS: &str =
+    "/etc/kubernetes/static-pod-resources/kube-apiserver-certs/secrets/node-kubeconfigs/lb-ext.kubeconfig";
+
+pub fn run(session: &Session, command: &Adopt) -> Result<()> {
+    let mut config = session.load(&command.source)?.config;
+    let domain = config.cluster_domain();
+    let dir = session.home.cluster(&config.name);
+    if Known::read(&dir)?.is_some() {
+        let text = format!("the state directory already has a record of a cluster {}", config.name);
+        let hint = format!(
+            "`ocpdeploy status {}` shows it; another state directory is set with --home",
+            config.name
+        );
+        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+    }
+    let kubeconfig = command.kubeconfig.as_ref();
+    let kubeconfig = kubeconfig.map(|path| std::fs::read(path).with_context(|| format!("read {}", path.display())));
+    let kubeconfig = kubeconfig.transpose()?;
+    let adopted = session.finish_or_stop(async {
+        let backend = connect_for(&config).await?;
+        let found = passes::adoptable(&backend, &config, command.id.as_ref()).await?;
+        config.deployment = Deployment {
+            id: found.id.deployment().clone(),
+            creation: found.creation.unwrap_or(config.deployment.creation.clone()),
+        };
+        passes::adopt(&backend, &config, &session.home).await
+    })?;
+    saved_settings::keep(session, &command.source, &config)?;
+    let mut report = Report {
+        cluster: domain,
+        id: config.deployment.id.clone(),
+        begun_by: config.deployment.creation.clone(),
+        nodes: adopted.table.nodes.len() - 1,
+        missing: adopted.missing,
+        kubeconfig: dir.kubeconfig(),
+        next: vec![format!("ocpdeploy verify {}", config.name)],
+    };
+    match kubeconfig {
+        Some(text) => write_private(&report.kubeconfig, &text).context("write the kubeconfig")?,
+        None if config.is_rehearsal() => {}
+        None => {
+            report.missing.insert(
+                0,
+                "the kubeconfig, without which the cluster's API is not asked".to_owned(),
+            );
+            let file = shell_word(&report.kubeconfig.display().to_string());
+            let master = format!("ocpdeploy node ssh {} master-0 -- sudo cat {ON_MASTERS}", config.name);
+            report
+                .next
+                .insert(0, format!("(umask 077; mkdir -p $(dirname {file}); {master} >{file})"));
+        }
+    }
+    print_result(&command.output, &report, || report.text())
+}
+
+/// The result of `adopt`.
+#[derive(Serialize)]
+struct Report {
+    cluster: ClusterDomain,
+    id: DeploymentId,
+    /// Who began the deployment, and when.
+    begun_by: Creation,
+    /// Without the bootstrap, which is gone.
+    nodes: usize,
+    /// What the platform cannot tell.
+    missing: Vec<String>,
+    /// Where later commands expect it.
+    kubeconfig: PathBuf,
+    /// Commands, in their order.
+    next: Vec<String>,
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let (cluster, id, nodes) = (&self.cluster, &self.id, count(self.nodes, "node"));
+        let mut text = format!(
+            "cluster {cluster} with id {id}, begun by {}, has a new record: {nodes}\n\
+             use only this record from now on: those of other computers do not learn what changes\n",
+            self.begun_by
+        );
+        for missing in &self.missing {
+            text += &format!("not available from the platform: {missing}\n");
+        }
+        for next in &self.next {
+            text += &format!("next: {next}\n");
+        }
+        text
+    }
+}
