@@ -14,7 +14,8 @@ use super::output::{draw, print, print_result};
 use super::platform::connect_known;
 use super::session::{Session, runtime};
 use super::terminal::{self, Canvas};
-use crate::backend::{Backend, Machine};
+use crate::backend::Machine;
+use crate::backend::platforms::Platforms;
 use crate::cli::{Format, Status};
 use crate::failure::Kind;
 use crate::openshift::api::ClusterApi;
@@ -59,7 +60,7 @@ fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
 pub(super) struct Eyes<'a> {
     session: &'a Session,
     runtime: Runtime,
-    platforms: BTreeMap<String, Box<dyn Backend>>,
+    platforms: BTreeMap<String, Platforms>,
 }
 
 impl<'a> Eyes<'a> {

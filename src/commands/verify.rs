@@ -17,7 +17,7 @@ pub fn run(session: &Session, command: &Verify) -> Result<ExitCode> {
     let verified = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
         let settings = || Ok(saved_settings::load_quietly(session, &known.name)?.config);
-        passes::verify(&*backend, &known, &session.home, settings, command.repair).await
+        passes::verify(&backend, &known, &session.home, settings, command.repair).await
     })?;
     print_result(&command.output, &verified, || report::verified(&verified))?;
     Ok(match verified.differences.is_empty() {

@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 use super::parse::{LONGEST_NAME, dns_label};
 use super::values::Values;
 use crate::cluster::{
-    AddressRange, BackendConfig, ClusterId, ClusterNetworks, Dhcp, Dns, Downloads, GivenAddresses, Harvest, Lb,
+    AddressRange, BackendConfig, ClusterDomain, ClusterNetworks, Dhcp, Dns, Downloads, GivenAddresses, Harvest, Lb,
     MachineName, NodeName, Pool, Role, overlap, reserved_as, unsupported_release,
 };
 use crate::printable::count;
@@ -42,7 +42,7 @@ pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
         return None;
     }
     let domain = domain?.join(".");
-    let longest_host = ClusterId::new(&cluster, &domain).fqdn(NodeName::node(Role::Worker, 100).as_str());
+    let longest_host = ClusterDomain::new(&cluster, &domain).fqdn(NodeName::node(Role::Worker, 100).as_str());
     if longest_host.len() > LONGEST_NAME {
         values.problem(
             &["domain", "cluster"],

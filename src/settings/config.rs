@@ -9,7 +9,7 @@ use super::{
     registry_mirrors, version_lock,
 };
 use crate::cluster::{
-    BackendConfig, Capabilities, ClusterConfig, ClusterId, ClusterNetworks, Dhcp, FragmentSource, GivenAddresses,
+    BackendConfig, Capabilities, ClusterConfig, ClusterDomain, ClusterNetworks, Dhcp, FragmentSource, GivenAddresses,
     Launch, Lb, Mcs, Size, Timeouts,
 };
 
@@ -53,7 +53,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let network = values.text("network");
     let workers_on = platforms::workers_on(values, backend.as_ref());
     let extra_networks = values.texts("extra_networks");
-    let id = names.as_ref().map(|(name, domain)| ClusterId::new(name, domain));
+    let id = names.as_ref().map(|(name, domain)| ClusterDomain::new(name, domain));
     let pools = pools::pools(values, id.as_ref(), worker_size.as_ref(), extra_networks.as_deref());
     let of_pools = pools.as_deref().unwrap_or_default();
     if matches!(backend, Some(BackendConfig::OpenStack(_))) {
@@ -187,6 +187,8 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let config = ClusterConfig {
         name,
         domain,
+        deployment: values.sources.deployment.clone(),
+        env_file: values.sources.env_file.as_ref().map(|(path, _)| path.clone()),
         backend: backend?,
         tenant,
         workers_on: workers_on?,
@@ -438,6 +440,7 @@ mod tests {
                 current_dir: PathBuf::new(),
                 home: PathBuf::new(),
                 rehearse,
+                deployment: crate::cluster::ClusterConfig::example().deployment,
                 read_file: &|_| Err(io::ErrorKind::NotFound.into()),
                 is_file: &|_| true,
                 is_dir: &|_| true,

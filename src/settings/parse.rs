@@ -33,17 +33,20 @@ pub(super) fn role_and_path(text: &str) -> (Option<Role>, &str) {
 pub(super) fn nodes_and_path(text: &str) -> (NodeSelector, &str) {
     match (role_and_path(text), text.split_once(':')) {
         ((Some(role), path), _) => (NodeSelector::Role(role), path),
-        (_, Some((name, path))) if is_node(name) => (NodeSelector::Node(NodeName::from_platform(name)), path),
-        ((None, path), _) => (NodeSelector::All, path),
+        ((None, path), named) => match named.and_then(|(name, path)| Some((node(name)?, path))) {
+            Some((node, path)) => (NodeSelector::Node(node), path),
+            None => (NodeSelector::All, path),
+        },
     }
 }
 
-fn is_node(name: &str) -> bool {
+fn node(name: &str) -> Option<NodeName> {
     let number = ["master-", "arbiter-", "worker-"]
         .iter()
-        .find_map(|role| name.strip_prefix(role));
+        .find_map(|role| name.strip_prefix(role))?;
     // Without leading zeros.
-    number.is_some_and(|text| text.parse::<usize>().is_ok_and(|number| number.to_string() == text))
+    let is_number = number.parse::<usize>().is_ok_and(|read| read.to_string() == number);
+    name.parse().ok().filter(|_| is_number)
 }
 
 pub(super) fn number(text: &str, kind: Kind) -> Result<u64, String> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::checks::MOST_MACHINES;
 use super::parse;
 use super::values::{self, Values};
-use crate::cluster::{ClusterId, Effect, NodeName, Pool, Size, Taint};
+use crate::cluster::{ClusterDomain, Effect, NodeName, Pool, Size, Taint};
 use crate::printable::count;
 
 /// Longest name of a pool, so that its machines' names are not longer than those of pass one.
@@ -56,7 +56,7 @@ pub(super) fn counts(values: &mut Values<'_>) -> Option<Vec<(String, usize)>> {
 /// All pools. What a pool does not set is as for other workers.
 pub(super) fn pools(
     values: &mut Values<'_>,
-    id: Option<&ClusterId>,
+    id: Option<&ClusterDomain>,
     worker_size: Option<&Size>,
     extra_networks: Option<&[String]>,
 ) -> Option<Vec<Pool>> {

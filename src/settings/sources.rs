@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cluster::Deployment;
+
 /// Everything that settings are read from.
 #[derive(Clone)]
 pub struct Sources<'a> {
@@ -18,6 +20,8 @@ pub struct Sources<'a> {
     /// The state folder; `$OCPDEPLOY_HOME` in an env file.
     pub home: PathBuf,
     pub rehearse: bool,
+    /// That of a cluster which is not deployed yet.
+    pub deployment: Deployment,
     pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
     pub is_file: &'a dyn Fn(&Path) -> bool,
     pub is_dir: &'a dyn Fn(&Path) -> bool,

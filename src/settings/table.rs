@@ -232,7 +232,7 @@ settings! {
         /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
         /// at all.
         kubevirt_affinity: Choice<Affinity> = "soft";
-        /// Create the namespace if it does not exist. It is deleted with the last cluster in it.
+        /// Create the namespace if it does not exist. It is deleted with the last cluster in it, unless it has other objects.
         make_namespace: Switch = false;
         /// With network=pod: how to expose the API and ingress outside the platform.
         /// auto: the first type that the platform supports.
