@@ -53,7 +53,7 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
     let inventory = json!({
         "all": {
             "vars": {
-                "cluster_id": parameters.id(),
+                "cluster_id": parameters.cluster_domain(),
                 "ignition_folder": ignition,
                 "ovirt_vnic_profile": parameters.network,
                 "masters_apart": affinity != Affinity::Off,
@@ -68,7 +68,7 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
     });
     format!(
         "# Machines of cluster {}, for the playbook from `ocpdeploy export ansible`.\n{}\n",
-        parameters.id(),
+        parameters.cluster_domain(),
         yaml(&inventory)
     )
 }

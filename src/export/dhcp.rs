@@ -13,7 +13,10 @@ pub fn dnsmasq(parameters: &Parameters) -> String {
         format!("dhcp-host={},{},{name},infinite\n", lease.mac, lease.ip)
     };
     // Otherwise initramfs and system, which send different client ids, would get two leases.
-    let head = format!("# Addresses of cluster {}.\ndhcp-ignore-clid\n", parameters.id());
+    let head = format!(
+        "# Addresses of cluster {}.\ndhcp-ignore-clid\n",
+        parameters.cluster_domain()
+    );
     head + &leases(parameters).into_iter().map(line).collect::<String>()
 }
 
@@ -26,7 +29,7 @@ pub fn isc(parameters: &Parameters) -> String {
             lease.mac, lease.ip
         )
     };
-    let head = format!("# Addresses of cluster {}.\n", parameters.id());
+    let head = format!("# Addresses of cluster {}.\n", parameters.cluster_domain());
     head + &leases(parameters).into_iter().map(declaration).collect::<String>()
 }
 

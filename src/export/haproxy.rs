@@ -28,7 +28,7 @@ defaults
     timeout server 24h
     timeout tunnel 24h
 ",
-        id = parameters.id(),
+        id = parameters.cluster_domain(),
         bootstrap = match parameters.node(&NodeName::bootstrap()) {
             Some(_) => "# You can remove the bootstrap machine when bootstrapping is complete.\n",
             None => "",

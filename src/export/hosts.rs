@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::cluster::{ClusterId, Vip};
+use crate::cluster::{ClusterDomain, Vip};
 use crate::state::parameters::Parameters;
 
 /// The common names below `apps`: a hosts file has no wildcards.
@@ -18,13 +18,13 @@ const APPS: [&str; 8] = [
 ];
 
 /// First and last line of a cluster's block, unique for each cluster.
-pub fn markers(cluster: &ClusterId) -> [String; 2] {
+pub fn markers(cluster: &ClusterDomain) -> [String; 2] {
     ["BEGIN", "END"].map(|word| format!("# {word} ocpdeploy {cluster}"))
 }
 
 /// The whole block, markers included.
 pub fn block(parameters: &Parameters) -> String {
-    let id = parameters.id();
+    let id = parameters.cluster_domain();
     let [begin, end] = markers(&id);
     let mut lines = vec![begin];
     for ip in parameters.vip_addresses(Vip::Api) {
@@ -51,7 +51,7 @@ pub struct BrokenMarkers {
 }
 
 /// The position of a cluster's block: indices of its lines, markers included.
-pub fn find_block(text: &str, cluster: &ClusterId) -> Result<Option<RangeInclusive<usize>>, BrokenMarkers> {
+pub fn find_block(text: &str, cluster: &ClusterDomain) -> Result<Option<RangeInclusive<usize>>, BrokenMarkers> {
     let [begin, end] = markers(cluster);
     let broken = |index: usize, problem: String| BrokenMarkers {
         line: index + 1,
@@ -87,7 +87,7 @@ pub fn find_block(text: &str, cluster: &ClusterId) -> Result<Option<RangeInclusi
 /// The text with the block in place of the cluster's previous one, or at its end.
 pub fn with_block(text: &str, parameters: &Parameters) -> Result<String, BrokenMarkers> {
     let block = block(parameters);
-    let Some(old) = find_block(text, &parameters.id())? else {
+    let Some(old) = find_block(text, &parameters.cluster_domain())? else {
         let gap = if text.is_empty() || text.ends_with('\n') {
             ""
         } else {
@@ -99,7 +99,7 @@ pub fn with_block(text: &str, parameters: &Parameters) -> Result<String, BrokenM
 }
 
 /// The text without the cluster's block; every other line is unchanged.
-pub fn without_block(text: &str, cluster: &ClusterId) -> Result<String, BrokenMarkers> {
+pub fn without_block(text: &str, cluster: &ClusterDomain) -> Result<String, BrokenMarkers> {
     let found = find_block(text, cluster)?;
     Ok(found.map_or_else(|| text.to_owned(), |old| replaced(text, &old, "")))
 }
@@ -110,7 +110,7 @@ fn replaced(text: &str, old: &RangeInclusive<usize>, new: &str) -> String {
 }
 
 /// Lines outside of the cluster's block with its names: the first one in the file is effective.
-pub fn rivals<'a>(text: &'a str, cluster: &ClusterId) -> Result<Vec<(usize, &'a str)>, BrokenMarkers> {
+pub fn rivals<'a>(text: &'a str, cluster: &ClusterDomain) -> Result<Vec<(usize, &'a str)>, BrokenMarkers> {
     let block = find_block(text, cluster)?;
     let suffix = format!(".{cluster}");
     let is_rival = |(index, line): &(usize, &str)| {
@@ -129,8 +129,8 @@ mod tests {
 
     const HOSTS: &str = "127.0.0.1 localhost\n\n# mine\n192.168.122.25 api.lab2.example.com";
 
-    fn id(name: &str) -> ClusterId {
-        ClusterId::new(name, "example.com")
+    fn id(name: &str) -> ClusterDomain {
+        ClusterDomain::new(name, "example.com")
     }
 
     #[test]
@@ -172,8 +172,13 @@ mod tests {
             with_block(&text, parameters).unwrap()
         });
         for parameters in &clusters {
-            let rest = without_block(&all, &parameters.id()).unwrap();
-            assert_eq!(rest, all.replacen(&block(parameters), "", 1), "{}", parameters.id());
+            let rest = without_block(&all, &parameters.cluster_domain()).unwrap();
+            assert_eq!(
+                rest,
+                all.replacen(&block(parameters), "", 1),
+                "{}",
+                parameters.cluster_domain()
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use crate::templates::yaml;
 ///
 /// kcli calls masters `ctlplane`; a machine's MAC is a rule of `vmrules`, whose key is a pattern for its name.
 pub fn parameter_file(parameters: &Parameters, sizes: &Sizes) -> String {
-    let id = parameters.id();
+    let id = parameters.cluster_domain();
     let count = |role| parameters.nodes.iter().filter(|node| node.role == role).count();
     let mut lines = vec![
         ("cluster", json!(parameters.cluster)),

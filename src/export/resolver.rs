@@ -7,7 +7,7 @@ use crate::state::parameters::Parameters;
 
 /// For NetworkManager's dnsmasq: contains the names, so they resolve before the cluster runs.
 pub fn dnsmasq(parameters: &Parameters) -> String {
-    let id = parameters.id();
+    let id = parameters.cluster_domain();
     let listed = |ips: Vec<IpAddr>| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
     let mut text = format!(
         "# Names of cluster {id}, by `ocpdeploy dns apply`.\n\
@@ -38,6 +38,6 @@ pub fn resolved(parameters: &Parameters) -> String {
         "# Names of cluster {id}, by `ocpdeploy dns apply`; resolved by its masters.\n\
          [Delegate]\nDNS={}\nDomains=~{id}\nDefaultRoute=no\n",
         servers.join(" "),
-        id = parameters.id(),
+        id = parameters.cluster_domain(),
     )
 }

@@ -14,7 +14,7 @@ const TTL: u32 = 60;
 
 /// The zone `<cluster>.<domain>` as a file; with `etcd` also the names that releases up to 4.3 require.
 pub fn forward(parameters: &Parameters, etcd: bool, serial: u32) -> String {
-    let mut text = head(&parameters.id().to_string(), &parameters.domain, serial);
+    let mut text = head(&parameters.cluster_domain().to_string(), &parameters.domain, serial);
     for (name, kind, value) in records(parameters, etcd) {
         let _ = writeln!(text, "{name:<24} IN {kind:<4} {value}");
     }
@@ -64,7 +64,7 @@ pub fn reverse_ipv6(parameters: &Parameters, serial: u32) -> Option<String> {
 
 /// Input of `nsupdate`: deletes the existing records of all names, and adds those of the nodes that are left.
 pub fn nsupdate(all: &Parameters, left: &Parameters, etcd: bool) -> String {
-    let id = all.id();
+    let id = all.cluster_domain();
     let mut text = String::new();
     let mut cleared = BTreeSet::new();
     for (name, kind, _) in records(all, etcd) {
@@ -145,7 +145,7 @@ fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, St
     let masters = parameters.nodes.iter().filter(|node| node.role == Role::Master);
     for (index, node) in masters.enumerate().filter(|_| etcd) {
         let name = format!("etcd-{index}");
-        let target = format!("0 10 2380 {}.", parameters.id().fqdn(&name));
+        let target = format!("0 10 2380 {}.", parameters.cluster_domain().fqdn(&name));
         let kind = if node.ip.is_ipv4() { "A" } else { "AAAA" };
         records.push((name, kind, node.ip.to_string()));
         records.push(("_etcd-server-ssl._tcp".to_owned(), "SRV", target));
@@ -155,7 +155,7 @@ fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, St
 
 /// The name of each address that has one.
 fn reverse_names(parameters: &Parameters) -> Vec<(IpAddr, String)> {
-    let id = parameters.id();
+    let id = parameters.cluster_domain();
     let api = parameters.vip_addresses(Vip::Api).into_iter();
     let nodes = parameters.all_nodes().flat_map(|node| {
         let ips = parameters.both(node.ip).into_iter();

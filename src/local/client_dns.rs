@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::ClusterId;
+use crate::cluster::ClusterDomain;
 use crate::export::hosts::{self, BrokenMarkers};
 use crate::export::resolver;
 use crate::local::subprocess;
@@ -137,7 +137,7 @@ impl Computer {
     }
 
     /// The file that is changed for this cluster.
-    pub fn file(&self, cluster: &ClusterId, how: How) -> PathBuf {
+    pub fn file(&self, cluster: &ClusterDomain, how: How) -> PathBuf {
         match how {
             How::Hosts => self.path("/etc/hosts"),
             How::NetworkManager => self.path(&format!("/etc/NetworkManager/dnsmasq.d/ocpdeploy-{cluster}.conf")),
@@ -147,7 +147,7 @@ impl Computer {
 
     /// The change that `apply` would make.
     pub fn plan(&self, parameters: &Parameters, how: How) -> Result<Change, ClientDnsError> {
-        let id = parameters.id();
+        let id = parameters.cluster_domain();
         let path = self.file(&id, how);
         let before = read(&path)?;
         let after = match how {
@@ -166,7 +166,7 @@ impl Computer {
     }
 
     /// The change that `remove` would make.
-    pub fn plan_removal(&self, cluster: &ClusterId, how: How) -> Result<Change, ClientDnsError> {
+    pub fn plan_removal(&self, cluster: &ClusterDomain, how: How) -> Result<Change, ClientDnsError> {
         let path = self.file(cluster, how);
         let before = read(&path)?;
         let after = match (how, &before) {
@@ -194,7 +194,7 @@ impl Computer {
     }
 
     /// Other lines of the hosts file with the cluster's names, each with its location.
-    pub fn rivals(&self, cluster: &ClusterId) -> Result<Vec<String>, ClientDnsError> {
+    pub fn rivals(&self, cluster: &ClusterDomain) -> Result<Vec<String>, ClientDnsError> {
         let path = self.file(cluster, How::Hosts);
         let text = read(&path)?.unwrap_or_default();
         let rivals = hosts::rivals(&text, cluster).map_err(|broken| broken_markers(&path, broken))?;
@@ -273,11 +273,13 @@ pub fn apply(
 ) -> Result<Change, ClientDnsError> {
     computer.check(how)?;
     if applied(dir)?.is_some_and(|before| before != how) {
-        remove(computer, Some(dir), &parameters.id())?;
+        remove(computer, Some(dir), &parameters.cluster_domain())?;
     }
     // Recorded first: after a crash there may be a record without lines, but never lines without a record.
     note(dir, how)?;
-    let change = change(computer, &parameters.id(), how, || computer.plan(parameters, how))?;
+    let change = change(computer, &parameters.cluster_domain(), how, || {
+        computer.plan(parameters, how)
+    })?;
     if !change.is_none() {
         computer.reload(how)?;
     }
@@ -290,7 +292,7 @@ pub fn apply(
 pub fn remove(
     computer: &Computer,
     dir: Option<&ClusterDir>,
-    cluster: &ClusterId,
+    cluster: &ClusterDomain,
 ) -> Result<Vec<Change>, ClientDnsError> {
     let mut changes = Vec::new();
     for how in places(dir)? {
@@ -357,7 +359,7 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
 /// Reads, plans and writes while the file's folder is locked against other instances.
 fn change(
     computer: &Computer,
-    cluster: &ClusterId,
+    cluster: &ClusterDomain,
     how: How,
     plan: impl Fn() -> Result<Change, ClientDnsError>,
 ) -> Result<Change, ClientDnsError> {
@@ -397,7 +399,7 @@ fn broken_markers(path: &Path, broken: BrokenMarkers) -> ClientDnsError {
 }
 
 /// The change as instructions for an administrator.
-fn by_hand(change: &Change, cluster: &ClusterId) -> String {
+fn by_hand(change: &Change, cluster: &ClusterDomain) -> String {
     let path = change.path.display();
     let [begin, end] = hosts::markers(cluster);
     match &change.after {

@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::subprocess;
-use crate::cluster::ClusterId;
+use crate::cluster::ClusterDomain;
 use crate::printable::printable_text;
 use crate::state::home::{ClusterDir, write_private};
 use crate::state::parameters::NodeAddress;
@@ -61,7 +61,7 @@ pub struct Node<'a> {
 
 impl<'a> Node<'a> {
     /// A node of a cluster, with the keys that ssh finds.
-    pub fn of(dir: &'a ClusterDir, cluster: &ClusterId, node: &NodeAddress) -> Self {
+    pub fn of(dir: &'a ClusterDir, cluster: &ClusterDomain, node: &NodeAddress) -> Self {
         Self {
             dir,
             host: cluster.fqdn(node.name.as_str()),

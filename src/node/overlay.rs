@@ -39,7 +39,11 @@ pub fn own_parts(
     };
     let hint = format!("KUBELET_NODEIP_HINT={near}\nNODEIP_HINT={near}\n");
     let mut files = vec![
-        HostFile::new("/etc/hostname", 0o644, config.id().fqdn(node.as_str()) + "\n"),
+        HostFile::new(
+            "/etc/hostname",
+            0o644,
+            config.cluster_domain().fqdn(node.as_str()) + "\n",
+        ),
         HostFile::new("/etc/default/nodeip-configuration", 0o644, hint),
     ];
     if config.dhcp == Dhcp::None {

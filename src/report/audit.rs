@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::status::{Status, Verdict};
 use super::{row, table};
 use crate::backend::{Machine, Owned};
-use crate::cluster::{ClusterId, MachineName, Role};
+use crate::cluster::{ClusterDomain, Creation, DeploymentId, MachineName, Role};
+use crate::passes::DeploymentOnPlatform;
 use crate::printable::{count, printable_line};
 use crate::state::inventory::Cluster;
 use crate::state::journal::{BOOTSTRAP_REMOVED, Entry, INSTALLED, is_done};
@@ -26,7 +27,11 @@ pub struct OnPlatform {
 /// The objects of one cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    pub cluster: ClusterId,
+    pub cluster: ClusterDomain,
+    pub id: DeploymentId,
+    /// Who began the deployment, and when, as far as its machines say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation: Option<Creation>,
     pub state: State,
     /// All objects with its tag.
     pub objects: Vec<Owned>,
@@ -108,7 +113,9 @@ impl Found {
             ));
         }
         Self {
-            cluster: cluster.known.id(),
+            cluster: cluster.known.cluster_domain(),
+            id: cluster.known.deployment.id.clone(),
+            creation: Some(cluster.known.deployment.creation.clone()),
             state,
             objects,
             should_be_gone,
@@ -116,15 +123,25 @@ impl Found {
         }
     }
 
-    /// A cluster without a folder; `more` are further arguments of its `destroy` command.
-    pub fn unknown(cluster: ClusterId, objects: Vec<Owned>, more: &str) -> Self {
-        let destroy = format!("ocpdeploy destroy {cluster} --from-backend{more}");
+    /// A cluster without a folder; `env` is the env file of the platform, as a word of a command.
+    pub fn unknown(deployment: DeploymentOnPlatform, objects: Vec<Owned>, env: Option<&str>) -> Self {
+        let (cluster, id) = (deployment.id.domain().clone(), deployment.id.deployment().clone());
+        let more = env.map(|env| format!(" --env {env}")).unwrap_or_default();
         let hints = vec![
-            format!("`{destroy} --dry-run` shows what would be removed, `{destroy}` removes it"),
             "find out who owns the cluster first: it may be in use".to_owned(),
+            format!(
+                "if it is yours, `ocpdeploy adopt {} --id {id}` makes a new record of it",
+                env.unwrap_or("ENV")
+            ),
+            format!(
+                "if it is not needed any more, `ocpdeploy destroy {cluster} --from-backend --id {id}{more}` shows its \
+                 objects and asks"
+            ),
         ];
         Self {
             cluster,
+            id,
+            creation: deployment.creation,
             state: State::Unrecorded,
             objects,
             should_be_gone: Vec::new(),
@@ -137,7 +154,10 @@ impl Found {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("\n{}: {}", printable_line(self.cluster.as_str()), self.state.words());
+        let mut text = format!("\n{}: {}; id {}", self.cluster, self.state.words(), self.id);
+        if let Some(creation) = &self.creation {
+            text += &format!(", begun by {creation}");
+        }
         if self.is_as_it_should() {
             return text + &format!(", {}\n", count(self.objects.len(), "object"));
         }

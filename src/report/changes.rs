@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{owned, row, table};
 use crate::artifacts::download::Pruned;
 use crate::backend::Owned;
-use crate::cluster::{AddressAssignment, ClusterId, NodeName, Role};
+use crate::cluster::{AddressAssignment, ClusterDomain, DeploymentId, NodeName, Role};
 use crate::passes;
 use crate::printable::{count, printable_line};
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -16,7 +16,7 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// The address table of pass one.
 #[derive(Debug, Serialize)]
 pub struct Harvested {
-    cluster: ClusterId,
+    cluster: ClusterDomain,
     /// Virtual IPs and nodes.
     addresses: Vec<AddressAssignment>,
     parameter_file: PathBuf,
@@ -25,7 +25,7 @@ pub struct Harvested {
 impl Harvested {
     pub fn new(parameters: &Parameters, file: PathBuf) -> Self {
         Self {
-            cluster: parameters.id(),
+            cluster: parameters.cluster_domain(),
             addresses: parameters.leases(),
             parameter_file: file,
         }
@@ -44,7 +44,7 @@ impl Harvested {
 /// The added and removed nodes.
 #[derive(Debug, Serialize)]
 pub struct Scaled {
-    cluster: ClusterId,
+    cluster: ClusterDomain,
     rehearsal: bool,
     /// Those of the pools included.
     workers: usize,
@@ -67,7 +67,7 @@ impl From<passes::Scaled> for Scaled {
         }
         Self {
             pools,
-            cluster: scaled.table.id(),
+            cluster: scaled.table.cluster_domain(),
             rehearsal: scaled.is_rehearsal,
             workers: scaled.table.of_role(Role::Worker).count(),
             added: scaled.added,
@@ -144,7 +144,7 @@ impl Rollout {
 /// The release of the static pods, and the nodes that are updated.
 #[derive(Debug, Serialize)]
 pub struct Renewed {
-    cluster: ClusterId,
+    cluster: ClusterDomain,
     /// Of the static pods; `null` if the cluster has none of ours.
     version: Option<String>,
     #[serde(flatten)]
@@ -152,7 +152,7 @@ pub struct Renewed {
 }
 
 impl Renewed {
-    pub fn new(cluster: ClusterId, renewed: passes::Renewed) -> Self {
+    pub fn new(cluster: ClusterDomain, renewed: passes::Renewed) -> Self {
         Self {
             cluster,
             version: renewed.has_pods.then_some(renewed.release.version),
@@ -176,7 +176,7 @@ impl Renewed {
 /// A cluster that was started or stopped.
 #[derive(Debug, Serialize)]
 pub struct Switched {
-    pub cluster: ClusterId,
+    pub cluster: ClusterDomain,
     pub running: bool,
     /// It was not so before.
     pub changed: bool,
@@ -208,7 +208,7 @@ impl Switched {
 /// A node that was recreated.
 #[derive(Debug, Serialize)]
 pub struct Replaced {
-    pub cluster: ClusterId,
+    pub cluster: ClusterDomain,
     pub node: NodeAddress,
 }
 
@@ -222,7 +222,7 @@ impl Replaced {
 /// What an external machine boots with, and the next commands.
 #[derive(Debug, Serialize)]
 pub struct JoinFileWritten {
-    pub cluster: ClusterId,
+    pub cluster: ClusterDomain,
     pub node: NodeAddress,
     /// The address is in the files; otherwise the DHCP server must know it.
     pub static_address: bool,
@@ -260,7 +260,7 @@ impl JoinFileWritten {
 /// An external node that joined or was removed.
 #[derive(Debug, Serialize)]
 pub struct ExternalChanged {
-    cluster: ClusterId,
+    cluster: ClusterDomain,
     rehearsal: bool,
     node: NodeAddress,
     joined: bool,
@@ -269,7 +269,7 @@ pub struct ExternalChanged {
 }
 
 impl ExternalChanged {
-    pub fn new(cluster: ClusterId, joined: bool, changed: passes::Changed) -> Self {
+    pub fn new(cluster: ClusterDomain, joined: bool, changed: passes::Changed) -> Self {
         Self {
             cluster,
             rehearsal: changed.is_rehearsal,
@@ -297,7 +297,8 @@ impl ExternalChanged {
 /// The objects of a cluster that was destroyed, or would be.
 #[derive(Debug, Serialize)]
 pub struct Destroyed<'a> {
-    pub cluster: &'a ClusterId,
+    pub cluster: &'a ClusterDomain,
+    pub id: &'a DeploymentId,
     pub dry_run: bool,
     pub addresses_kept: bool,
     pub objects: &'a [Owned],

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::backend::ReservationState;
-use crate::cluster::{ClusterConfig, ClusterId, InstallerChoice, Mac, NodeName, Role, Vip};
+use crate::cluster::{ClusterConfig, ClusterDomain, InstallerChoice, Mac, NodeName, Role, Vip};
 use crate::passes::{Deployed, NodeRow};
 use crate::state::home::ClusterDir;
 
@@ -15,7 +15,7 @@ use super::{row, table};
 /// A deployment that succeeded.
 #[derive(Debug, Serialize)]
 pub struct Installed {
-    cluster: ClusterId,
+    cluster: ClusterDomain,
     rehearsal: bool,
     /// The addresses were already known.
     pass_one_skipped: bool,
@@ -87,7 +87,7 @@ impl Installed {
         let [api_ip, ingress_ip] = Vip::ALL.map(|vip| deployed.parameters.vip(vip).ip);
         let rehearsal = config.installer == InstallerChoice::Rehearsal;
         Self {
-            cluster: config.id(),
+            cluster: config.cluster_domain(),
             rehearsal,
             pass_one_skipped: deployed.skipped_pass_one,
             api_ip,
@@ -95,7 +95,7 @@ impl Installed {
             nodes: deployed.rows.iter().map(Node::from).collect(),
             access: (!rehearsal).then(|| Access {
                 kubeconfig: dir.kubeconfig(),
-                console: format!("https://console-openshift-console.apps.{}", config.id()),
+                console: format!("https://console-openshift-console.apps.{}", config.cluster_domain()),
                 kubeadmin_password_file: dir.kubeadmin_password(),
             }),
         }

@@ -10,7 +10,7 @@ use super::state::Progress;
 use super::status::made_at;
 use super::{fitted, row};
 use crate::backend::Machine;
-use crate::cluster::{Role, Vip};
+use crate::cluster::{DeploymentId, Role, Vip};
 use crate::openshift::wait::clock::{Certificates, Clock};
 use crate::printable::printable_line;
 use crate::state::inventory::Cluster;
@@ -27,6 +27,8 @@ pub struct List {
 pub struct Entry {
     pub cluster: String,
     pub domain: String,
+    /// Of its deployment.
+    pub id: DeploymentId,
     pub backend: String,
     pub rehearsal: bool,
     /// `None` before pass one is complete.
@@ -100,6 +102,7 @@ impl Entry {
         Self {
             cluster: known.name.clone(),
             domain: known.domain.clone(),
+            id: known.deployment.id.clone(),
             backend: known.platforms(),
             rehearsal: known.rehearsal,
             addresses: cluster.parameters.as_ref().map(|parameters| {

@@ -21,7 +21,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::backend::Owned;
-use crate::cluster::ClusterId;
+use crate::cluster::ClusterDomain;
 use crate::passes::Verified;
 use crate::printable::{count, printable_json, printable_line, printable_text};
 
@@ -145,7 +145,7 @@ fn width(cell: &str) -> usize {
 }
 
 /// A cluster's objects on the platform, before they are removed.
-pub fn owned(cluster: &ClusterId, owned: &[Owned]) -> String {
+pub fn owned(cluster: &ClusterDomain, owned: &[Owned]) -> String {
     if owned.is_empty() {
         return format!("no objects of {cluster} on the platform\n");
     }

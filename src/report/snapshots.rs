@@ -4,20 +4,20 @@ use serde::Serialize;
 
 use super::{row, table};
 use crate::backend::{Snapshot, SnapshotName};
-use crate::cluster::{ClusterId, NodeName};
+use crate::cluster::{ClusterDomain, NodeName};
 use crate::passes::snapshot::{Found, Restored, Saved};
 use crate::printable::printable_line;
 
 /// A snapshot that was saved.
 #[derive(Debug, Serialize)]
 pub struct SavedSnapshot {
-    cluster: ClusterId,
+    cluster: ClusterDomain,
     #[serde(flatten)]
     saved: Saved,
 }
 
 impl SavedSnapshot {
-    pub fn new(cluster: ClusterId, saved: Saved) -> Self {
+    pub fn new(cluster: ClusterDomain, saved: Saved) -> Self {
         Self { cluster, saved }
     }
 
@@ -43,7 +43,7 @@ impl SavedSnapshot {
 /// The snapshots of a cluster, the oldest first.
 #[derive(Debug, Serialize)]
 pub struct SnapshotList {
-    cluster: ClusterId,
+    cluster: ClusterDomain,
     snapshots: Vec<Entry>,
 }
 
@@ -56,7 +56,7 @@ struct Entry {
 }
 
 impl SnapshotList {
-    pub fn new(cluster: ClusterId, found: Vec<Found>) -> Self {
+    pub fn new(cluster: ClusterDomain, found: Vec<Found>) -> Self {
         let entry = |Found { snapshot, missing }| Entry { snapshot, missing };
         Self {
             cluster,
@@ -84,14 +84,14 @@ impl SnapshotList {
 /// A cluster that was restored.
 #[derive(Debug, Serialize)]
 pub struct RestoredSnapshot {
-    cluster: ClusterId,
+    cluster: ClusterDomain,
     #[serde(flatten)]
     restored: Restored,
     rehearsal: bool,
 }
 
 impl RestoredSnapshot {
-    pub fn new(cluster: ClusterId, restored: Restored, rehearsal: bool) -> Self {
+    pub fn new(cluster: ClusterDomain, restored: Restored, rehearsal: bool) -> Self {
         Self {
             cluster,
             restored,
@@ -116,7 +116,7 @@ impl RestoredSnapshot {
 /// A snapshot that was deleted.
 #[derive(Debug, Serialize)]
 pub struct DeletedSnapshot {
-    pub cluster: ClusterId,
+    pub cluster: ClusterDomain,
     pub name: SnapshotName,
 }
 

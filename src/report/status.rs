@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::state::{Progress, was_made};
 use super::{fitted, labelled, or_nothing, row};
 use crate::backend::{Machine, Power};
-use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
+use crate::cluster::{DeploymentId, Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::openshift::wait::clock::Clock;
 use crate::passes::SwitchedOff;
 use crate::plan::harvest::{Seen, judge};
@@ -44,6 +44,8 @@ impl StatusList {
 pub struct Status {
     pub cluster: String,
     pub domain: String,
+    /// Of its deployment.
+    pub id: DeploymentId,
     pub backend: String,
     pub rehearsal: bool,
     #[serde(flatten)]
@@ -188,6 +190,7 @@ impl Status {
         Self {
             cluster: known.name.clone(),
             domain: known.domain.clone(),
+            id: known.deployment.id.clone(),
             backend: known.platforms(),
             rehearsal: known.rehearsal,
             progress,
@@ -378,7 +381,8 @@ pub(super) mod tests {
 
     pub(in super::super) fn cluster() -> Cluster {
         let known = serde_json::json!({
-            "v": 1, "name": "lab", "domain": "example.com", "rehearsal": true,
+            "v": 2, "name": "lab", "domain": "example.com", "rehearsal": true,
+            "deployment": {"id": "x7k2pqrs", "creation": "anna@laptop 2026-11-28T09:12:13Z"},
             "backend": { "sim": { "state": "/sim.json" } },
         });
         let known: Known = serde_json::from_value(known).unwrap();
@@ -415,7 +419,8 @@ pub(super) mod tests {
         ips: &[&str],
     ) -> Machine {
         Machine {
-            name: MachineName::from_platform(&format!("lab-{node}")),
+            creation: None,
+            name: format!("lab-{node}").parse().unwrap(),
             node: serde_json::from_value(node.into()).unwrap(),
             role,
             pass,

@@ -27,7 +27,7 @@ pub fn parts(input: &Input<'_>) -> Result<HostParts, ServiceError> {
 /// A process of the host: works before any image is pulled.
 fn dnsmasq(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let parameters = input.parameters;
-    let id = parameters.id();
+    let id = parameters.cluster_domain();
     let etcd = needs_etcd_names(input);
     let mut masters = 0;
     let mut etcd_names = Vec::new();
@@ -70,7 +70,7 @@ fn dnsmasq(input: &Input<'_>) -> Result<HostParts, ServiceError> {
 /// The release's own CoreDNS. Its zone is the same as that of `ocpdeploy export dns`.
 fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let parameters = input.parameters;
-    let id = parameters.id();
+    let id = parameters.cluster_domain();
     let template = include_str!("templates/dns/Corefile.in");
     let reverse_zones = match (parameters.api_ip, &parameters.ipv6) {
         (IpAddr::V6(_), _) => "ip6.arpa",

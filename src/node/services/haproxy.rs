@@ -42,7 +42,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         nodes.into_iter().map(server).collect()
     };
     let values = json!({
-        "cluster": input.config.id(),
+        "cluster": input.config.cluster_domain(),
         "apis": servers(apis),
         "routers": servers(routers),
         "any": any,

@@ -159,7 +159,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         return Ok(HostParts::default());
     }
     let values = json!({
-        "cluster": input.config.id(),
+        "cluster": input.config.cluster_domain(),
         "role": role,
         "checks": checks,
         "instances": instances,

@@ -60,7 +60,11 @@ pub fn parts(input: &Input<'_>) -> HostParts {
 /// The script's settings: a key and a value in each line.
 fn settings(input: &Input<'_>) -> String {
     let parameters = input.parameters;
-    let mut text = format!("domain {}\nnetwork {}\n", parameters.id(), parameters.machine_network);
+    let mut text = format!(
+        "domain {}\nnetwork {}\n",
+        parameters.cluster_domain(),
+        parameters.machine_network
+    );
     for domain in &input.config.dns_search {
         text += &format!("search {domain}\n");
     }

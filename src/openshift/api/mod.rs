@@ -388,9 +388,10 @@ impl ClusterApi {
     }
 
     async fn call<T>(&self, operation: &str, work: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
-        match timeout(CALL_LIMIT, work).await {
+        let limit = http_limits::time_limit(CALL_LIMIT);
+        match timeout(limit, work).await {
             Ok(done) => done.map_err(|error| ApiError::of(&error, operation, &self.name, self.address)),
-            Err(_) => Err(self.unreachable(operation, format!("no answer within {} s", CALL_LIMIT.as_secs()))),
+            Err(_) => Err(self.unreachable(operation, format!("no answer within {} s", limit.as_secs()))),
         }
     }
 

@@ -62,7 +62,7 @@ impl fmt::Display for Wave {
 
 /// The user of a node once it has its client certificate.
 pub fn user_of(node: &NodeName, table: &Parameters) -> String {
-    format!("{NODE_USERS}{}", table.id().fqdn(node.as_str()))
+    format!("{NODE_USERS}{}", table.cluster_domain().fqdn(node.as_str()))
 }
 
 /// The decision about a request.
@@ -132,7 +132,7 @@ fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, Str
             request.username, asked.common_name
         ));
     }
-    let fqdn = table.id().fqdn(node.as_str());
+    let fqdn = table.cluster_domain().fqdn(node.as_str());
     if let Some(name) = asked
         .names
         .iter()
@@ -166,9 +166,9 @@ fn usages(request: &Request, wanted: &str) -> Result<(), String> {
 impl Asked {
     /// The node of the table that the subject names.
     fn node(&self, table: &Parameters) -> Result<NodeName, String> {
-        let unknown = || format!("{} is not a node of {}", self.common_name, table.id());
+        let unknown = || format!("{} is not a node of {}", self.common_name, table.cluster_domain());
         let host = self.common_name.strip_prefix(NODE_USERS).ok_or_else(unknown)?;
-        let id = table.id();
+        let id = table.cluster_domain();
         let short = id.host_of(host).ok_or_else(unknown)?;
         let mut nodes = table.all_nodes();
         let node = nodes.find(|node| node.name.as_str() == short && node.role != Role::Bootstrap);

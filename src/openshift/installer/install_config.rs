@@ -130,7 +130,7 @@ fn proxy(config: &ClusterConfig) -> Option<Value> {
         return None;
     }
     let mut no_proxy = proxy.no_proxy.clone();
-    let own = format!(".{}", config.id());
+    let own = format!(".{}", config.cluster_domain());
     if !no_proxy
         .iter()
         .any(|name| name.starts_with('.') && own.ends_with(name.as_str()))

@@ -67,14 +67,19 @@ pub struct Assets {
 }
 
 impl Assets {
-    fn in_folder(folder: &Path, config: &ClusterConfig) -> Self {
+    fn in_folder(folder: &Path, has_arbiter: bool, made_at: Timestamp) -> Self {
         Self {
             bootstrap: folder.join("bootstrap.ign"),
             master: folder.join("master.ign"),
-            arbiter: config.arbiter.then(|| folder.join("arbiter.ign")),
+            arbiter: has_arbiter.then(|| folder.join("arbiter.ign")),
             worker: folder.join("worker.ign"),
-            made_at: Timestamp::now(),
+            made_at,
         }
+    }
+
+    /// The same files where the cluster's folder is now: it may have been moved since they were recorded.
+    pub fn moved_to(&self, dir: &ClusterDir) -> Self {
+        Self::in_folder(&dir.installer(), self.arbiter.is_some(), self.made_at)
     }
 
     /// The installer's file for a role.
@@ -184,7 +189,7 @@ impl Installer {
             }
             Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, manifests, partial)?,
         }
-        let made = Assets::in_folder(partial, config);
+        let made = Assets::in_folder(partial, config.arbiter, Timestamp::now());
         for path in [made.bootstrap, made.master, made.worker]
             .into_iter()
             .chain(made.arbiter)
@@ -199,7 +204,7 @@ impl Installer {
             fs::rename(&folder, &old)?;
         }
         fs::rename(partial, &folder)?;
-        Ok(Assets::in_folder(&folder, config))
+        Ok(Assets::in_folder(&folder, config.arbiter, Timestamp::now()))
     }
 
     /// Waits until the control plane runs without the bootstrap machine; reports bootstrap, masters and arbiter.
@@ -294,7 +299,7 @@ fn planned_reports(wait: &WaitContext<'_>, nodes: &[&NodeAddress]) -> anyhow::Re
             mac: node.mac,
             ip: node.ip,
             ipv6: wait.parameters.ipv6.as_ref().map(|ipv6| ipv6.beside(node.ip)),
-            hostname: wait.config.id().fqdn(node.name.as_str()),
+            hostname: wait.config.cluster_domain().fqdn(node.name.as_str()),
             config_sha512: sha512(&config),
             ignition_bytes: config.len(),
             checked: false,

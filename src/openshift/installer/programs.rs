@@ -16,6 +16,7 @@ use super::mirror::{ARCHIVES, PROGRAM, Published, is_plain, numbers};
 use super::openshift_install::OpenshiftInstall;
 use crate::artifacts::download::{self, Cache, Space};
 use crate::cluster::Wanted;
+use crate::digest;
 use crate::state::dir::{self, Dir, Writers};
 
 /// The folder of all releases' programs in the cache.
@@ -59,7 +60,7 @@ fn check_programs(folder: &Dir) -> io::Result<()> {
         if !dir::is_ours(&file)? {
             return Err(refuse(format!("other users can write to {name}")));
         }
-        if digests.get(name) != Some(&download::digest_of(file)?) {
+        if digests.get(name) != Some(&digest::sha256_of(file)?) {
             return Err(refuse(format!("{name} has changed since it was verified")));
         }
     }
@@ -197,7 +198,7 @@ fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeM
     }
     let present = members.iter().filter(|name| into.has(name));
     let digests = present.map(|name| {
-        let digest = download::digest_of(into.file(name, OFlags::RDONLY)?)?;
+        let digest = digest::sha256_of(into.file(name, OFlags::RDONLY)?)?;
         Ok(((*name).to_owned(), digest))
     });
     Ok(digests.collect::<io::Result<_>>()?)

@@ -85,7 +85,10 @@ pub(super) fn served_to(bootstrap: &Value, role: Role) -> Option<Value> {
 
 /// The pointer of all nodes but the bootstrap: where to fetch the rest, and which CA to trust there.
 fn pointer(config: &ClusterConfig, role: Role) -> Value {
-    let url = format!("https://{}:22623/config/{role}", config.id().fqdn("api-int"));
+    let url = format!(
+        "https://{}:22623/config/{role}",
+        config.cluster_domain().fqdn("api-int")
+    );
     json!({"ignition": {
         "config": {"merge": [{"source": url}]},
         "security": {"tls": {"certificateAuthorities": [{"source": data_url(CA.as_bytes())}]}},

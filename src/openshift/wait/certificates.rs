@@ -175,7 +175,7 @@ impl<'a> Approver<'a> {
                 }
             }
         }
-        let reason = format!("{node} is in the parameter file of {}", table.id());
+        let reason = format!("{node} is in the parameter file of {}", table.cluster_domain());
         if self.cluster.api.approve(object, &reason).await? == Approval::Given {
             self.last_approval = Instant::now();
             let machine = MachineName::of_node(&table.cluster, &node);

@@ -99,7 +99,7 @@ impl Heartbeats {
 
 /// The table's node with the name of an object of the cluster, with or without the domain.
 pub fn node_of(table: &Parameters, name: &str) -> Option<NodeName> {
-    let id = table.id();
+    let id = table.cluster_domain();
     let host = id.host_of(name).unwrap_or(name);
     let planned = table.all_nodes().find(|planned| planned.name.as_str() == host)?;
     Some(planned.name.clone())

@@ -63,7 +63,7 @@ impl Cluster<'_> {
     /// Sets the labels and taints that nodes of pools lack. Returns the nodes to look at again: somebody else changed
     /// them meanwhile.
     pub(super) async fn label_pools(self, nodes: &[Node]) -> Result<Vec<String>, ApiError> {
-        let id = self.table.id();
+        let id = self.table.cluster_domain();
         let mut overtaken = Vec::new();
         for node in nodes {
             let name = node.name_any();

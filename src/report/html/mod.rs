@@ -57,6 +57,7 @@ pub struct Warning {
 struct Page<'a> {
     css: &'static str,
     title: String,
+    deployment: String,
     platforms: String,
     rehearsal: bool,
     state: State,
@@ -199,7 +200,8 @@ impl<'a> Page<'a> {
         let made_at = super::status::made_at(journal).filter(|_| !known.rehearsal);
         Self {
             css: include_str!("templates/report.css"),
-            title: known.id().to_string(),
+            title: known.cluster_domain().to_string(),
+            deployment: format!("{}, begun by {}", known.deployment.id, known.deployment.creation),
             platforms: known.platforms(),
             rehearsal: known.rehearsal,
             state: status.progress.state,
@@ -241,7 +243,7 @@ impl<'a> Page<'a> {
 /// The phases of this deployment that have ended, beside those of the others on the same platform.
 fn phases(input: &Input<'_>) -> Vec<[String; 4]> {
     let known = &input.cluster.known;
-    let id = known.id().to_string();
+    let id = known.cluster_domain().to_string();
     let is_installed = |entry: &&Entry| entry.event == Event::Done && entry.step == INSTALLED;
     let installed = input.journal.iter().rfind(is_installed).map(|entry| entry.time);
     let others = input.deployments.iter();
