@@ -6,9 +6,66 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use ocpdeploy::backend::NetworkFacts;
-use ocpdeploy::cluster::{AddressAssignment, ClusterConfig, Harvest, Mac, NodeName, Vip};
+use ocpdeploy::cluster::{
+    AddressAssignment, ClusterConfig, ClusterDomain, ClusterId, Deployment, DeploymentId, Harvest, Mac, NodeName, Vip,
+};
 use ocpdeploy::settings::{self, Sources};
+use ocpdeploy::state::home::Home;
+use ocpdeploy::state::inventory::Known;
 use ocpdeploy::state::parameters::{NodeAddress, Parameters};
+use serde_json::Value;
+
+/// The deployment of all clusters that tests create without the program's commands.
+pub fn deployment() -> Deployment {
+    Deployment {
+        id: "x7k2pqrs".parse().unwrap(),
+        creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
+    }
+}
+
+/// The objects of a cluster in a list of `kubectl get -o json`, as `kubectl get -o name` writes them.
+pub fn names_of(list: &str, cluster: &str) -> Vec<String> {
+    let list: Value = serde_json::from_str(list).unwrap();
+    let items = list["items"].as_array().unwrap().iter();
+    let is_its = |item: &&Value| {
+        let tag = item["metadata"]["labels"]["ocpdeploy.io/cluster"].as_str();
+        tag.is_some_and(|tag| tag.starts_with(&format!("{cluster}.example.com.")))
+    };
+    let name = |item: &Value| {
+        let text = |value: &Value| value.as_str().unwrap().to_lowercase();
+        let group = text(&item["apiVersion"])
+            .split_once('/')
+            .map(|(group, _)| format!(".{group}"));
+        let (kind, name) = (text(&item["kind"]), text(&item["metadata"]["name"]));
+        format!("{kind}{}/{name}", group.unwrap_or_default())
+    };
+    items.filter(is_its).map(name).collect()
+}
+
+/// A text without the ids of the deployments in the tags of this domain: they differ from run to run.
+pub fn without_ids(text: &str, domain: &str) -> String {
+    let begin = format!("{domain}.");
+    let mut parts = text.split(&begin);
+    let mut masked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let id = part.get(..8).is_some_and(|id| id.parse::<DeploymentId>().is_ok());
+        masked += &match id {
+            true => format!("{domain}{}", &part[8..]),
+            false => format!("{domain}.{part}"),
+        };
+    }
+    masked
+}
+
+/// The id of a cluster in a state directory.
+pub fn id_of(home: &Home, cluster: &str) -> ClusterId {
+    Known::read(&home.cluster(cluster)).unwrap().expect("a record").id()
+}
+
+/// The id of that deployment.
+pub fn cluster_id(name: &str, domain: &str) -> ClusterId {
+    ClusterId::new(ClusterDomain::new(name, domain), deployment().id)
+}
 
 /// 3 masters and 2 workers of `lab.example.com` on the pretend platform, in a rehearsal.
 pub fn config() -> ClusterConfig {
@@ -21,6 +78,7 @@ pub fn config() -> ClusterConfig {
         current_dir: PathBuf::from("/test"),
         home: PathBuf::from("/test/home"),
         rehearse: true,
+        deployment: deployment(),
         read_file: &|path| match path.ends_with("key.pub") {
             true => Ok(key.to_owned()),
             false => Err(io::ErrorKind::NotFound.into()),

@@ -3,20 +3,22 @@
 //! A promise makes clusters of its own, under names nobody else has, so that all promises can run at once
 //! on one shared platform. What it makes is removed afterwards, also when the promise is broken.
 
+use crate::support::cluster::cluster_id;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{
-    Action, AddressReservation, Backend, BackendError, BackendErrorKind, ImageHandle, ImageRequest, Machine,
-    MachineSpec, Nic, Payload, Power, Requirements, ReservationState, Snapshot, Stop, Verdict,
+    Action, AddressReservation, BackendErrorKind, ImageHandle, ImageRequest, Machine, MachineSpec, Nic, OperationError,
+    Payload, Power, Requirements, ReservationState, Snapshot, Stop, Verdict,
 };
 use ocpdeploy::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, Pass, Role};
 use ocpdeploy::digest;
@@ -34,10 +36,8 @@ pub use snapshots::{
 
 /// A platform to hold to its promises.
 pub trait Ground {
-    type Backend: Backend;
-
     fn name(&self) -> &'static str;
-    fn backend(&self) -> &Self::Backend;
+    fn backend(&self) -> &Platforms;
     fn network(&self) -> String;
     fn image(&self) -> ImageRequest;
 
@@ -163,13 +163,13 @@ impl<G: Ground> Stage<G> {
         }
     }
 
-    fn backend(&self) -> &G::Backend {
+    fn backend(&self) -> &Platforms {
         self.ground.backend()
     }
 
     /// `unique` with something behind or before it.
     fn cluster_named(&self, name: &str, domain: &str) -> Owner {
-        let id = ClusterId::new(name, domain);
+        let id = cluster_id(name, domain);
         self.clusters.lock().unwrap().insert(id.clone());
         Owner {
             id,
@@ -179,6 +179,17 @@ impl<G: Ground> Stage<G> {
 
     fn cluster(&self) -> Owner {
         self.cluster_named(&self.unique, "contract.test")
+    }
+
+    /// Another deployment with the name of this one, as a second computer would make it.
+    fn redeployed(&self, owner: &Owner) -> Owner {
+        let deployment = "zzzzzzzz".parse().unwrap();
+        let id = ClusterId::new(owner.id.domain().clone(), deployment);
+        self.clusters.lock().unwrap().insert(id.clone());
+        Owner {
+            id,
+            name: owner.name.clone(),
+        }
     }
 
     fn other_cluster(&self) -> Owner {
@@ -199,7 +210,8 @@ impl<G: Ground> Stage<G> {
 
     /// An address that nothing on the network has; from the top, where DHCP servers seldom begin.
     async fn free_ip(&self) -> IpAddr {
-        static TAKEN: AtomicU32 = AtomicU32::new(0);
+        // Promises that are tested at the same time, each in its process, seldom begin at the same address.
+        static TAKEN: LazyLock<AtomicU32> = LazyLock::new(|| (std::process::id() % 32 * 4).into());
         let facts = self.backend().network_facts(&self.ground.network()).await.unwrap();
         let cidr = facts.cidr.expect("the network tells its addresses");
         let IpAddr::V4(broadcast) = cidr.broadcast() else {
@@ -243,6 +255,7 @@ impl<G: Ground> Stage<G> {
             payload: Payload::Ignition(self.ground.config()),
             autostart: false,
             ipv6: None,
+            creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
         };
         self.ground.prepare(&spec).await;
         spec
@@ -273,7 +286,7 @@ impl<G: Ground> Stage<G> {
                 ip: self.free_ip().await,
             },
             ipv6: None,
-            dns_names: vec![owner.id.fqdn(node)],
+            dns_names: vec![owner.id.domain().fqdn(node)],
             dns_later: false,
             allowed: vec![],
         }
@@ -331,7 +344,7 @@ struct Owner {
 }
 
 /// An error with all its causes.
-fn words(error: &BackendError) -> String {
+fn words(error: &OperationError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -342,10 +355,10 @@ fn words(error: &BackendError) -> String {
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(outcome: Result<T, BackendError>, kind: BackendErrorKind, names: &str) {
+fn refused<T: std::fmt::Debug>(outcome: Result<T, OperationError>, kind: BackendErrorKind, names: &str) {
     let error = outcome.expect_err("it should have been refused");
     let text = words(&error);
-    assert_eq!(error.kind, kind, "{text}");
+    assert_eq!(error.kind(), kind, "{text}");
     assert!(text.contains(names), "`{text}` does not name {names}");
 }
 
@@ -445,6 +458,53 @@ pub async fn another_clusters_machine_is_left_alone<G: Ground>(stage: &Stage<G>)
     let listed = stage.backend().list_machines(&owner.id).await.unwrap();
     assert_eq!(listed.len(), 1);
     as_asked(&listed[0], &spec);
+}
+
+pub async fn machines_of_another_deployment_of_this_name_are_left_alone<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let spec = stage.create(&owner, 0).await;
+    let other = stage.redeployed(&owner);
+    let owned = stage.backend().list_owned(&owner.id).await.unwrap();
+    assert_eq!(stage.names_of(&other).await, [""; 0]);
+    stage.owns_nothing(&other).await;
+    let found = stage.backend().list_clusters().await.unwrap();
+    assert!(found.contains(&owner.id) && !found.contains(&other.id), "{found:?}");
+    let mut same = spec.clone();
+    same.cluster = other.id.clone();
+    let created = stage.backend().create_machine(&same).await;
+    refused(created, BackendErrorKind::Conflict, spec.name.as_str());
+    for answer in [
+        stage.backend().delete_machine(&other.id, &spec.name).await,
+        stage.backend().start_machine(&other.id, &spec.name).await,
+        stage.backend().stop_machine(&other.id, &spec.name, Stop::Force).await,
+    ] {
+        refused(answer, BackendErrorKind::Conflict, spec.name.as_str());
+    }
+    stage.backend().delete_fetched_configs(&other.id).await.unwrap();
+    stage.backend().delete_remaining(&other.id).await.unwrap();
+    let listed = stage.backend().list_machines(&owner.id).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    as_asked(&listed[0], &spec);
+    assert_ne!(listed[0].power, Power::Off);
+    assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
+}
+
+pub async fn holds_of_another_deployment_of_this_name_are_left_alone<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let hold = stage.hold(&owner, "master-0").await;
+    stage.backend().reserve_address(&hold).await.unwrap();
+    let other = stage.redeployed(&owner);
+    let owned = stage.backend().list_owned(&owner.id).await.unwrap();
+    assert_eq!(stage.held_by(&other).await, []);
+    let mut same = hold.clone();
+    same.cluster = other.id.clone();
+    let reserved = stage.backend().reserve_address(&same).await;
+    refused(reserved, BackendErrorKind::Conflict, &hold.assignment.ip.to_string());
+    let released = stage.backend().release_address(&same).await.unwrap();
+    assert_eq!(released, Action::Unchanged(()));
+    stage.backend().delete_remaining(&other.id).await.unwrap();
+    assert_eq!(stage.held_by(&owner).await, [hold.assignment]);
+    assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
 }
 
 pub async fn deleting_what_is_absent_is_success<G: Ground>(stage: &Stage<G>) {
@@ -635,7 +695,7 @@ pub async fn every_cluster_that_has_something_is_found<G: Ground>(stage: &Stage<
     let found = async || {
         let all = stage.backend().list_clusters().await.unwrap();
         all.into_iter()
-            .filter(|id| id.as_str().contains(&stage.unique))
+            .filter(|id| id.tag().contains(&stage.unique))
             .collect::<BTreeSet<_>>()
     };
     let owners = lookalikes(stage);
@@ -652,7 +712,7 @@ pub async fn every_cluster_that_has_something_is_found<G: Ground>(stage: &Stage<
     }
     for owner in &owners {
         for name in stage.names_of(owner).await {
-            let name = MachineName::from_platform(&name);
+            let name = name.parse().unwrap();
             stage.backend().delete_machine(&owner.id, &name).await.unwrap();
         }
         // Its image is left, or nothing.
@@ -813,11 +873,8 @@ pub async fn an_image_is_brought_once_and_shared<G: Ground>(stage: &Stage<G>) {
 pub async fn the_console_of_anothers_machine_is_not_read<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let spec = stage.create(&owner, 0).await;
-    let Some(console) = stage.backend().serial_console(spec.role) else {
-        return;
-    };
-    console.tail(&owner.id, &spec.name).await.unwrap();
-    let console = console.tail(&other.id, &spec.name).await;
+    stage.backend().console_tail(&owner.id, &spec.name).await.unwrap();
+    let console = stage.backend().console_tail(&other.id, &spec.name).await;
     assert!(!matches!(console, Ok(Some(_))), "{console:?}");
 }
 
@@ -834,10 +891,7 @@ pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>)
         if !machine.nics[0].addresses.is_empty() {
             break machine.nics[0].addresses.clone();
         }
-        let console = match stage.backend().serial_console(spec.role) {
-            Some(console) => console.tail(&owner.id, &spec.name).await.unwrap(),
-            None => None,
-        };
+        let console = stage.backend().console_tail(&owner.id, &spec.name).await.unwrap();
         assert!(
             begin.elapsed() < Duration::from_secs(120),
             "no address; its console: {console:?}"

@@ -1,6 +1,6 @@
 //! The promise about objects that look like a cluster's and are not, in listings of a server that ignores filters.
 
-use ocpdeploy::backend::{Action, Backend};
+use ocpdeploy::backend::Action;
 use ocpdeploy::cluster::ClusterId;
 
 use super::{Ability, Ground, Stage, as_asked};
@@ -32,19 +32,23 @@ impl Foreign {
         }
     }
 
-    /// All that a cluster may be confused with: by prefix, suffix, domain, case and text around it.
+    /// All that a cluster may be confused with: by prefix, suffix, domain, id, case and text around it.
     fn of(cluster: &ClusterId) -> Vec<Self> {
-        let (name, domain) = cluster.as_str().split_once('.').unwrap();
+        let (tag, domain) = (cluster.tag(), cluster.domain());
+        let (name, rest) = tag.split_once('.').unwrap();
         let marks = [
             Mark::None,
-            Mark::Around(cluster.to_string()),
-            Mark::Of(format!("{name}2.{domain}")),
-            Mark::Of(format!("x{name}.{domain}")),
-            Mark::Of(format!("{}.{domain}", &name[..name.len() - 1])),
-            Mark::Of(format!("{cluster}.au")),
-            Mark::Of(format!("{name}.other.test")),
-            Mark::Of(format!("a.{cluster}")),
-            Mark::Of(cluster.as_str().to_uppercase()),
+            Mark::Around(tag.to_owned()),
+            Mark::Of(format!("{name}2.{rest}")),
+            Mark::Of(format!("x{name}.{rest}")),
+            Mark::Of(format!("{}.{rest}", &name[..name.len() - 1])),
+            Mark::Of(format!("{tag}.au")),
+            Mark::Of(format!("{name}.other.test.{}", cluster.deployment())),
+            Mark::Of(format!("a.{tag}")),
+            Mark::Of(tag.to_uppercase()),
+            // Another deployment, and no deployment.
+            Mark::Of(format!("{domain}.zzzzzzzz")),
+            Mark::Of(domain.to_string()),
         ];
         let foreign = |(index, mark)| Self {
             name: format!("{name}-worker-0{index}"),

@@ -1,17 +1,23 @@
 //! The promises about snapshots. A platform without them says why.
 
 use jiff::Timestamp;
-use ocpdeploy::backend::{Action, Backend, BackendErrorKind, MachineSnapshot, Snapshot, Snapshots, Stop, Verdict};
+use ocpdeploy::backend::platforms::Platforms;
+use ocpdeploy::backend::{Action, BackendErrorKind, MachineSnapshot, Snapshot, Stop, Verdict};
 use ocpdeploy::cluster::{MachineName, NodeName, Role};
 
 use super::{Ground, Stage, refused};
 
-/// The platform's snapshots, as its capabilities say.
-fn facet<G: Ground>(stage: &Stage<G>) -> Option<&dyn Snapshots> {
-    let facet = stage.backend().snapshots(Role::Worker);
-    let supported = stage.backend().capabilities(Role::Worker).snapshots;
-    assert_eq!(facet.is_some(), supported.is_ok(), "{supported:?}");
-    facet
+/// The platform, if its capabilities say that it has snapshots; otherwise it refuses them.
+async fn with_snapshots<G: Ground>(stage: &Stage<G>) -> Option<&Platforms> {
+    let backend = stage.backend();
+    if backend.capabilities(Role::Worker).snapshots.is_ok() {
+        return Some(backend);
+    }
+    let owner = stage.cluster();
+    let name = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 0));
+    let checked = backend.check_snapshots(&owner.id, &[name]).await;
+    refused(checked, BackendErrorKind::Rejected, "the platform has no snapshots");
+    None
 }
 
 fn snapshot(name: &str, millisecond: i64) -> Snapshot {
@@ -28,8 +34,10 @@ fn of(machine: &MachineName, snapshot: &Snapshot) -> MachineSnapshot {
 }
 
 pub async fn snapshots_are_saved_listed_and_deleted<G: Ground>(stage: &Stage<G>) {
-    let Some(facet) = facet(stage) else { return };
-    let (owner, backend) = (stage.cluster(), stage.backend());
+    let Some(backend) = with_snapshots(stage).await else {
+        return;
+    };
+    let owner = stage.cluster();
     let spec = stage.create(&owner, 0).await;
     let other = stage.create(&owner, 1).await;
     // Names of which one begins the other, and one name at two times.
@@ -37,21 +45,21 @@ pub async fn snapshots_are_saved_listed_and_deleted<G: Ground>(stage: &Stage<G>)
     for name in [&spec.name, &other.name] {
         backend.stop_machine(&owner.id, name, Stop::Force).await.unwrap();
     }
-    let checked = facet
+    let checked = backend
         .check_snapshots(&owner.id, &[spec.name.clone(), other.name.clone()])
         .await;
     assert!(!checked.unwrap().is_empty(), "a check says what it looked at");
     for one in &saved {
-        let first = facet.save_snapshot(&owner.id, &spec.name, one).await.unwrap();
+        let first = backend.save_snapshot(&owner.id, &spec.name, one).await.unwrap();
         assert_eq!(first, Action::Done(()), "{one:?}");
-        let again = facet.save_snapshot(&owner.id, &spec.name, one).await.unwrap();
+        let again = backend.save_snapshot(&owner.id, &spec.name, one).await.unwrap();
         assert_eq!(again, Action::Unchanged(()), "{one:?}");
     }
-    facet.save_snapshot(&owner.id, &other.name, &saved[0]).await.unwrap();
+    backend.save_snapshot(&owner.id, &other.name, &saved[0]).await.unwrap();
     let mut expected: Vec<_> = saved.iter().map(|one| of(&spec.name, one)).collect();
     expected.push(of(&other.name, &saved[0]));
     expected.sort();
-    assert_eq!(facet.list_snapshots(&owner.id).await.unwrap(), expected);
+    assert_eq!(backend.list_snapshots(&owner.id).await.unwrap(), expected);
     let owned = backend.list_owned(&owner.id).await.unwrap();
     assert!(
         owned
@@ -62,25 +70,27 @@ pub async fn snapshots_are_saved_listed_and_deleted<G: Ground>(stage: &Stage<G>)
     // In any state, and exactly the one of this time.
     backend.start_machine(&owner.id, &spec.name).await.unwrap();
     for action in [Action::Done(()), Action::Unchanged(())] {
-        let deleted = facet.delete_snapshot(&owner.id, &spec.name, &saved[0]).await.unwrap();
+        let deleted = backend.delete_snapshot(&owner.id, &spec.name, &saved[0]).await.unwrap();
         assert_eq!(deleted, action);
     }
     expected.retain(|one| *one != of(&spec.name, &saved[0]));
-    assert_eq!(facet.list_snapshots(&owner.id).await.unwrap(), expected);
+    assert_eq!(backend.list_snapshots(&owner.id).await.unwrap(), expected);
     // The rest goes with the machines.
     for name in [&spec.name, &other.name] {
         backend.delete_machine(&owner.id, name).await.unwrap();
     }
-    assert_eq!(facet.list_snapshots(&owner.id).await.unwrap(), []);
+    assert_eq!(backend.list_snapshots(&owner.id).await.unwrap(), []);
     backend.delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
-    let gone = facet.delete_snapshot(&owner.id, &spec.name, &saved[1]).await.unwrap();
+    let gone = backend.delete_snapshot(&owner.id, &spec.name, &saved[1]).await.unwrap();
     assert_eq!(gone, Action::Unchanged(()));
 }
 
 pub async fn a_machine_is_reverted_to_what_it_was<G: Ground>(stage: &Stage<G>) {
-    let Some(facet) = facet(stage) else { return };
-    let (owner, backend) = (stage.cluster(), stage.backend());
+    let Some(backend) = with_snapshots(stage).await else {
+        return;
+    };
+    let owner = stage.cluster();
     let spec = stage.create(&owner, 0).await;
     let before = backend.list_machines(&owner.id).await.unwrap();
     backend.stop_machine(&owner.id, &spec.name, Stop::Force).await.unwrap();
@@ -88,10 +98,10 @@ pub async fn a_machine_is_reverted_to_what_it_was<G: Ground>(stage: &Stage<G>) {
     let ground = &stage.ground;
     ground.write_disk(&spec.name, 1);
     let earlier = ground.read_disk(&spec.name);
-    facet.save_snapshot(&owner.id, &spec.name, &first).await.unwrap();
+    backend.save_snapshot(&owner.id, &spec.name, &first).await.unwrap();
     ground.write_disk(&spec.name, 2);
     let later = ground.read_disk(&spec.name);
-    facet.save_snapshot(&owner.id, &spec.name, &second).await.unwrap();
+    backend.save_snapshot(&owner.id, &spec.name, &second).await.unwrap();
     assert_eq!(earlier.is_some(), earlier != later);
     // Back and forth, and twice: later snapshots stay.
     for (snapshot, content) in [
@@ -101,36 +111,39 @@ pub async fn a_machine_is_reverted_to_what_it_was<G: Ground>(stage: &Stage<G>) {
         (&first, &earlier),
     ] {
         ground.write_disk(&spec.name, 3);
-        let checked = facet
+        let checked = backend
             .check_restore(&owner.id, std::slice::from_ref(&spec.name), snapshot)
             .await;
         if checked.unwrap().iter().any(|finding| finding.verdict == Verdict::Fail) {
             // The platform would delete the later one.
-            let refused_to = facet.revert_to_snapshot(&owner.id, &spec.name, snapshot).await;
+            let refused_to = backend.revert_to_snapshot(&owner.id, &spec.name, snapshot).await;
             refused(refused_to, BackendErrorKind::Rejected, spec.name.as_str());
-            assert_eq!(facet.list_snapshots(&owner.id).await.unwrap().len(), 2);
+            assert_eq!(backend.list_snapshots(&owner.id).await.unwrap().len(), 2);
             continue;
         }
-        facet.revert_to_snapshot(&owner.id, &spec.name, snapshot).await.unwrap();
+        backend
+            .revert_to_snapshot(&owner.id, &spec.name, snapshot)
+            .await
+            .unwrap();
         assert_eq!(ground.read_disk(&spec.name), *content, "{snapshot:?}");
     }
     assert!(
-        facet
+        backend
             .list_snapshots(&owner.id)
             .await
             .unwrap()
             .iter()
             .all(|saved| saved.is_complete)
     );
-    facet.delete_snapshot(&owner.id, &spec.name, &second).await.unwrap();
+    backend.delete_snapshot(&owner.id, &spec.name, &second).await.unwrap();
     ground.write_disk(&spec.name, 3);
-    facet.revert_to_snapshot(&owner.id, &spec.name, &first).await.unwrap();
-    let missing = facet
+    backend.revert_to_snapshot(&owner.id, &spec.name, &first).await.unwrap();
+    let missing = backend
         .revert_to_snapshot(&owner.id, &spec.name, &snapshot("first", 3))
         .await;
     refused(missing, BackendErrorKind::NotFound, spec.name.as_str());
     // A deleted snapshot takes nothing away from the disk.
-    facet.delete_snapshot(&owner.id, &spec.name, &first).await.unwrap();
+    backend.delete_snapshot(&owner.id, &spec.name, &first).await.unwrap();
     assert_eq!(ground.read_disk(&spec.name), earlier);
     backend.start_machine(&owner.id, &spec.name).await.unwrap();
     let after = backend.list_machines(&owner.id).await.unwrap();
@@ -139,8 +152,10 @@ pub async fn a_machine_is_reverted_to_what_it_was<G: Ground>(stage: &Stage<G>) {
 }
 
 pub async fn snapshots_are_of_machines_of_this_cluster_that_are_off<G: Ground>(stage: &Stage<G>) {
-    let Some(facet) = facet(stage) else { return };
-    let (owner, other, backend) = (stage.cluster(), stage.other_cluster(), stage.backend());
+    let Some(backend) = with_snapshots(stage).await else {
+        return;
+    };
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
     let spec = stage.create(&owner, 0).await;
     let absent = MachineName::of_node(&owner.name, &NodeName::bootstrap());
     let stranger = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 7));
@@ -152,20 +167,26 @@ pub async fn snapshots_are_of_machines_of_this_cluster_that_are_off<G: Ground>(s
         (&owner.id, &stranger, BackendErrorKind::Conflict),
         (&owner.id, &absent, BackendErrorKind::NotFound),
     ] {
-        refused(facet.save_snapshot(cluster, name, &one).await, kind, name.as_str());
-        refused(facet.revert_to_snapshot(cluster, name, &one).await, kind, name.as_str());
+        refused(backend.save_snapshot(cluster, name, &one).await, kind, name.as_str());
+        refused(
+            backend.revert_to_snapshot(cluster, name, &one).await,
+            kind,
+            name.as_str(),
+        );
         if kind == BackendErrorKind::Conflict {
-            refused(facet.delete_snapshot(cluster, name, &one).await, kind, name.as_str());
+            refused(backend.delete_snapshot(cluster, name, &one).await, kind, name.as_str());
         }
     }
     backend.stop_machine(&owner.id, &spec.name, Stop::Force).await.unwrap();
-    facet.save_snapshot(&owner.id, &spec.name, &one).await.unwrap();
-    assert_eq!(facet.list_snapshots(&other.id).await.unwrap(), []);
+    backend.save_snapshot(&owner.id, &spec.name, &one).await.unwrap();
+    assert_eq!(backend.list_snapshots(&other.id).await.unwrap(), []);
     // One that a user made of this machine: no name is too similar, only the tag counts.
     stage.ground.put_foreign_snapshot(&spec.name, &snapshot("two", 2));
     let both = stage.ground.count_snapshots(&spec.name);
-    assert_eq!(facet.list_snapshots(&owner.id).await.unwrap(), [of(&spec.name, &one)]);
-    let foreign = facet.delete_snapshot(&owner.id, &spec.name, &snapshot("two", 2)).await;
+    assert_eq!(backend.list_snapshots(&owner.id).await.unwrap(), [of(&spec.name, &one)]);
+    let foreign = backend
+        .delete_snapshot(&owner.id, &spec.name, &snapshot("two", 2))
+        .await;
     assert!(!matches!(foreign, Ok(Action::Done(()))), "{foreign:?}");
     assert_eq!(stage.ground.count_snapshots(&spec.name), both);
 }

@@ -19,12 +19,15 @@ use tokio::runtime::Runtime;
 mod balancers;
 #[path = "fake_cloud_ports.rs"]
 mod ports;
+#[path = "fake_cloud_projects.rs"]
+mod projects;
 #[path = "fake_cloud_stores.rs"]
 mod stores;
 
 pub use balancers::Octavia;
 
 pub use ports::ipv6_subnet;
+pub use projects::THEIRS;
 pub use stores::{ACCOUNT, Stores};
 
 /// What is wrong with the next answer to a request.
@@ -53,6 +56,8 @@ pub struct World {
     /// Lists hold everything, whatever they are asked for, as Contrail's Neutron does with most filters
     /// (tungstenfabric/tf-controller: neutron_plugin_db.py: port_list, floatingip_list, security_group_list).
     pub ignores_filters: bool,
+    /// The user is an administrator, to whom some services list the objects of all projects.
+    pub is_admin: bool,
     /// Service types missing in the catalog.
     pub lacking: Vec<&'static str>,
     pub ports: Vec<Value>,
@@ -258,6 +263,8 @@ impl World {
             true => &[],
             false => query,
         };
+        let is_admin = self.is_admin;
+        let show = |answer: Value| projects::show(answer, is_admin, query);
         if let Some(answer) = self.answers.get(path).filter(|_| method == Method::GET) {
             let mut answer = answer.clone();
             for list in answer
@@ -269,13 +276,13 @@ impl World {
                     *all = filter(all, query);
                 }
             }
-            return reply(200, &answer);
+            return reply(200, &show(answer));
         }
         let answer = |stores: &mut Stores, ports: &mut [Value]| {
             stores.answer((method.as_str(), path), query, bytes, headers, ports)
         };
         if let Some((status, body)) = answer(&mut self.stores, &mut self.ports) {
-            let mut response = reply(status, &body);
+            let mut response = reply(status, &show(body));
             if let Some(key) = self.stores.key_of(path) {
                 response.headers_mut().insert("x-container-meta-temp-url-key", key);
             }
@@ -283,13 +290,13 @@ impl World {
         }
         let others = (&mut self.ports, &mut self.others_ports);
         if let Some((status, body)) = self.neutron.answer((method.as_str(), path), query, &body, others) {
-            return reply(status, &body);
+            return reply(status, &show(body));
         }
         if let Some((status, body)) = self
             .octavia
             .answer((method.as_str(), path), query, &body, &mut self.ports)
         {
-            return reply(status, &body);
+            return reply(status, &show(body));
         }
         let value = match (method.as_str(), path) {
             ("GET", "/compute/v2.1/") => json!({"version": {"id": "v2.1", "min_version": "2.1", "version": "2.93"}}),
@@ -353,7 +360,7 @@ impl World {
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(self.lifetime.unwrap_or(3600));
         let token = json!({"token": {
             "expires_at": expires.to_string(),
-            "project": {"id": "project-1", "name": "demo"},
+            "project": {"id": projects::OURS, "name": "demo"},
             "catalog": services.map(entry).collect::<Vec<_>>(),
         }});
         let mut response = reply(201, &token);
@@ -368,12 +375,13 @@ pub fn flavor(name: &str, cpus: u32, memory_mib: u32, disk_gib: u32) -> Value {
            "OS-FLV-EXT-DATA:ephemeral": 0})
 }
 
-/// Neutron's filters: each name once or more, any of its values. What says nothing of a name has any value.
+/// Neutron's filters: each name once or more, any of its values. What says nothing of a name has any value. Projects are
+/// compared by `projects::show`.
 fn filter(all: &[Value], query: &[(String, String)]) -> Vec<Value> {
     let fits = |one: &&Value| {
         let mut known = query
             .iter()
-            .filter(|(name, _)| name != "fields" && one.get(name).is_some());
+            .filter(|(name, _)| name != "fields" && name != "project_id" && one.get(name).is_some());
         known.all(|(name, _)| {
             let mut values = query.iter().filter(|(other, _)| other == name);
             values.any(|(_, value)| match &one[name] {

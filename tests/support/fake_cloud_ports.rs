@@ -16,6 +16,9 @@ const SUBNET: &str = "sub-1";
 
 #[derive(Default)]
 pub struct Ports {
+    /// Networks of others that this project sees, and their subnets.
+    pub others: Vec<Value>,
+    pub more_subnets: Vec<Value>,
     /// IPv6 subnets of the network, beside its IPv4 subnet.
     pub ipv6_subnets: Vec<Value>,
     made: usize,
@@ -106,7 +109,8 @@ impl Ports {
                     "id": "net-1", "name": "private", "project_id": "project-1", "router:external": false,
                     "port_security_enabled": true,
                 });
-                (200, json!({"networks": filter(&[network], query)}))
+                let networks: Vec<_> = self.others.iter().cloned().chain([network]).collect();
+                (200, json!({"networks": filter(&networks, query)}))
             }
             ("GET", ["subnets"]) => (200, json!({"subnets": filter(&self.subnets(), query)})),
             ("GET", ["ports"]) => (200, json!({"ports": filter(ports, query)})),
@@ -137,7 +141,8 @@ impl Ports {
             "enable_dhcp": true, "allocation_pools": [{"start": "10.20.0.2", "end": "10.20.0.254"}],
             "dns_nameservers": [], "ipv6_address_mode": null, "ipv6_ra_mode": null,
         });
-        std::iter::once(ipv4).chain(self.ipv6_subnets.iter().cloned()).collect()
+        let more = self.ipv6_subnets.iter().chain(&self.more_subnets);
+        std::iter::once(ipv4).chain(more.cloned()).collect()
     }
 
     fn create(&mut self, wanted: &Value, ports: &mut Vec<Value>) -> Result<Answer, Answer> {

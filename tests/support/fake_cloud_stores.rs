@@ -231,6 +231,8 @@ impl Stores {
                 let has = |image: &&Value| {
                     query.iter().all(|(key, value)| match key.as_str() {
                         "tag" => image["tags"].as_array().unwrap().iter().any(|tag| tag == value),
+                        // `projects::show` compares it.
+                        "owner" => true,
                         "sort" => true,
                         key => image[key] == value.as_str(),
                     })
@@ -249,7 +251,13 @@ impl Stores {
                 let at = index(&self.images, id)?;
                 let image = &mut self.images[at];
                 image["status"] = json!("active");
+                image["os_hash_algo"] = json!("sha512");
                 image["os_hash_value"] = json!(sha512(bytes));
+                (204, Value::Null)
+            }
+            ("PUT", ["images", id, "tags", tag]) => {
+                let at = index(&self.images, id)?;
+                self.images[at]["tags"].as_array_mut()?.push(json!(tag));
                 (204, Value::Null)
             }
             ("GET", ["images", id]) => match index(&self.images, id) {

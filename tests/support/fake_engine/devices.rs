@@ -291,7 +291,9 @@ impl World {
             description: body.get("description").unwrap_or_default(),
             format,
             content_type: body.get("content_type").unwrap_or("data".to_owned()),
-            provisioned_size,
+            // oVirt/vdsm: lib/vdsm/storage/volume.py, `Volume.create`; oVirt/ovirt-engine:
+            // BaseImagesCommand.endSuccessfully takes its size over.
+            provisioned_size: provisioned_size.next_multiple_of(4096),
             initial_size,
             sparse,
             storage_domain,

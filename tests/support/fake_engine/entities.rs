@@ -149,6 +149,8 @@ pub enum Agent {
 pub struct Template {
     pub id: String,
     pub name: String,
+    /// 1 of a base template. Its versions have its name.
+    pub version: u64,
     pub description: String,
     pub comment: String,
     pub cluster: String,

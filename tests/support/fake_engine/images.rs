@@ -87,6 +87,7 @@ impl World {
         let template = Template {
             id: id.clone(),
             name: name.clone(),
+            version: 1,
             description: body.get("description").unwrap_or_default(),
             comment: body.get("comment").unwrap_or_default(),
             cluster: vm.cluster.clone(),

@@ -275,7 +275,7 @@ impl World {
         .add(
             node("version")
                 .text("version_name", "base version")
-                .text("version_number", 1)
+                .text("version_number", template.version)
                 .add(reference("base_template", "templates", id)),
         );
         if !template.cluster.is_empty() {

@@ -115,6 +115,7 @@ impl World {
         world.templates.push(Template {
             id: BLANK.to_owned(),
             name: "Blank".to_owned(),
+            version: 1,
             description: "Blank template".to_owned(),
             comment: String::new(),
             cluster: String::new(),
@@ -164,6 +165,7 @@ impl World {
         let template = Template {
             id: id.clone(),
             name: name.to_owned(),
+            version: 1,
             description: String::new(),
             comment: String::new(),
             cluster: id_of(&self.clusters, "Default"),

@@ -59,7 +59,7 @@ fn serve(folder: &Path, parameters: &Path, rest: &[&str]) {
     let given = rest.iter().find(|word| **word != "hostile");
     let address = given.map_or(SocketAddr::from((table.api_ip, 6443)), |given| given.parse().unwrap());
     let authority = Authority::read(folder);
-    let certificate = authority.server(&table.id().fqdn("api"), |_| {});
+    let certificate = authority.server(&table.cluster_domain().fqdn("api"), |_| {});
     let mut world = World::new(table);
     if rest.contains(&"hostile") {
         world = world.hostile();

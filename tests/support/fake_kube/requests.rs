@@ -108,7 +108,7 @@ fn extension_request(set: u8, name: &str) -> Attribute {
 
 /// One request for each way of getting a certificate that is not due, named after it.
 pub fn hostile(table: &Parameters) -> Vec<Value> {
-    let fqdn = |host: &str| table.id().fqdn(host);
+    let fqdn = |host: &str| table.cluster_domain().fqdn(host);
     let mut nodes = table.nodes.iter();
     let node = nodes.rfind(|node| node.name.as_str() != "bootstrap").unwrap();
     let host = fqdn(node.name.as_str());

@@ -200,7 +200,7 @@ impl World {
         let arbiter = world.table().of_role(Role::Arbiter).next().map(|node| node.role);
         for role in [Role::Master, Role::Worker].into_iter().chain(arbiter) {
             let pointer = json!({"ignition": {"version": "3.2.0", "config": {"merge": [
-                {"source": format!("https://api-int.{}:22623/config/{role}", world.table().id())}]}}});
+                {"source": format!("https://api-int.{}:22623/config/{role}", world.table().cluster_domain())}]}}});
             world.put(SECRETS, json!({
                 "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
                 "metadata": {"name": format!("{role}-user-data-managed"), "namespace": "openshift-machine-api"},

@@ -7,6 +7,16 @@ use serde_json::{Value, json};
 use super::resources::RESOURCES;
 use super::world::World;
 
+/// What is told and is no kind of stored objects: group and version, name, kind, verbs.
+/// kubernetes/kubernetes: `pkg/registry/core/rest/storage_core.go`; kubernetes-sigs/metrics-server: `pkg/api/install.go`;
+/// kubevirt/kubevirt: `pkg/virt-api/api.go`, which names no verbs.
+const BESIDE: [(&str, &str, &str, &[&str]); 4] = [
+    ("v1", "bindings", "Binding", &["create"]),
+    ("v1", "pods/log", "Pod", &["get"]),
+    ("metrics.k8s.io/v1beta1", "pods", "PodMetrics", &["get", "list"]),
+    ("subresources.kubevirt.io/v1", "expand-vm-spec", "", &[]),
+];
+
 /// `/version`, `/api`, `/apis` and the lists of kinds beneath.
 pub fn answer(world: &World, path: &str) -> Option<Value> {
     match path {
@@ -27,15 +37,19 @@ pub fn answer(world: &World, path: &str) -> Option<Value> {
     let sandbox = path
         .strip_prefix("/apis/")
         .or(path.strip_prefix("/api/").filter(|version| *version == "v1"))?;
-    let of: Vec<Value> = RESOURCES
+    let mut of: Vec<Value> = RESOURCES
         .iter()
         .filter(|resource| resource.api_version() == sandbox && !world.groups_absent.contains(resource.group))
         .map(|resource| {
-            let verbs = ["create", "delete", "get", "list", "patch", "watch"];
-            json!({"name": resource.plural, "singularName": "", "kind": resource.kind, "verbs": verbs,
+            json!({"name": resource.plural, "singularName": "", "kind": resource.kind, "verbs": resource.verbs(),
                 "namespaced": resource.namespaced})
         })
         .collect();
+    let more = BESIDE.iter().filter(|(version, ..)| *version == sandbox);
+    of.extend(more.map(|(_, name, kind, verbs)| {
+        json!({"name": name, "singularName": "", "kind": kind, "namespaced": true,
+            "verbs": (!verbs.is_empty()).then_some(verbs)})
+    }));
     let is_served = groups(world)
         .iter()
         .any(|(name, version)| sandbox == format!("{name}/{version}"));
@@ -45,7 +59,11 @@ pub fn answer(world: &World, path: &str) -> Option<Value> {
 
 fn groups(world: &World) -> BTreeSet<(&'static str, &'static str)> {
     let all = RESOURCES.iter().map(|resource| (resource.group, resource.version));
-    let extra = [("authorization.k8s.io", "v1"), ("subresources.kubevirt.io", "v1")];
+    let extra = [
+        ("authorization.k8s.io", "v1"),
+        ("metrics.k8s.io", "v1beta1"),
+        ("subresources.kubevirt.io", "v1"),
+    ];
     all.chain(extra)
         .filter(|(group, _)| !group.is_empty() && !world.groups_absent.contains(group))
         .collect()

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::discovery;
 use super::resources::Resource;
 use super::rights::User;
-use super::world::{Outcome, World, Write, selects};
+use super::world::{Meanwhile, Outcome, World, Write, selects};
 
 /// A request, without the wire.
 pub struct Asked<'a> {
@@ -198,6 +198,11 @@ impl World {
         self.changes += usize::from(!only_asks);
         if asked.path == "/v1beta1/upload" {
             return self.take_upload(asked);
+        }
+        let is_now = |meanwhile: &Meanwhile| asked.method == meanwhile.method && asked.path.ends_with(meanwhile.path);
+        if let Some(index) = self.meanwhile.iter().position(is_now) {
+            let change = self.meanwhile.remove(index).change;
+            change(self);
         }
         if let Some(sandbox) = self
             .faults

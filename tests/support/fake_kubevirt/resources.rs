@@ -28,7 +28,7 @@ const fn of_all(group: &'static str, version: &'static str, plural: &'static str
     }
 }
 
-pub static RESOURCES: [Resource; 27] = [
+pub static RESOURCES: [Resource; 36] = [
     of_all("", "v1", "namespaces", "Namespace"),
     of_all("", "v1", "nodes", "Node"),
     namespaced("", "v1", "configmaps", "ConfigMap"),
@@ -38,6 +38,15 @@ pub static RESOURCES: [Resource; 27] = [
     namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
     namespaced("", "v1", "resourcequotas", "ResourceQuota"),
     namespaced("", "v1", "limitranges", "LimitRange"),
+    namespaced("", "v1", "serviceaccounts", "ServiceAccount"),
+    namespaced("", "v1", "podtemplates", "PodTemplate"),
+    namespaced("", "v1", "endpoints", "Endpoints"),
+    namespaced("", "v1", "events", "Event"),
+    namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    namespaced("coordination.k8s.io", "v1", "leases", "Lease"),
+    namespaced("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    namespaced("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    namespaced("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot"),
     of_all("storage.k8s.io", "v1", "storageclasses", "StorageClass"),
     namespaced("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
     namespaced("kubevirt.io", "v1", "virtualmachines", "VirtualMachine"),
@@ -87,6 +96,25 @@ impl Resource {
 
     pub fn of(plural: &str) -> &'static Self {
         RESOURCES.iter().find(|resource| resource.plural == plural).unwrap()
+    }
+
+    /// As discovery tells them.
+    pub fn verbs(&self) -> &'static [&'static str] {
+        match self.plural {
+            // kubevirt/containerized-data-importer: pkg/apiserver/apiserver.go; openshift/openshift-apiserver:
+            // pkg/project/apiserver/registry/projectrequest/delegated/delegated.go.
+            "uploadtokenrequests" | "projectrequests" => &["create"],
+            _ => &[
+                "create",
+                "delete",
+                "deletecollection",
+                "get",
+                "list",
+                "patch",
+                "update",
+                "watch",
+            ],
+        }
     }
 
     pub fn api_version(&self) -> String {

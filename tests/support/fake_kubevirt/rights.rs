@@ -17,7 +17,7 @@ pub struct User {
 const ALL: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
 const LOOK: &[&str] = &["get", "list", "watch"];
 
-/// What is aggregated into `edit`: kubernetes bootstrappolicy, kubevirt pkg/virt-operator/resource/generate/rbac, CDI
+/// What is aggregated into `edit`: kubernetes bootstrappolicy (neither roles nor pod templates), kubevirt pkg/virt-operator/resource/generate/rbac, CDI
 /// pkg/operator/resources/cluster/rbac.
 const EDIT: &[(&str, &[&str])] = &[
     ("configmaps", ALL),
@@ -31,6 +31,11 @@ const EDIT: &[(&str, &[&str])] = &[
     ("pods/log", &["get"]),
     ("resourcequotas", LOOK),
     ("limitranges", LOOK),
+    ("serviceaccounts", ALL),
+    ("endpoints", LOOK),
+    ("events", ALL),
+    ("endpointslices", LOOK),
+    ("leases", ALL),
     ("namespaces", &["get"]),
     ("virtualmachines", ALL),
     ("virtualmachineinstances", ALL),
@@ -45,6 +50,7 @@ const EDIT: &[(&str, &[&str])] = &[
     ("datasources", ALL),
     ("uploadtokenrequests", &["create"]),
     ("network-attachment-definitions", LOOK),
+    ("kubevirts", &["get", "list"]),
 ];
 
 /// What everybody may who is known.

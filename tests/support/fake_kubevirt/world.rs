@@ -71,6 +71,7 @@ pub struct World {
     /// (antrea-io/antrea#1432, kubernetes/kubernetes#78214).
     pub ignores_filters: bool,
     pub faults: Vec<Fault>,
+    pub meanwhile: Vec<Meanwhile>,
     pub asked: Vec<String>,
     /// Requests that were to change something.
     pub changes: usize,
@@ -113,6 +114,13 @@ pub struct World {
     pub ca: String,
 }
 
+/// What another client does just before the first request of this method whose path ends so.
+pub struct Meanwhile {
+    pub method: &'static str,
+    pub path: &'static str,
+    pub change: fn(&mut World),
+}
+
 impl Default for World {
     fn default() -> Self {
         Self {
@@ -137,6 +145,7 @@ impl Default for World {
             prunes: Vec::new(),
             ignores_filters: false,
             faults: Vec::new(),
+            meanwhile: Vec::new(),
             asked: Vec::new(),
             changes: 0,
             silent_after: usize::MAX,
@@ -346,6 +355,11 @@ impl World {
             return Err((409, "AlreadyExists", why));
         }
         if resource.plural == "projectrequests" {
+            // openshift/openshift-apiserver: pkg/project/apiserver/registry/projectrequest/delegated/delegated.go.
+            if self.find("namespaces", "", &name).is_some() {
+                let why = format!("project.project.openshift.io \"{name}\" already exists");
+                return Err((409, "AlreadyExists", why));
+            }
             return Ok(self.make_project(user, &name));
         }
         self.stamp(&mut object);
@@ -360,15 +374,52 @@ impl World {
         if write.dry_run || resource.plural == "uploadtokenrequests" {
             return Ok(object);
         }
-        Ok(self.store(key, object, "ADDED"))
+        let stored = self.store(key, object, "ADDED");
+        if resource.plural == "namespaces" {
+            self.furnish(&name);
+        }
+        Ok(stored)
     }
 
-    /// A project is its maker's.
+    /// What controllers make in each namespace: kubernetes/kubernetes:
+    /// `pkg/controller/certificates/rootcacertpublisher/publisher.go`,
+    /// `pkg/controller/serviceaccount/serviceaccounts_controller.go`.
+    fn furnish(&mut self, namespace: &str) {
+        self.force_in(namespace, "configmaps", "kube-root-ca.crt");
+        self.force_in(namespace, "serviceaccounts", "default");
+    }
+
+    fn force_in(&mut self, namespace: &str, plural: &str, name: &str) -> Value {
+        self.force(plural, json!({"metadata": {"namespace": namespace, "name": name}}))
+    }
+
+    /// A project is its maker's, who is `admin` in it (openshift/openshift-apiserver:
+    /// `pkg/project/apiserver/registry/projectrequest/delegated/sample_template.go`).
     fn make_project(&mut self, user: &User, name: &str) -> Value {
         let maker = self.users.values_mut().find(|known| known.name == user.name).unwrap();
         maker.edits.insert(name.to_owned());
-        maker.more.insert(format!("delete projects {name}"));
-        self.force("namespaces", json!({"metadata": {"name": name}}))
+        let more = ["delete projects", "list roles", "list rolebindings"];
+        maker.more.extend(more.map(|right| format!("{right} {name}")));
+        let about = json!({"name": name, "annotations": {"openshift.io/requester": user.name}});
+        let made = self.force("namespaces", json!({"metadata": about}));
+        self.furnish(name);
+        self.force_in(name, "rolebindings", "admin");
+        // openshift/kubernetes: openshift-kube-controller-manager/servicecacertpublisher/publisher.go.
+        self.force_in(name, "configmaps", "openshift-service-ca.crt");
+        // openshift/openshift-controller-manager: pkg/authorization/defaultrolebindings/project_policy.go.
+        for binding in ["system:deployers", "system:image-builders", "system:image-pullers"] {
+            self.force_in(name, "rolebindings", binding);
+        }
+        // openshift/openshift-controller-manager: pkg/internalregistry/controllers/service_account_controller.go.
+        for account in ["builder", "deployer"] {
+            let stored = self.force_in(name, "serviceaccounts", account);
+            let owner = json!([{"apiVersion": "v1", "kind": "ServiceAccount", "name": account,
+                "uid": stored["metadata"]["uid"]}]);
+            let about =
+                json!({"namespace": name, "name": format!("{account}-dockercfg-x7k2p"), "ownerReferences": owner});
+            self.force("secrets", json!({"metadata": about, "type": "kubernetes.io/dockercfg"}));
+        }
+        made
     }
 
     /// A port of the nodes for each port of a Service that is seen outside.

@@ -40,19 +40,19 @@ impl World {
         let absent: Vec<NodeAddress> = table.all_nodes().filter(|node| !here(node)).cloned().collect();
         self.lose(&absent, &table);
         for node in &present {
-            let host = table.id().fqdn(node.name.as_str());
+            let host = table.cluster_domain().fqdn(node.name.as_str());
             if self.lost.contains(&host) && self.get(NODES, &host).is_some() {
                 self.come_back(&host, node);
             }
         }
         let present: Vec<NodeAddress> = {
-            let is_lost = |node: &NodeAddress| self.lost.contains(&table.id().fqdn(node.name.as_str()));
+            let is_lost = |node: &NodeAddress| self.lost.contains(&table.cluster_domain().fqdn(node.name.as_str()));
             present.into_iter().filter(|node| !is_lost(node)).collect()
         };
         let of_role = |role| present.iter().filter(move |node: &&NodeAddress| node.role == role);
         if self.gate >= Stage::Masters {
             for node in present.iter().filter(|node| node.role.has_etcd()) {
-                self.join_master(&table.id().fqdn(node.name.as_str()), node);
+                self.join_master(&table.cluster_domain().fqdn(node.name.as_str()), node);
             }
             self.etcd(&table);
         }
@@ -71,7 +71,7 @@ impl World {
         }
         if self.gate >= Stage::Workers && self.get(CONFIG_MAPS, "bootstrap").is_some() {
             for node in of_role(Role::Worker) {
-                self.join_worker(&table.id().fqdn(node.name.as_str()), node);
+                self.join_worker(&table.cluster_domain().fqdn(node.name.as_str()), node);
             }
         }
         self.operators(&table);
@@ -98,7 +98,7 @@ impl World {
             .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
             .to_string();
         for node in present {
-            let host = table.id().fqdn(node.name.as_str());
+            let host = table.cluster_domain().fqdn(node.name.as_str());
             if self.get(NODES, &host).is_some() {
                 self.put(
                     LEASES,
@@ -150,7 +150,7 @@ impl World {
     /// Nodes whose machines are off report nothing.
     fn lose(&mut self, absent: &[NodeAddress], table: &Parameters) {
         for node in absent {
-            let host = table.id().fqdn(node.name.as_str());
+            let host = table.cluster_domain().fqdn(node.name.as_str());
             if self.is_ready(&host) && !self.lost.contains(&host) {
                 if !self.nobody_watches {
                     self.edit(NODES, &host, |seen| {
