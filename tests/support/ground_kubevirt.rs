@@ -11,18 +11,20 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ocpdeploy::backend::kubevirt::Kubevirt;
-use ocpdeploy::backend::{AddressReservation, Backend, ImageRequest, MachineSpec, Snapshot};
+use ocpdeploy::backend::platforms::Platforms;
+use ocpdeploy::backend::{AddressReservation, ImageRequest, MachineSpec, Snapshot};
 use ocpdeploy::cluster::{AddressAssignment, Affinity, Insecure, KubevirtConfig, MachineName, PodNetwork};
 use ocpdeploy::digest;
 use serde_json::json;
 
 use crate::support::contract::{Ability, Foreign, Ground, Mark};
 use crate::support::fake_kubevirt::{FakeKubevirt, World};
+use crate::support::faulty::alone;
 
 pub struct KubevirtGround {
     server: FakeKubevirt,
     folder: tempfile::TempDir,
-    backend: Kubevirt,
+    backend: Platforms,
     is_on_pods: bool,
     foreign: Mutex<BTreeSet<String>>,
 }
@@ -53,7 +55,7 @@ impl KubevirtGround {
         Self {
             server,
             folder,
-            backend,
+            backend: alone(backend),
             is_on_pods,
             foreign: Mutex::default(),
         }
@@ -88,13 +90,11 @@ fn connect(config: &KubevirtConfig) -> Kubevirt {
 }
 
 impl Ground for KubevirtGround {
-    type Backend = Kubevirt;
-
     fn name(&self) -> &'static str {
         "the pretend KubeVirt"
     }
 
-    fn backend(&self) -> &Kubevirt {
+    fn backend(&self) -> &Platforms {
         &self.backend
     }
 
@@ -283,7 +283,7 @@ const KINDS: [&str; 11] = [
 /// A real API server, past the backend spoken to with kubectl.
 pub struct NamedGround {
     kubeconfig: PathBuf,
-    backend: Kubevirt,
+    backend: Platforms,
 }
 
 impl NamedGround {
@@ -298,7 +298,10 @@ impl NamedGround {
             return None;
         };
         let backend = connect(&config(kubeconfig.clone()));
-        Some(Self { kubeconfig, backend })
+        Some(Self {
+            kubeconfig,
+            backend: alone(backend),
+        })
     }
 
     fn kubectl(&self, arguments: &[&str], input: &str) -> bool {
@@ -315,13 +318,11 @@ impl NamedGround {
 }
 
 impl Ground for NamedGround {
-    type Backend = Kubevirt;
-
     fn name(&self) -> &'static str {
         "the KubeVirt that is named"
     }
 
-    fn backend(&self) -> &Kubevirt {
+    fn backend(&self) -> &Platforms {
         &self.backend
     }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::{Mutex, Once};
 
 use ocpdeploy::backend::libvirt::Libvirt;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{ImageRequest, Snapshot};
 use ocpdeploy::cluster::{LibvirtConfig, MachineName, VirtType};
 use ocpdeploy::digest;
@@ -15,11 +16,12 @@ use virt::storage_vol::StorageVol;
 use virt::sys;
 
 use crate::support::contract::{Ability, Foreign, Ground};
+use crate::support::faulty::alone;
 use crate::support::qcow2;
 
 pub struct LibvirtGround {
     name: &'static str,
-    backend: Libvirt,
+    backend: Platforms,
     /// A way past the backend, with libvirt's own calls.
     direct: Connect,
     pool: String,
@@ -45,7 +47,7 @@ impl LibvirtGround {
         let _ = StorageVol::create_xml(&pool, volume, 0);
         Self {
             name: "libvirt's test driver",
-            backend,
+            backend: alone(backend),
             direct,
             pool: "default-pool".to_owned(),
             network: "default".to_owned(),
@@ -81,7 +83,7 @@ impl LibvirtGround {
         Some(Self {
             name: "the libvirt that is named",
             // Before `direct`, because it loads libvirt's library.
-            backend: connect(&uri, &pool, VirtType::Qemu),
+            backend: alone(connect(&uri, &pool, VirtType::Qemu)),
             direct: Connect::open(Some(&uri)).unwrap(),
             pool,
             foreign: Mutex::default(),
@@ -150,13 +152,11 @@ impl LibvirtGround {
 }
 
 impl Ground for LibvirtGround {
-    type Backend = Libvirt;
-
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn backend(&self) -> &Libvirt {
+    fn backend(&self) -> &Platforms {
         &self.backend
     }
 
@@ -318,7 +318,7 @@ impl Ground for LibvirtGround {
     fn remove_foreign(&self) {
         let planted = std::mem::take(&mut *self.foreign.lock().unwrap());
         for name in &planted.domains {
-            self.remove_stranger(&MachineName::from_platform(name));
+            self.remove_stranger(&name.parse().unwrap());
         }
         for name in &planted.volumes {
             if let Ok(volume) = self.pool().lookup_storage_vol_by_name(name) {

@@ -10,16 +10,18 @@ use std::sync::Once;
 
 use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::openstack::OpenStack;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::cluster::{Affinity, MachineName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition};
 use ocpdeploy::digest;
 use serde_json::{Value, json};
 
 use crate::support::contract::{Ability, Foreign, Ground, Mark};
 use crate::support::fake_cloud::{FakeCloud, PASSWORD, Stores};
+use crate::support::faulty::alone;
 use crate::support::qcow2;
 
 pub struct OpenStackGround {
-    backend: OpenStack,
+    backend: Platforms,
     cloud: String,
     network: String,
     image: ImageRequest,
@@ -71,7 +73,7 @@ impl OpenStackGround {
             .build()
             .unwrap();
         Some(Self {
-            backend: runtime.block_on(OpenStack::connect(&config)).unwrap(),
+            backend: alone(runtime.block_on(OpenStack::connect(&config)).unwrap()),
             cloud,
             network: variable("NETWORK").unwrap_or("private".to_owned()),
             image: ImageRequest::File {
@@ -100,13 +102,11 @@ impl OpenStackGround {
 }
 
 impl Ground for OpenStackGround {
-    type Backend = OpenStack;
-
     fn name(&self) -> &'static str {
         "the OpenStack that is named"
     }
 
-    fn backend(&self) -> &OpenStack {
+    fn backend(&self) -> &Platforms {
         &self.backend
     }
 
@@ -144,7 +144,7 @@ impl Ground for OpenStackGround {
 pub struct PretendGround {
     /// Its runtime ends with the process: here a promise is still being kept on another one.
     cloud: ManuallyDrop<FakeCloud>,
-    backend: OpenStack,
+    backend: Platforms,
     folder: tempfile::TempDir,
 }
 
@@ -195,7 +195,11 @@ impl PretendGround {
         let cloud = ManuallyDrop::new(cloud);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("image.qcow2"), qcow2::empty()).unwrap();
-        Some(Self { cloud, backend, folder })
+        Some(Self {
+            cloud,
+            backend: alone(backend),
+            folder,
+        })
     }
 
     /// Runs one test of this program where `here` is.
@@ -217,13 +221,11 @@ impl PretendGround {
 }
 
 impl Ground for PretendGround {
-    type Backend = OpenStack;
-
     fn name(&self) -> &'static str {
         "the thin cloud"
     }
 
-    fn backend(&self) -> &OpenStack {
+    fn backend(&self) -> &Platforms {
         &self.backend
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use ocpdeploy::backend::ovirt::Ovirt;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{ImageRequest, Snapshot};
 use ocpdeploy::cluster::MachineName;
 use ocpdeploy::digest;
@@ -10,12 +11,13 @@ use serde_json::json;
 
 use crate::support::contract::{Ability, Foreign, Ground, Mark};
 use crate::support::fake_engine::{self, AffinityGroup, Disk, FakeEngine, GIB, Named, World, id_of};
+use crate::support::faulty::alone;
 use crate::support::ovirt_client::config;
 use crate::support::qcow2;
 
 pub struct OvirtGround {
     engine: FakeEngine,
-    backend: Ovirt,
+    backend: Platforms,
     folder: tempfile::TempDir,
     /// Ids.
     foreign: Mutex<Vec<String>>,
@@ -36,7 +38,7 @@ impl OvirtGround {
             .unwrap();
         Self {
             engine,
-            backend,
+            backend: alone(backend),
             folder,
             foreign: Mutex::default(),
         }
@@ -44,13 +46,11 @@ impl OvirtGround {
 }
 
 impl Ground for OvirtGround {
-    type Backend = Ovirt;
-
     fn name(&self) -> &'static str {
         "a pretend oVirt engine"
     }
 
-    fn backend(&self) -> &Ovirt {
+    fn backend(&self) -> &Platforms {
         &self.backend
     }
 

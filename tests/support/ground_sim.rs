@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::sim::Sim;
 use ocpdeploy::backend::{ImageRequest, Snapshot};
-use ocpdeploy::cluster::{MachineName, SimConfig};
+use ocpdeploy::cluster::{ClusterId, MachineName, SimConfig};
 use ocpdeploy::digest;
 use serde_json::{Value, json};
 
 use crate::support::contract::{Ability, Foreign, Ground};
+use crate::support::faulty::alone;
 
 pub struct SimGround {
     folder: tempfile::TempDir,
-    sim: Sim,
+    backend: Platforms,
     foreign: Mutex<Vec<Foreign>>,
 }
 
@@ -22,9 +24,13 @@ impl SimGround {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("image.qcow2"), b"an image").unwrap();
         let state = folder.path().join("sim.json");
-        let sim = Sim::open(&SimConfig { state }).unwrap();
+        let backend = alone(Sim::open(&SimConfig { state }).unwrap());
         let foreign = Mutex::default();
-        Self { folder, sim, foreign }
+        Self {
+            folder,
+            backend,
+            foreign,
+        }
     }
 
     fn state(&self) -> PathBuf {
@@ -43,14 +49,12 @@ impl SimGround {
 }
 
 impl Ground for SimGround {
-    type Backend = Sim;
-
     fn name(&self) -> &'static str {
         "sim"
     }
 
-    fn backend(&self) -> &Sim {
-        &self.sim
+    fn backend(&self) -> &Platforms {
+        &self.backend
     }
 
     fn network(&self) -> String {
@@ -95,7 +99,8 @@ impl Ground for SimGround {
                     "dhcp_from": "192.168.122.2", "dhcp_to": "192.168.122.254"}});
             }
             for (index, one) in all.iter().enumerate() {
-                let cluster = one.text(str::to_owned);
+                // Its file has nothing but valid tags.
+                let cluster = one.text(str::to_owned).filter(|tag| ClusterId::read(tag).is_some());
                 let kept = json!({"mac": format!("52:54:01:00:00:{index:02x}"), "name": "master-0", "cluster": cluster,
                     "dns_names": [format!("{}.foreign.test", one.name)]});
                 world["networks"]["default"]["reservations"][format!("192.168.122.{}", 60 + index)] = kept;

@@ -1,6 +1,7 @@
 //! A folder from which clusters are deployed on the pretend KubeVirt: by the program, and by the library.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+use crate::support::cluster::{deployment, without_ids};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,15 +9,16 @@ use std::time::{Duration, Instant};
 
 use ocpdeploy::backend::BackendError;
 use ocpdeploy::backend::kubevirt::Kubevirt;
-use ocpdeploy::backend::retry::Retrying;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::cluster::{BackendConfig, ClusterConfig};
 use ocpdeploy::passes::{self, DeployOptions, Deployed};
 use ocpdeploy::settings::{self, Sources};
 use ocpdeploy::state::home::Home;
+use ocpdeploy::state::inventory::Known;
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::Value;
 
-use super::faulty::Faulty;
+use super::faulty::no_guest_probe;
 
 use crate::support::fake_kubevirt::{FakeKubevirt, World};
 
@@ -84,20 +86,25 @@ impl Sandbox {
             current_dir: self.path().to_owned(),
             home: self.home().root().to_owned(),
             rehearse: true,
+            deployment: deployment(),
             read_file: &|path| std::fs::read_to_string(path),
             is_file: &Path::is_file,
             is_dir: &Path::is_dir,
         };
-        settings::load(&sources)
+        let mut config = settings::load(&sources)
             .unwrap_or_else(|error| panic!("{error}"))
-            .config
+            .config;
+        if let Some(known) = Known::read(&self.home().cluster(cluster)).unwrap() {
+            config.deployment = known.deployment;
+        }
+        config
     }
 
     /// Deploys with the library, from a computer that cannot speak to the guests.
     pub fn deploy(&self, cluster: &str) -> anyhow::Result<Deployed> {
         let config = self.config(cluster);
         runtime().block_on(async {
-            let backend = &far(&config).await?;
+            let backend = far(&config).await?.for_at_most(Duration::ZERO);
             passes::deploy(&backend, &config, &self.home(), DeployOptions::default()).await
         })
     }
@@ -106,8 +113,7 @@ impl Sandbox {
     pub fn deploy_patiently(&self, cluster: &str) -> anyhow::Result<Deployed> {
         let config = self.config(cluster);
         runtime().block_on(async {
-            let far = far(&config).await?;
-            let backend = Retrying::new(&far).for_at_most(Duration::from_secs(120));
+            let backend = far(&config).await?;
             passes::deploy(&backend, &config, &self.home(), DeployOptions::default()).await
         })
     }
@@ -116,7 +122,7 @@ impl Sandbox {
     pub fn cut(&self, cluster: &str, changes: usize) -> bool {
         let config = self.config(cluster);
         self.cut_during(cluster, changes, async |backend, home| {
-            passes::deploy(&backend, &config, home, DeployOptions::default())
+            passes::deploy(backend, &config, home, DeployOptions::default())
                 .await
                 .map(drop)
         })
@@ -127,13 +133,13 @@ impl Sandbox {
         &self,
         cluster: &str,
         changes: usize,
-        work: impl AsyncFnOnce(&Faulty<Kubevirt>, &Home) -> anyhow::Result<()>,
+        work: impl AsyncFnOnce(&Platforms, &Home) -> anyhow::Result<()>,
     ) -> bool {
         let config = self.config(cluster);
         let change = |silent_after| self.server.with(|world| world.silent_after = silent_after);
         change(self.server.with(|world| world.changes) + changes);
         let was_cut = runtime().block_on(async {
-            let backend = far(&config).await.unwrap();
+            let backend = far(&config).await.unwrap().for_at_most(Duration::ZERO);
             let home = self.home();
             let silence = async {
                 while !self.server.with(|world| world.changes >= world.silent_after) {
@@ -156,17 +162,20 @@ impl Sandbox {
     pub fn far<T>(
         &self,
         cluster: &str,
-        work: impl AsyncFnOnce(&Faulty<Kubevirt>, &Home) -> anyhow::Result<T>,
+        work: impl AsyncFnOnce(&Platforms, &Home) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let config = self.config(cluster);
-        runtime().block_on(async { work(&far(&config).await?, &self.home()).await })
+        runtime().block_on(async {
+            let platforms = far(&config).await?.for_at_most(Duration::ZERO);
+            work(&platforms, &self.home()).await
+        })
     }
 
     /// Calls the backend as tenant blue.
     pub fn on_backend<T>(&self, work: impl AsyncFnOnce(&Kubevirt) -> T) -> T {
         self.env("backend", "");
         let config = self.config("backend");
-        runtime().block_on(async { work(&far(&config).await.unwrap().backend).await })
+        runtime().block_on(async { work(&connected(&config).await.unwrap()).await })
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
@@ -220,7 +229,8 @@ impl Sandbox {
                 .objects
                 .keys()
                 .filter(|(kind, of, _)| of == namespace && *kind != "network-attachment-definitions");
-            here.map(|(kind, _, name)| format!("{kind}/{name}")).collect()
+            here.map(|(kind, _, name)| without_ids(&format!("{kind}/{name}"), DOMAIN))
+                .collect()
         })
     }
 
@@ -243,13 +253,16 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// KubeVirt as it is, but nobody asks the guests: the pretend ones have no network.
-async fn far(config: &ClusterConfig) -> Result<Faulty<Kubevirt>, BackendError> {
+async fn connected(config: &ClusterConfig) -> Result<Kubevirt, BackendError> {
     let BackendConfig::Kubevirt(kubevirt) = &config.backend else {
         panic!("{:?}", config.backend);
     };
-    let backend = Kubevirt::connect(kubevirt).await?;
-    Ok(Faulty::no_guest_probe(backend, Duration::from_millis(40)))
+    Kubevirt::connect(kubevirt).await
+}
+
+/// KubeVirt as it is, but nobody asks the guests: the pretend ones have no network.
+async fn far(config: &ClusterConfig) -> Result<Platforms, BackendError> {
+    Ok(no_guest_probe(connected(config).await?, Duration::from_millis(40)))
 }
 
 /// Runs kubectl as tenant blue.

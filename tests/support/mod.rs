@@ -30,6 +30,7 @@ pub mod installer_files;
 #[cfg(feature = "kubevirt")]
 pub mod kubevirt_sandbox;
 pub mod lab_site;
+pub mod left_out;
 pub mod mcs_server;
 pub mod mirror;
 pub mod netns;

@@ -13,6 +13,10 @@ openstack_judge.py CLOUD floating-drop IP      which must be on no port
 openstack_judge.py CLOUD foreign-put NETWORK EXTERNAL PREFIX MARK..  ports, floating IPs, groups, images and servers of
                      others, whose ids are printed; MARK is another cluster's id, =TEXT a text of their own
 openstack_judge.py CLOUD foreign-drop ID..
+openstack_judge.py CLOUD network-put NAME CIDR EXTERNAL   a network of the project behind a router
+openstack_judge.py CLOUD network-drop NAME
+openstack_judge.py CLOUD plant VICTIM MARK IMAGE  a group with the tag of VICTIM's cluster, shared with its project, and a
+                     public image with the tag and digest of IMAGE; ids are printed
 openstack_judge.py CLOUD has SERVICE         `true` if the catalog has it
 openstack_judge.py CLOUD balancer-put NETWORK NAME TAG..   a load balancer of others, whose id is printed
 openstack_judge.py CLOUD balancer-drop ID
@@ -22,9 +26,11 @@ openstack_judge.py admin quota KEY=NUMBER..  of project demo; -1 is unlimited
 CLOUD is an entry of the clouds.yaml that OS_CLIENT_CONFIG_FILE names.
 """
 
+import hashlib
 import json
 import sys
 import time
+from pathlib import Path
 
 import openstack
 from keystoneauth1.exceptions import EndpointNotFound
@@ -242,6 +248,41 @@ def foreign_drop(*ids):
                 delete(one)
 
 
+def network_put(name, cidr, external):
+    network = there.network.create_network(name=name)
+    subnet = there.network.create_subnet(name=name, network_id=network.id, ip_version=4, cidr=cidr)
+    outside = there.network.find_network(external)
+    router = there.network.create_router(name=name, external_gateway_info={"network_id": outside.id})
+    there.network.add_interface_to_router(router, subnet_id=subnet.id)
+
+
+def network_drop(name):
+    router, subnet = there.network.find_router(name), there.network.find_subnet(name)
+    there.network.remove_interface_from_router(router, subnet_id=subnet.id)
+    there.network.delete_router(router)
+    there.network.delete_network(there.network.find_network(name))
+
+
+def plant(victim, mark, path):
+    tag = f"ocpdeploy {mark}"
+    group = there.network.create_security_group(name=tag, description=tag)
+    there.network.create_security_group_rule(security_group_id=group.id, direction="ingress", ether_type="IPv4")
+    there.network.create_rbac_policy(
+        object_type="security_group",
+        object_id=group.id,
+        action="access_as_shared",
+        target_project_id=openstack.connect(cloud=victim).current_project_id,
+    )
+    # Only an administrator can make an image public.
+    images, data = openstack.connect(cloud="admin").image, Path(path).read_bytes()
+    made = {"name": "planted", "owner": mine, "visibility": "public", "disk_format": "qcow2", "container_format": "bare"}
+    made |= {"tags": ["ocpdeploy"], "ocpdeploy_sha256": hashlib.sha256(data).hexdigest()}
+    id = images.post("/images", json=made).json()["id"]
+    content = {"Content-Type": "application/octet-stream"}
+    images.put(f"/images/{id}/file", data=data, headers=content).raise_for_status()
+    json.dump([group.id, id], sys.stdout)
+
+
 def has(service):
     print(json.dumps(there.has_service(service)))
 
@@ -290,6 +331,9 @@ def quota(*wanted):
     "floating-drop": floating_drop,
     "foreign-put": foreign_put,
     "foreign-drop": foreign_drop,
+    "network-put": network_put,
+    "network-drop": network_drop,
+    "plant": plant,
     "has": has,
     "balancer-put": balancer_put,
     "balancer-drop": balancer_drop,

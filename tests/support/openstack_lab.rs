@@ -20,6 +20,9 @@ pub struct Lab {
     /// What the names of all clusters of this test begin with.
     pub mark: String,
     clouds: PathBuf,
+    /// The entry of clouds.yaml.
+    pub cloud: &'static str,
+    pub network: String,
 }
 
 impl Lab {
@@ -30,6 +33,8 @@ impl Lab {
             folder,
             mark: format!("{test}{}", std::process::id()),
             clouds: clouds.into(),
+            cloud: "demo",
+            network: "private".to_owned(),
         }
     }
 
@@ -42,8 +47,10 @@ impl Lab {
         let cluster = format!("{}{name}", self.mark);
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images");
         let text = format!(
-            "cluster={cluster}\ndomain={DOMAIN}\nbackend=openstack\nos_cloud=demo\nnetwork=private\n\
+            "cluster={cluster}\ndomain={DOMAIN}\nbackend=openstack\nos_cloud={}\nnetwork={}\n\
              images_dir={}\n{lines}\n",
+            self.cloud,
+            self.network,
             images.display(),
         );
         std::fs::write(self.env(&cluster), text).unwrap();

@@ -2,14 +2,17 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use crate::support::cluster::cluster_id;
 use std::path::{Path, PathBuf};
 
 use ocpdeploy::backend::ovirt::Ovirt;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{ImageHandle, ImageRequest, MachineSpec, Nic, Payload};
 use ocpdeploy::cluster::{Affinity, ClusterId, MachineName, NodeName, OvirtConfig, Pass, Password, Role};
 use ocpdeploy::digest;
 
 use crate::support::fake_engine::FakeEngine;
+use crate::support::faulty::alone;
 use crate::support::qcow2;
 
 /// Settings of an engine's user; the folder gets the engine's CA.
@@ -66,14 +69,14 @@ impl Client {
     }
 
     /// A fresh connection for each run, as each run of the program has.
-    pub fn run<T>(&self, work: impl AsyncFnOnce(&Ovirt) -> T) -> T {
+    pub fn run<T>(&self, work: impl AsyncFnOnce(&Platforms) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         runtime.block_on(async {
-            let backend = Ovirt::connect(&self.config).await.unwrap();
-            work(&backend).await
+            let ovirt = Ovirt::connect(&self.config).await.unwrap();
+            work(&alone(ovirt)).await
         })
     }
 
@@ -81,7 +84,7 @@ impl Client {
     pub fn spec(&self, cluster: &str) -> MachineSpec {
         let node = NodeName::node(Role::Master, 0);
         MachineSpec {
-            cluster: ClusterId::new(cluster, "example.com"),
+            cluster: cluster_id(cluster, "example.com"),
             name: MachineName::of_node(cluster, &node),
             node,
             role: Role::Master,
@@ -98,6 +101,7 @@ impl Client {
             payload: Payload::Ignition(br#"{"ignition":{"version":"3.2.0"}}"#.to_vec()),
             autostart: true,
             ipv6: None,
+            creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
         }
     }
 }

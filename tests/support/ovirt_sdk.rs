@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::fake_engine::FakeEngine;
+use crate::support::left_out::no_judge;
 
 /// The installed SDK.
 pub struct Sdk {
@@ -15,17 +16,14 @@ pub struct Sdk {
 }
 
 impl Sdk {
-    /// `None` when it is not installed, and this is said; with `OVIRT_SDK=required`, as `make test` has it, that is a failure.
+    /// `None` when it is not installed.
     pub fn find() -> Option<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let bin = root.join("target/ovirt-sdk/bin");
         if root.join("target/ovirt-sdk/installed").exists() {
             return Some(Self { bin });
         }
-        let missing = "oVirt's SDK is not installed: run tests/ovirt/install.sh";
-        assert!(std::env::var("OVIRT_SDK").as_deref() != Ok("required"), "{missing}");
-        // Past the test harness, which keeps the output of a passing test to itself.
-        let _ = writeln!(std::io::stderr(), "LEFT OUT, {missing}");
+        no_judge("oVirt's SDK is not installed: run tests/ovirt/install.sh");
         None
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ocpdeploy::cluster::ClusterId;
+use ocpdeploy::cluster::{ClusterDomain, ClusterId};
 use ocpdeploy::state::home::Home;
 use ocpdeploy::state::journal::{self, Event};
 use ocpdeploy::state::parameters::Parameters;
@@ -152,8 +152,7 @@ impl Sandbox {
     pub fn machines(&self, cluster: Option<&str>) -> Vec<(String, Value)> {
         let state = self.state();
         let machines = state["machines"].as_object().cloned().unwrap_or_default();
-        let id = cluster.map(|cluster| ClusterId::new(cluster, DOMAIN));
-        let wanted = |machine: &Value| id.as_ref().is_none_or(|id| machine["cluster"] == id.as_str());
+        let wanted = |machine: &Value| cluster.is_none_or(|cluster| belongs(machine, cluster));
         machines.into_iter().filter(|(_, machine)| wanted(machine)).collect()
     }
 
@@ -168,13 +167,18 @@ impl Sandbox {
 
     /// Reservations of a cluster, or all, on all networks, by address.
     pub fn reservations(&self, cluster: Option<&str>) -> Vec<(String, Value)> {
-        let id = cluster.map(|cluster| ClusterId::new(cluster, DOMAIN));
         let state = self.state();
         let networks = state["networks"].as_object().into_iter().flatten();
         let all = networks.flat_map(|(_, network)| network["reservations"].as_object().cloned().unwrap_or_default());
-        all.filter(|(_, kept)| id.as_ref().is_none_or(|id| kept["cluster"] == id.as_str()))
+        all.filter(|(_, kept)| cluster.is_none_or(|cluster| belongs(kept, cluster)))
             .collect()
     }
+}
+
+/// Whether an object of the simulated platform belongs to a deployment of this cluster.
+fn belongs(object: &Value, cluster: &str) -> bool {
+    let id = object["cluster"].as_str().and_then(ClusterId::read);
+    id.is_some_and(|id| *id.domain() == ClusterDomain::new(cluster, DOMAIN))
 }
 
 /// What the file of a pretend platform says: a document, and a merge patch a line. `None` where there is none yet.

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::left_out::left_out;
+
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// A key without a passphrase, and beside it its public part.
@@ -28,7 +30,7 @@ impl Sshd {
     /// Listens on these addresses of the loopback and finds commands in `programs` first. `None` where there is no sshd.
     pub fn start(folder: &Path, ips: &[IpAddr], programs: &Path) -> Option<Self> {
         if !Path::new(SSHD).exists() {
-            eprintln!("LEFT OUT: {SSHD} is not installed");
+            left_out(format!("{SSHD} is not installed"));
             return None;
         }
         for key in ["host", "user"] {
