@@ -1,5 +1,6 @@
 //! What `ocpdeploy audit` finds on a platform, and that `destroy` takes its own and nothing else.
 
+use crate::support::cluster::id_of;
 use crate::support::sandbox::{DOMAIN, Sandbox};
 use serde_json::{Value, json};
 
@@ -39,7 +40,8 @@ fn state_of(audit: &Value, cluster: &str) -> String {
 /// All of the pretend platform but what is `of` a cluster; faults and counters are no things.
 fn things_not_of(sandbox: &Sandbox, of: &str) -> Value {
     let mut world = sandbox.state();
-    let is_its = |thing: &Value| thing["cluster"] == format!("{of}.{DOMAIN}");
+    let domain = format!("{of}.{DOMAIN}.");
+    let is_its = |thing: &Value| thing["cluster"].as_str().is_some_and(|tag| tag.starts_with(&domain));
     world["machines"]
         .as_object_mut()
         .unwrap()
@@ -68,7 +70,7 @@ fn a_live_cluster_is_all_there_is_to_tell() {
     assert_eq!(code, Some(0));
     let text = sandbox.run(&["audit"]).succeeded().stdout;
     assert!(
-        text.contains("lab.example.com: alive, ") && !text.contains("hint"),
+        text.contains("lab.example.com: alive; id ") && !text.contains("hint"),
         "{text}"
     );
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
@@ -118,14 +120,10 @@ fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
     let mut done = 0;
     for command in text.split('`').filter(|part| part.starts_with("ocpdeploy destroy ")) {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
-        let before = sandbox.state();
         sandbox.run(&[&words[..], &["--yes"]].concat()).succeeded();
-        if words.contains(&"--dry-run") {
-            assert_eq!(sandbox.state()["machines"], before["machines"], "{command}");
-        }
         done += 1;
     }
-    assert_eq!(done, 4, "{text}");
+    assert_eq!(done, 3, "{text}");
     assert!(
         text.contains("`ocpdeploy verify lab --repair` removes machines that are no longer needed"),
         "{text}"
@@ -153,9 +151,10 @@ fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
         "{}",
         told.stdout
     );
-    let destroy = "ocpdeploy destroy lab.example.com --from-backend --env lab.sh";
+    let id = id_of(&sandbox.home(), "lab").deployment().to_string();
+    let destroy = format!("ocpdeploy destroy lab.example.com --from-backend --id {id} --env lab.sh");
     assert!(
-        told.stdout.contains(&format!("`{destroy}` removes it")),
+        told.stdout.contains(&format!("`{destroy}` shows its objects and asks")),
         "{}",
         told.stdout
     );
@@ -177,6 +176,17 @@ fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
     assert_eq!(sandbox.state()["networks"], before["networks"]);
     for (name, _) in sandbox.machines(Some("lab")) {
         assert!(shown.contains(&name), "{name} is not in {shown}");
+    }
+    // Without a record here, the id is a part of the consent.
+    let without_id = ["destroy", "lab.example.com", "--from-backend", "--env", "lab.sh"];
+    for (arguments, refusal) in [
+        (&["--yes"][..], "--yes requires --id for lab.example.com"),
+        (&[], "stdin is not a terminal"),
+        (&["--yes", "--id", "zzzzzzzz"], ""),
+    ] {
+        let outcome = there(&[&without_id[..], arguments].concat());
+        assert!(outcome.stderr.contains(refusal), "{arguments:?}: {}", outcome.stderr);
+        assert_eq!(sandbox.state()["machines"], before["machines"], "{arguments:?}");
     }
     there(&[&words[..], &["--yes"]].concat()).succeeded();
     assert_eq!(sandbox.machines(Some("lab")), []);
@@ -214,8 +224,13 @@ fn the_folder_of_another_cluster_of_the_same_name_stays() {
     ] {
         std::fs::write(sandbox.path().join(file), text).unwrap();
         let before = sandbox.state();
-        let outcome = sandbox.run(&["destroy", "lab", "--env", file, "--yes"]).succeeded();
-        assert!(outcome.stderr.contains("keeping it"), "{file}: {}", outcome.stderr);
+        let outcome = sandbox.run(&["destroy", "lab", "--env", file, "--yes"]);
+        assert_eq!(outcome.code, Some(2), "{file}");
+        assert!(
+            outcome.stderr.contains("no record of cluster"),
+            "{file}: {}",
+            outcome.stderr
+        );
         assert!(sandbox.home().cluster("lab").journal().exists(), "{file}");
         assert_eq!(sandbox.state()["machines"], before["machines"], "{file}");
     }

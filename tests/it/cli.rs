@@ -294,7 +294,7 @@ fn a_platform_that_refuses_is_not_one_that_is_slow() {
         sandbox.write("state/sim.json", &fault);
         let ran = sandbox.run("harvest --rehearse");
         assert_eq!(ran.code, code, "{}", ran.err);
-        assert!(ran.err.contains("\nerror: check the simulated platform"), "{}", ran.err);
+        assert!(ran.err.contains("\nerror: check sim "), "{}", ran.err);
         assert!(ran.err.contains("\n\nhint: "), "{}", ran.err);
     }
 }
@@ -371,10 +371,14 @@ fn destroy_works_without_the_clusters_folder() {
     sandbox.run("harvest --rehearse").ok();
     fs::remove_dir_all(sandbox.path("state/clusters/lab")).unwrap();
     assert_eq!(sandbox.run("destroy lab --yes").code, 2);
-    let sample = "destroy lab --env env.sh --dry-run";
+    assert_eq!(sandbox.run("destroy lab --env env.sh --yes").code, 2);
+    let sample = "destroy lab.example.com --from-backend --env env.sh --dry-run";
     let owned = sandbox.run(sample).ok();
     assert!(owned.contains("192.168.122.10"), "{owned}");
-    sandbox.run("destroy lab --env env.sh --yes").ok();
+    let found: Value = serde_json::from_str(&sandbox.run("audit --env env.sh --format json").out).unwrap();
+    let id = found["platforms"][0]["clusters"][0]["id"].as_str().unwrap();
+    let destroy = format!("destroy lab.example.com --from-backend --id {id} --env env.sh --yes");
+    sandbox.run(&destroy).ok();
     assert!(
         sandbox
             .run(sample)

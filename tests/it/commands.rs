@@ -39,7 +39,7 @@ fn positionals(command: &Command) -> Vec<String> {
 }
 
 /// Commands that write files or are a terminal: what they print is not a result.
-const WITHOUT_FORMAT: [&str; 13] = [
+const WITHOUT_FORMAT: [&str; 15] = [
     "export ansible",
     "export dhcp",
     "export dns",
@@ -52,6 +52,8 @@ const WITHOUT_FORMAT: [&str; 13] = [
     "node console",
     "node ssh",
     "report",
+    "state export",
+    "state import",
     "util man",
 ];
 
@@ -126,6 +128,7 @@ fn required(name: &str) -> &'static [&'static str] {
         "scale" => &["--workers", "1"],
         "destroy" => &["--dry-run"],
         "dns apply" | "dns remove" => &["--dry-run"],
+        "state export" => &["-o", "lab.age", "--passphrase-file", "lab.sh"],
         _ => &[],
     }
 }
@@ -292,6 +295,8 @@ fn every_result_is_a_document_of_its_schema() {
     run("image list", &[], 0);
     run("image prune", &["--dry-run"], 0);
     run("destroy", &["lab", "--dry-run"], 0);
+    std::fs::remove_dir_all(sandbox.home().cluster("lab").path()).unwrap();
+    run("adopt", &env, 0);
     run("destroy", &["lab", "--yes"], 0);
 
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/schemas");
@@ -511,7 +516,7 @@ fn bash_completes_clusters_nodes_settings_profiles_and_backends() {
     );
     assert_eq!(completed(&sandbox, &["deploy", "--profile", "com"]), ["compact"]);
     assert_eq!(completed(&sandbox, &["init", "--backend", "open"]), ["openstack"]);
-    assert_eq!(completed(&sandbox, &["stat"]), ["status"]);
+    assert_eq!(completed(&sandbox, &["stat"]), ["status", "state"]);
     assert_eq!(completed(&sandbox, &["image", "pu"]), ["pull", "push"]);
     assert_eq!(completed(&sandbox, &["status", "--format", "j"]), ["json"]);
     let options = completed(&sandbox, &["destroy", "--"]);

@@ -16,6 +16,8 @@ macro_rules! on_ground {
                 a_strangers_machine_is_left_alone [Answer],
                 a_strangers_name_is_not_taken [Machines],
                 another_clusters_machine_is_left_alone [Machines],
+                machines_of_another_deployment_of_this_name_are_left_alone [Machines],
+                holds_of_another_deployment_of_this_name_are_left_alone [Holds],
                 deleting_what_is_absent_is_success [Answer],
                 deleting_removes_all_that_was_made [Machines],
                 a_deleted_machine_can_be_made_again [Machines],

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::backup::Backup;
-use crate::support::sandbox::{Outcome, Sandbox, outcome};
+use crate::support::cluster::without_ids;
+use crate::support::sandbox::{DOMAIN, Outcome, Sandbox, outcome};
 use serde_json::{Value, json};
 
 /// The calls by which the program changes anything, or has it changed by a child.
@@ -70,7 +71,9 @@ impl Ground {
             .into_iter()
             .map(|(name, machine)| {
                 let all = json!([
-                    machine["cluster"],
+                    machine["cluster"]
+                        .as_str()
+                        .map(|tag| tag.rsplit_once('.').unwrap().0.to_owned()),
                     machine["node"],
                     machine["pass"],
                     machine["off"],
@@ -86,7 +89,7 @@ impl Ground {
         json!({
             "machines": machines,
             "reserved": reserved,
-            "images": [state["images"], state["uploads"]],
+            "images": [state["images"], without_ids(&state["uploads"].to_string(), DOMAIN)],
             "files": self.files(),
         })
     }

@@ -1,6 +1,7 @@
 //! The env file and all that leads to one configuration: the reader against real bash, the exact words about
 //! faulty files, precedence, aliases, profiles and the sample.
 
+use crate::support::cluster::deployment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
@@ -198,6 +199,7 @@ impl Given<'_> {
             current_dir: PathBuf::new(),
             home: PathBuf::from("/state"),
             rehearse: self.rehearse,
+            deployment: deployment(),
             read_file: &|path| find(path).ok_or_else(|| io::ErrorKind::NotFound.into()),
             is_file: &|path| find(path).is_some(),
             is_dir: &|path| {
@@ -918,6 +920,7 @@ fn a_rehearsal_needs_no_env_file_no_pull_secret_and_no_key() {
             current_dir: "/nowhere".into(),
             home: "/state".into(),
             rehearse,
+            deployment: deployment(),
             read_file: &|_| Err(io::ErrorKind::NotFound.into()),
             is_file: &|_| false,
             is_dir: &|_| false,
@@ -926,7 +929,7 @@ fn a_rehearsal_needs_no_env_file_no_pull_secret_and_no_key() {
     let config = load("/home/nobody", true).unwrap().config;
     assert_eq!(config.pull_secret.expose_secret(), "{\"auths\":{}}");
     assert!(config.ssh_keys.is_empty());
-    assert_eq!(config.id().as_str(), "rehearsal.example.com");
+    assert_eq!(config.cluster_domain().as_str(), "rehearsal.example.com");
     let error = load("/home/nobody", false).unwrap_err();
     let places: Vec<_> = error.problems.iter().flat_map(|problem| &problem.places).collect();
     assert_eq!(places, ["default of pub_key", "default of pull_secret"], "{error}");
@@ -942,6 +945,7 @@ fn okd_needs_no_pull_secret() {
             current_dir: "/nowhere".into(),
             home: "/state".into(),
             rehearse: false,
+            deployment: deployment(),
             read_file: &|path| match path.extension().is_some_and(|extension| extension == "pub") {
                 true => Ok(KEY.to_owned()),
                 false => Err(io::ErrorKind::NotFound.into()),

@@ -245,7 +245,7 @@ fn five_hundred_nodes_are_merged_checked_and_written_in_a_second() {
     let took = begun.elapsed();
     eprintln!("500 nodes: {} ms", took.as_millis());
     // Unoptimized code takes many times as long.
-    let limit = if cfg!(debug_assertions) { 15 } else { 1 };
+    let limit = if cfg!(debug_assertions) { 40 } else { 1 };
     assert!(took.as_secs() < limit, "{took:?}");
     assert_eq!(std::fs::read_dir(dir.ignition_folder()).unwrap().count(), 501);
 }

@@ -373,7 +373,7 @@ fn libvirt_s_library_is_loaded_only_when_a_libvirt_is_asked() {
     let ran = sandbox.ended(command, &["test:///default"]);
     assert_eq!(ran.code, Some(4), "{}", ran.err);
     for part in [
-        "connect to test:///default: a library is missing on this computer",
+        "connect to libvirt test:///default, pool default: a library is missing on this computer",
         "libvirt.so.0: file too short",
         "`sudo apt install libvirt0`",
     ] {
