@@ -1,13 +1,15 @@
 //! Whole runs on the pretend KubeVirt: both passes, cuts between any two changes, several clusters at once, and what a
 //! user is told who lacks something. `kubectl` judges the objects.
 
+use crate::support::cluster::{cluster_id, id_of};
 use std::collections::BTreeSet;
 
 use crate::support::fake_kubevirt::World;
-use crate::support::fake_kubevirt::world::Fault;
+use crate::support::fake_kubevirt::resources::Resource;
+use crate::support::fake_kubevirt::rights::User;
+use crate::support::fake_kubevirt::world::{Fault, Meanwhile};
 use crate::support::kubevirt_sandbox::{Sandbox, documented, kubectl, told};
 use ocpdeploy::backend::{Backend, ImageRequest};
-use ocpdeploy::cluster::{ClusterId, Role};
 use serde_json::{Value, json};
 
 const SMALL: &str = "masters=1\nworkers=1";
@@ -128,41 +130,69 @@ fn an_arbiter_keeps_apart_from_the_masters_and_gets_no_requests() {
     assert!(!labels(&arbiter).contains_key("ocpdeploy.io/control-plane"));
 }
 
+/// A user who may create and delete namespace `fresh`, or request it as a project.
+fn who_makes_namespaces(is_project: bool) -> Sandbox {
+    let sandbox = sandbox();
+    sandbox.server.with(|world| {
+        let user = world.users.get_mut("blue-token").unwrap();
+        if is_project {
+            user.more.insert("create projectrequests ".to_owned());
+        } else {
+            let rights = ["create namespaces ", "delete namespaces fresh"].map(str::to_owned);
+            user.more.extend(rights);
+            // Who makes namespaces has its rights in all of them.
+            user.edits.insert("fresh".to_owned());
+        }
+        may_list_everything(user, "fresh");
+    });
+    for cluster in ["lab", "other"] {
+        sandbox.env(cluster, IN_FRESH);
+    }
+    sandbox
+}
+
+const IN_FRESH: &str = "masters=1\nworkers=1\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan";
+
+/// What the role `edit` does not include.
+fn may_list_everything(user: &mut User, namespace: &str) {
+    let kinds = ["podtemplates", "roles", "rolebindings", "volumesnapshots"];
+    let rights = kinds.map(|kind| format!("list {kind} {namespace}"));
+    user.more.extend(rights);
+}
+
+fn is_namespace(sandbox: &Sandbox, name: &str) -> bool {
+    sandbox
+        .server
+        .with(|world| world.names("namespaces", "").contains(&name.to_owned()))
+}
+
+/// What the program says about a namespace when it destroys a cluster.
+#[track_caller]
+fn destroyed(sandbox: &Sandbox, cluster: &str) -> String {
+    let destroyed = sandbox.run(&["destroy", cluster, "--yes"]);
+    let text = String::from_utf8(destroyed.stderr).unwrap();
+    assert!(destroyed.status.success(), "{text}");
+    let about = text.lines().filter_map(|line| line.split_once("namespace "));
+    about.map(|(_, about)| about.to_owned()).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
-    let rights: [&[&str]; 2] = [
-        &["create namespaces ", "delete namespaces fresh"],
-        &["create projectrequests "],
-    ];
-    for rights in rights {
-        let sandbox = sandbox();
-        sandbox.server.with(|world| {
-            let user = world.users.get_mut("blue-token").unwrap();
-            user.more.extend(rights.iter().map(|right| (*right).to_owned()));
-            if rights.len() == 2 {
-                // Who makes namespaces has its rights in all of them.
-                user.edits.insert("fresh".to_owned());
-            }
-        });
-        let lines = format!("{SMALL}\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan");
+    for is_project in [false, true] {
+        let sandbox = who_makes_namespaces(is_project);
         for cluster in ["lab", "other"] {
-            sandbox.env(cluster, &lines);
             sandbox.deploy(cluster).unwrap();
         }
-        let is_there = || {
-            sandbox
-                .server
-                .with(|world| world.names("namespaces", "").contains(&"fresh".to_owned()))
-        };
-        assert!(is_there() && sandbox.inventory("blue").is_empty());
+        assert!(is_namespace(&sandbox, "fresh") && sandbox.inventory("blue").is_empty());
+        // Records of what went on are no obstacle.
+        sandbox.server.with(|world| {
+            for kind in ["endpoints", "endpointslices", "events", "leases"] {
+                world.force(kind, json!({"metadata": {"namespace": "fresh", "name": "record"}}));
+            }
+        });
         for (cluster, stays) in [("lab", true), ("other", false)] {
-            let destroyed = sandbox.run(&["destroy", cluster, "--yes"]);
-            assert!(
-                destroyed.status.success(),
-                "{}",
-                String::from_utf8_lossy(&destroyed.stderr)
-            );
-            assert_eq!(is_there(), stays, "after {cluster}");
+            assert_eq!(destroyed(&sandbox, cluster), "", "{cluster}");
+            assert_eq!(is_namespace(&sandbox, "fresh"), stays, "after {cluster}");
         }
         assert!(sandbox.inventory("fresh").is_empty());
     }
@@ -172,53 +202,146 @@ fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
 #[test]
 fn a_namespace_of_our_own_stays_while_somebody_else_has_anything_in_it() {
     let claim = json!({"resources": {"requests": {"storage": "1Gi"}}});
-    for (kind, spec) in [
-        ("persistentvolumeclaims", claim),
-        ("services", json!({"ports": [{"port": 80}]})),
-        ("pods", json!({"containers": []})),
+    for (is_project, plural, kind, spec) in [
+        (false, "persistentvolumeclaims", "PersistentVolumeClaim", claim),
+        (false, "services", "Service", json!({"ports": [{"port": 80}]})),
+        (false, "pods", "Pod", json!({"containers": []})),
+        (true, "secrets", "Secret", json!({})),
+        (true, "configmaps", "ConfigMap", json!({})),
+        (
+            true,
+            "network-attachment-definitions",
+            "NetworkAttachmentDefinition",
+            json!({}),
+        ),
+        (true, "volumesnapshots", "VolumeSnapshot", json!({})),
+        (true, "roles", "Role", json!({})),
     ] {
-        let sandbox = sandbox();
-        sandbox.server.with(|world| {
-            let user = world.users.get_mut("blue-token").unwrap();
-            user.more.insert("create projectrequests ".to_owned());
-        });
-        sandbox.env(
-            "lab",
-            &format!("{SMALL}\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan"),
-        );
+        let sandbox = who_makes_namespaces(is_project);
         sandbox.deploy("lab").unwrap();
-        let about = json!({"namespace": "fresh", "name": "theirs"});
+        // An owner that is not in the namespace does not answer for an object.
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "host-0", "uid": "1"}]);
+        let about = json!({"namespace": "fresh", "name": "theirs", "ownerReferences": owner});
         let put = sandbox
             .server
-            .with(|world| world.force(kind, json!({"metadata": about, "spec": spec})));
-        let destroyed = sandbox.run(&["destroy", "lab", "--yes"]);
-        assert!(
-            destroyed.status.success(),
-            "{}",
-            String::from_utf8_lossy(&destroyed.stderr)
-        );
+            .with(|world| world.force(plural, json!({"metadata": about, "spec": spec})));
+        let said = destroyed(&sandbox, "lab");
+        assert!(is_namespace(&sandbox, "fresh"), "{kind}");
+        let left = sandbox.object(plural, "fresh", "theirs");
+        assert_eq!(left["metadata"]["uid"], put["metadata"]["uid"], "{kind}");
+        assert_eq!(left["metadata"]["deletionTimestamp"], json!(null), "{kind}");
+        assert_eq!(said, format!("fresh stays: it has {kind} theirs"));
+    }
+}
+
+#[test]
+fn a_namespace_of_our_own_stays_if_its_contents_are_unknown() {
+    let sandbox = who_makes_namespaces(true);
+    sandbox.deploy("lab").unwrap();
+    sandbox.server.with(|world| {
+        let user = world.users.get_mut("blue-token").unwrap();
+        let lacks = ["list podtemplates", "list volumesnapshots"].map(str::to_owned);
+        user.lacks.extend(lacks);
+        for number in 0..14 {
+            let about = json!({"namespace": "fresh", "name": format!("theirs-{number:02}")});
+            world.force("configmaps", json!({"metadata": about}));
+        }
+    });
+    let first: Vec<String> = (0..12).map(|number| format!("ConfigMap theirs-{number:02}")).collect();
+    let expected = format!(
+        "fresh stays: it has {} and 2 more; this user cannot list podtemplates, volumesnapshots",
+        first.join(", ")
+    );
+    assert_eq!(destroyed(&sandbox, "lab"), expected);
+    assert!(is_namespace(&sandbox, "fresh"));
+}
+
+/// Another client deletes namespace `fresh` and creates one of that name, for something of its own.
+fn recreate(world: &mut World) {
+    let there = world.get(Resource::of("namespaces"), "", "fresh").unwrap();
+    world
+        .delete(Resource::of("namespaces"), "", "fresh", &json!({}))
+        .unwrap();
+    let made = world.force("namespaces", json!({"metadata": {"name": "fresh"}}));
+    assert_ne!(made["metadata"]["uid"], there["metadata"]["uid"]);
+    world.force("secrets", json!({"metadata": {"namespace": "fresh", "name": "theirs"}}));
+}
+
+#[test]
+fn a_namespace_that_was_recreated_meanwhile_is_not_deleted() {
+    for is_project in [false, true] {
+        let sandbox = who_makes_namespaces(is_project);
+        sandbox.deploy("lab").unwrap();
         sandbox.server.with(|world| {
-            assert!(world.names("namespaces", "").contains(&"fresh".to_owned()), "{kind}");
-            let left = world.all(kind).into_iter().find(|((_, _, name), _)| name == "theirs");
-            let (_, left) = left.unwrap_or_else(|| panic!("{kind} went"));
-            assert_eq!(left["metadata"]["uid"], put["metadata"]["uid"], "{kind}");
-            assert_eq!(left["metadata"]["deletionTimestamp"], json!(null), "{kind}");
+            world.meanwhile.push(Meanwhile {
+                method: "DELETE",
+                path: "/namespaces/fresh",
+                change: recreate,
+            });
         });
+        let said = destroyed(&sandbox, "lab");
+        assert!(said.contains("was deleted or changed by another client"), "{said}");
+        assert_eq!(sandbox.inventory("fresh"), ["secrets/theirs"]);
     }
 }
 
 #[test]
 fn a_namespace_of_the_users_stays() {
-    let sandbox = sandbox();
-    sandbox.env("lab", &format!("{SMALL}\nnamespace=blue\nmake_namespace=true"));
+    let sandbox = who_makes_namespaces(false);
     sandbox.deploy("lab").unwrap();
-    let destroyed = sandbox.run(&["destroy", "lab", "--yes"]);
-    assert!(destroyed.status.success());
-    assert!(
-        sandbox
-            .server
-            .with(|world| world.names("namespaces", "").contains(&"blue".to_owned()))
+    let mark = |namespace: &str| sandbox.object("configmaps", namespace, "ocpdeploy.namespace");
+    let mut copied = mark("fresh");
+    sandbox.env("other", &IN_FRESH.replace("namespace=fresh", "namespace=blue"));
+    sandbox.deploy("other").unwrap();
+    assert_eq!(mark("blue"), json!(null), "it was not created by the program");
+    // A copy marks nothing.
+    copied["metadata"]["namespace"] = "blue".into();
+    sandbox.server.with(|world| {
+        let user = world.users.get_mut("blue-token").unwrap();
+        user.more.insert("delete namespaces blue".to_owned());
+        may_list_everything(user, "blue");
+        let lan = ("network-attachment-definitions", "blue".to_owned(), "lan".to_owned());
+        world.objects.remove(&lan);
+        world.force("configmaps", copied);
+    });
+    destroyed(&sandbox, "other");
+    assert!(is_namespace(&sandbox, "blue"));
+    assert_eq!(sandbox.inventory("blue"), ["configmaps/ocpdeploy.namespace"]);
+}
+
+/// Somebody deletes machine lab-master-0 and creates one of that name.
+fn replace_machine(world: &mut World) {
+    let key = ("virtualmachines", "blue".to_owned(), "lab-master-0".to_owned());
+    let there = world.objects[&key].clone();
+    world.store(key, there, "DELETED");
+    let about = json!({"namespace": "blue", "name": "lab-master-0"});
+    world.force(
+        "virtualmachines",
+        json!({"metadata": about, "spec": {"runStrategy": "Always"}}),
     );
+}
+
+#[test]
+fn a_machine_that_was_replaced_meanwhile_is_neither_stopped_nor_deleted() {
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").unwrap();
+    sandbox.server.with(|world| {
+        world.meanwhile.push(Meanwhile {
+            method: "GET",
+            path: "/virtualmachinerestores",
+            change: replace_machine,
+        });
+    });
+    let (owner, name) = (cluster_id("lab", "example.com"), "lab-master-0".parse().unwrap());
+    sandbox
+        .on_backend(async |backend| backend.delete_machine(&owner, &name).await)
+        .unwrap();
+    let machine = sandbox.object("virtualmachines", "blue", "lab-master-0");
+    assert_eq!(machine["spec"]["runStrategy"], "Always");
+    let asked = changes(&sandbox);
+    let stops = asked.iter().filter(|asked| asked.ends_with("lab-master-0/stop"));
+    assert_eq!(stops.count(), 0, "{asked:?}");
 }
 
 #[test]
@@ -353,6 +476,15 @@ fn three_clusters_at_once_share_nothing_but_images() {
                 json!({"metadata": {"namespace": "blue", "name": name, "labels": labels}, "spec": {}}),
             );
         }
+        // A copy of an image's claim has its labels.
+        let claims = world.all("persistentvolumeclaims");
+        let is_image = |name: &str| name.starts_with("ocpdeploy-image-");
+        let (_, image) = claims.iter().find(|((.., name), _)| is_image(name)).unwrap();
+        let about = json!({"namespace": "blue", "name": "copy", "labels": image["metadata"]["labels"]});
+        world.force(
+            "persistentvolumeclaims",
+            json!({"metadata": about, "spec": image["spec"]}),
+        );
     });
     for (gone, cluster) in clusters.iter().enumerate() {
         let destroyed = sandbox.run(&["destroy", cluster, "--yes"]);
@@ -367,7 +499,7 @@ fn three_clusters_at_once_share_nothing_but_images() {
     }
     assert_eq!(images(&sandbox), 0);
     let left = sandbox.inventory("blue");
-    assert_eq!(left.len(), 4, "{left:?}");
+    assert_eq!(left.len(), 5, "{left:?}");
 }
 
 #[test]
@@ -375,16 +507,14 @@ fn kubectl_reads_every_object_and_finds_nothing_to_change() {
     let sandbox = sandbox();
     sandbox.env("lab", SMALL);
     sandbox.deploy("lab").unwrap();
+    let label = format!("ocpdeploy.io/cluster={}", id_of(&sandbox.home(), "lab").tag());
     for asked in [
         "virtualmachines.kubevirt.io",
         "datavolumes.cdi.kubevirt.io",
         "secrets",
         "configmaps",
     ] {
-        let (succeeded, text) = kubectl(
-            &sandbox,
-            &["get", asked, "-l", "ocpdeploy.io/cluster=lab.example.com", "-o", "json"],
-        );
+        let (succeeded, text) = kubectl(&sandbox, &["get", asked, "-l", &label, "-o", "json"]);
         assert!(succeeded, "{text}");
         let list: Value = serde_json::from_str(&text).unwrap();
         assert!(!list["items"].as_array().unwrap().is_empty(), "no {asked}");
@@ -622,12 +752,11 @@ fn the_documented_role_is_enough() {
 /// What comes of an image named on the platform.
 fn image(sandbox: &Sandbox, image: &str) -> Result<String, String> {
     let request = ImageRequest::Platform(image.to_owned());
-    let owner = ClusterId::new("lab", "example.com");
-    let found = sandbox.on_backend(async |backend| backend.ensure_image(Role::Worker, &owner, &request).await);
-    found.map(|handle| handle.0).map_err(|error| {
-        let cause = std::error::Error::source(&error).map(ToString::to_string);
-        format!("{:?}: {}", error.kind, cause.unwrap_or_default())
-    })
+    let owner = cluster_id("lab", "example.com");
+    let found = sandbox.on_backend(async |backend| backend.ensure_image(&owner, &request).await);
+    found
+        .map(|handle| handle.0)
+        .map_err(|error| format!("{:?}: {error}", error.kind))
 }
 
 #[test]

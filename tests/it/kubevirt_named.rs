@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::cluster::names_of;
 use crate::support::fake_kubevirt::World;
 use crate::support::kubevirt_sandbox::Sandbox;
 
@@ -70,19 +71,14 @@ impl Named {
 
     /// What `kubectl` finds of a cluster, each as `kind/name`.
     fn found(&self, cluster: &str) -> Vec<String> {
-        let label = format!("ocpdeploy.io/cluster={cluster}.example.com");
         let output = Command::new("kubectl")
-            .args(["get", KINDS, "-l", &label, "-o", "name"])
+            .args(["get", KINDS, "-l", "ocpdeploy.io/cluster", "-o", "json"])
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", self.sandbox.path())
             .output()
             .expect("this test needs kubectl: apt-get install kubernetes-client");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut names: Vec<_> = String::from_utf8(output.stdout)
-            .unwrap()
-            .lines()
-            .map(str::to_owned)
-            .collect();
+        let mut names = names_of(&String::from_utf8(output.stdout).unwrap(), cluster);
         names.sort();
         names
     }

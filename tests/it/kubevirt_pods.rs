@@ -2,6 +2,7 @@
 //! clusters apart, and what a user is told who lacks something.
 
 use crate::support::addresses::ipv4;
+use crate::support::cluster::{cluster_id, without_ids};
 use crate::support::{fake_kubevirt, kubevirt_sandbox};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -12,7 +13,7 @@ use crate::support::fake_kubevirt::world::Fault;
 use crate::support::kubevirt_sandbox::Sandbox;
 use ipnetwork::Ipv4Network;
 use ocpdeploy::backend::{AddressReservation, Backend, BackendErrorKind, ReservationState};
-use ocpdeploy::cluster::{AddressAssignment, ClusterId, NodeName};
+use ocpdeploy::cluster::AddressAssignment;
 use serde_json::{Value, json};
 
 const SMALL: &str = "network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
@@ -397,10 +398,10 @@ fn hold(
     mac: &str,
 ) -> Result<ReservationState, BackendErrorKind> {
     let hold = AddressReservation {
-        cluster: ClusterId::new(cluster, "example.com"),
+        cluster: cluster_id(cluster, "example.com"),
         network: "pod".to_owned(),
         assignment: AddressAssignment {
-            name: NodeName::from_platform(node),
+            name: node.parse().unwrap(),
             mac: mac.parse().unwrap(),
             ip: ip.parse().unwrap(),
         },
@@ -576,6 +577,7 @@ fn the_plan_s_manifests_are_all_that_was_made_and_change_nothing() {
         ];
         let mut made = without_images(sandbox.inventory("blue"));
         made.retain(|name| !theirs.iter().any(|kind| name.starts_with(kind)));
+        let written: BTreeSet<_> = written.iter().map(|name| without_ids(name, "example.com")).collect();
         assert_eq!(written, made, "{lines}");
         let found: Vec<_> = made.iter().filter_map(|name| name.strip_prefix("routes/")).collect();
         assert_eq!(found, routes, "{lines}");

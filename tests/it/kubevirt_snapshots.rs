@@ -1,14 +1,14 @@
 //! Snapshots of a cluster on the pretend KubeVirt: saved, restored, rejected, and cut after each change.
 
+use crate::support::cluster::cluster_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::support::fake_kubevirt::World;
-use crate::support::faulty::Faulty;
 use crate::support::kubevirt_sandbox::{Sandbox, documented};
-use ocpdeploy::backend::kubevirt::Kubevirt;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{Backend, BackendErrorKind, Snapshot, SnapshotName};
-use ocpdeploy::cluster::{ClusterId, MachineName, NodeName, Role};
+use ocpdeploy::cluster::{MachineName, NodeName, Role};
 use ocpdeploy::passes::snapshot::{self, SaveOptions};
 use ocpdeploy::passes::{self, StopOptions};
 use ocpdeploy::state::home::Home;
@@ -42,7 +42,7 @@ fn is_said(error: &anyhow::Error, text: &str) -> bool {
     format!("{error:#}").contains(text)
 }
 
-async fn save(backend: &Faulty<Kubevirt>, home: &Home) -> anyhow::Result<()> {
+async fn save(backend: &Platforms, home: &Home) -> anyhow::Result<()> {
     let options = SaveOptions {
         stop_limit: LIMIT,
         power_off: false,
@@ -50,21 +50,21 @@ async fn save(backend: &Faulty<Kubevirt>, home: &Home) -> anyhow::Result<()> {
         stay_off: false,
         start_limit: LIMIT,
     };
-    match snapshot::save(&backend, &known(home), home, &before(), options).await {
+    match snapshot::save(backend, &known(home), home, &before(), options).await {
         // Cut at its very end.
         Err(error) if is_said(&error, "has a snapshot before already") => Ok(()),
         saved => saved.map(drop),
     }
 }
 
-async fn restore(backend: &Faulty<Kubevirt>, home: &Home) -> anyhow::Result<()> {
+async fn restore(backend: &Platforms, home: &Home) -> anyhow::Result<()> {
     let (known, name) = (known(home), before());
-    let restored = snapshot::restore(&backend, &known, home, &name, LIMIT, |_| Ok(())).await;
+    let restored = snapshot::restore(backend, &known, home, &name, LIMIT, |_| Ok(())).await;
     restored.map(drop)
 }
 
-async fn delete(backend: &Faulty<Kubevirt>, home: &Home) -> anyhow::Result<()> {
-    match snapshot::delete(&backend, &known(home), home, &before()).await {
+async fn delete(backend: &Platforms, home: &Home) -> anyhow::Result<()> {
+    match snapshot::delete(backend, &known(home), home, &before()).await {
         Err(error) if is_said(&error, "has no snapshot before") => Ok(()),
         deleted => deleted,
     }
@@ -241,33 +241,31 @@ fn a_snapshot_without_a_disk_is_an_error_and_is_not_restored() {
         power_off: false,
         backup: None,
     };
-    let stop =
-        async |backend: &Faulty<Kubevirt>, home: &Home| passes::stop(&backend, &known(home), home, options).await;
+    let stop = async |backend: &Platforms, home: &Home| passes::stop(backend, &known(home), home, options).await;
     sandbox.far("lab", stop).unwrap();
     // Only KubeVirt knows, and calls it a success.
     sandbox.server.with(|world| world.without_snapshots.insert("fast"));
-    let id = ClusterId::new("lab", "example.com");
+    let id = cluster_id("lab", "example.com");
     let name = MachineName::of_node("lab", &NodeName::node(Role::Worker, 0));
     let one = Snapshot::new(before(), jiff::Timestamp::now());
     sandbox.on_backend(async |backend| {
-        let facet = backend.snapshots(Role::Worker).unwrap();
-        let saved = facet.save_snapshot(&id, &name, &one).await.unwrap_err();
+        let saved = backend.save_snapshot(&id, &name, &one).await.unwrap_err();
         assert_eq!(saved.kind, BackendErrorKind::Rejected);
-        let cause = saved.source.unwrap().to_string();
+        let cause = saved.message;
         assert!(
             cause.contains("left out disks of lab-worker-0: root, disk-1"),
             "{cause}"
         );
-        let listed = facet.list_snapshots(&id).await.unwrap();
+        let listed = backend.list_snapshots(&id).await.unwrap();
         assert!(!listed[0].is_complete);
-        let restored = facet.revert_to_snapshot(&id, &name, &one).await.unwrap_err();
+        let restored = backend.revert_to_snapshot(&id, &name, &one).await.unwrap_err();
         assert_eq!(restored.kind, BackendErrorKind::Rejected);
     });
     assert_eq!(names(&sandbox, "virtualmachinerestores"), BTreeSet::new());
 }
 
 /// A usual run takes samples; `OCPDEPLOY_CUTS=all` takes every change.
-fn cuts(sandbox: &Sandbox, work: impl AsyncFnOnce(&Faulty<Kubevirt>, &Home) -> anyhow::Result<()>) -> Vec<usize> {
+fn cuts(sandbox: &Sandbox, work: impl AsyncFnOnce(&Platforms, &Home) -> anyhow::Result<()>) -> Vec<usize> {
     let before = sandbox.server.with(|world| world.changes);
     sandbox.far("lab", work).unwrap();
     let count = sandbox.server.with(|world| world.changes) - before;

@@ -22,6 +22,7 @@ mod console;
 mod contract;
 mod crash;
 mod day_two;
+mod deployments;
 mod docs;
 mod download;
 mod drain;
@@ -71,12 +72,16 @@ mod octavia;
 mod openstack;
 #[cfg(feature = "openstack")]
 mod openstack_dual_stack;
+#[cfg(feature = "openstack")]
+mod openstack_projects;
 #[cfg(feature = "ovirt")]
 mod ovirt_ansible;
 #[cfg(feature = "ovirt")]
 mod ovirt_client;
 #[cfg(feature = "ovirt")]
 mod ovirt_fake;
+#[cfg(feature = "ovirt")]
+mod ovirt_ownership;
 #[cfg(feature = "ovirt")]
 mod ovirt_passes;
 #[cfg(feature = "ovirt")]
@@ -93,6 +98,7 @@ mod reference;
 mod registry_cache;
 mod report;
 mod screen;
+mod second_computer;
 #[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod secrets;
 mod security;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::left_out::no_judge;
 use crate::support::shape::{Made, Shape};
 use ocpdeploy::cluster::{Dhcp, NetworkConfig, NodeName, NodeSelector, Role};
 use ocpdeploy::node::host::HostFile;
@@ -19,7 +20,7 @@ struct Nmcli {
 }
 
 impl Nmcli {
-    /// `None` when it is not installed, and this is said; with `NMCLI=required`, as `make test` has it, that is a failure.
+    /// `None` when it is not installed.
     fn find() -> Option<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/nmcli");
         for program in [folder.join("nmcli"), "nmcli".into()] {
@@ -30,10 +31,7 @@ impl Nmcli {
                 return Some(nmcli);
             }
         }
-        let missing = "nmcli is not installed: run tests/nmcli.sh";
-        assert!(std::env::var("NMCLI").as_deref() != Ok("required"), "{missing}");
-        // Past the test harness, which keeps the output of a passing test to itself.
-        let _ = writeln!(std::io::stderr(), "LEFT OUT, {missing}");
+        no_judge("nmcli is not installed: run tests/nmcli.sh");
         None
     }
 

@@ -211,15 +211,15 @@ fn a_run_that_is_cut_off_at_any_change_continues() {
 fn a_load_balancer_of_somebody_else_with_the_same_name_is_never_touched() {
     let (cloud, sandbox) = cloud();
     let foreign = |index: usize, tags: &[&str]| {
-        json!({"id": format!("theirs-{index}"), "name": API, "description": "ocpdeploy lab.example.com", "tags": tags,
+        json!({"id": format!("theirs-{index}"), "name": API, "description": "ocpdeploy lab.example.com.zzzzzzzz", "tags": tags,
             "provider": "amphora", "provisioning_status": "ACTIVE", "operating_status": "ONLINE",
             "vip_address": format!("10.20.0.{}", 30 + index), "vip_port_id": "their-port"})
     };
     let all = [
         foreign(0, &[]),
         foreign(1, &["ocpdeploy"]),
-        foreign(2, &["ocpdeploy", "lab2.example.com"]),
-        foreign(3, &["lab.example.com"]),
+        foreign(2, &["ocpdeploy", "lab2.example.com.x7k2pqrs"]),
+        foreign(3, &["lab.example.com.zzzzzzzz"]),
     ];
     cloud.with(|world| {
         // Its lists are not filtered.

@@ -2,6 +2,7 @@
 //!
 //! What the services accept and answer is not judged here but by the real ones, see tests/lab/openstack.
 
+use crate::support::cluster::id_of;
 use crate::support::qcow2;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::fake_cloud::{ACCOUNT, FakeCloud, PASSWORD, Stores, Trouble, flavor};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ocpdeploy::state::home::Home;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -44,6 +46,20 @@ impl Sandbox {
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(7), "{text}");
         text
+    }
+
+    /// The tag of a deployment, which has a record and no machines: others who know it can copy it.
+    pub(crate) fn known_tag(&self, lines: &str) -> String {
+        self.deploy_in_vain(lines);
+        let output = self.run(&["destroy", "lab", "--keep-addresses", "--yes"], &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.tag()
+    }
+
+    /// The tag of the cluster's deployment.
+    pub(crate) fn tag(&self) -> String {
+        let home = Home::new(self.0.path().join("home"));
+        id_of(&home, "lab").tag().to_owned()
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> &Self {
@@ -158,7 +174,7 @@ fn a_harvest_makes_one_port_for_each_node_and_vip() {
         ["api", "bootstrap", "ingress", "master-0"].map(|name| format!("{name}.lab.example.com"))
     );
     for port in &world.ports {
-        assert_eq!(port["description"], "ocpdeploy lab.example.com");
+        assert_eq!(port["description"], format!("ocpdeploy {}", sandbox.tag()));
         assert_eq!(port["fixed_ips"][0]["subnet_id"], "sub-1");
     }
 }
@@ -343,7 +359,7 @@ fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
             .volumes
             .iter()
             .map(|volume| {
-                assert_eq!(volume["metadata"], json!({"ocpdeploy.cluster": "lab.example.com"}));
+                assert_eq!(volume["metadata"], json!({"ocpdeploy.cluster": sandbox.tag()}));
                 assert_eq!(
                     (volume["status"].as_str(), volume["volume_type"].as_str()),
                     (Some("in-use"), Some("ssd"))
@@ -496,7 +512,7 @@ fn a_mac_that_somebody_else_took_meanwhile_is_reported_at_once() {
         "fixed_ips": [{"subnet_id": "sub-1", "ip_address": "10.20.0.250"}]});
     cloud.with(|world| world.others_ports.push(port));
     let refusal = sandbox.refusal(7);
-    let expected = format!("port their-port with MAC {mac} is not owned by cluster lab.example.com");
+    let expected = format!("port their-port with MAC {mac} belongs to another owner");
     assert!(refusal.contains(&expected), "{refusal}");
     // One for each other node and VIP at most: the subnet has 250 addresses.
     assert!(cloud.asked("POST /network/v2.0/ports") <= 3);
@@ -511,10 +527,10 @@ fn outdated_rules_of_ours_are_deleted_and_those_of_users_are_kept() {
         json!({"id": id, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 9999,
             "port_range_max": 9999, "description": description, "security_group_id": "sg-old"})
     };
-    let tag = "ocpdeploy lab.example.com";
+    let tag = format!("ocpdeploy {}", sandbox.known_tag(""));
     let group = json!({"id": "sg-old", "name": tag, "description": tag,
         "security_group_rules": [rule("ours", "ocpdeploy"), rule("theirs", "monitoring")]});
-    cloud.with(|world| world.stores.groups.push(group));
+    cloud.with(|world| world.stores.groups = vec![group]);
     sandbox.deploy_in_vain("");
     cloud.with(|world| {
         let rules = world.stores.groups[0]["security_group_rules"].as_array().unwrap();
@@ -598,18 +614,16 @@ fn what_somebody_else_put_into_our_container_stays_and_keeps_it() {
     sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| world.more = vec!["object-store"]);
     sandbox.deploy_in_vain("os_ignition=swift\n");
-    let foreign = [
-        "ocpdeploy-lab.example.com/notes",
-        "ocpdeploy-lab.example.com/lab-bootstrap/backup.ign",
-    ];
+    let container = format!("ocpdeploy-{}", sandbox.tag());
+    let foreign = ["notes", "lab-bootstrap/backup.ign"].map(|name| format!("{container}/{name}"));
     cloud.with(|world| {
-        for name in foreign {
-            world.stores.objects.insert(name.to_owned(), b"theirs".to_vec());
+        for name in &foreign {
+            world.stores.objects.insert(name.clone(), b"theirs".to_vec());
         }
     });
     sandbox.destroy();
     let stores = cloud.finish().stores;
-    assert_eq!(stores.objects.keys().collect::<Vec<_>>(), [foreign[1], foreign[0]]);
+    assert_eq!(stores.objects.keys().collect::<Vec<_>>(), [&foreign[1], &foreign[0]]);
     assert_eq!(stores.containers.len(), 1);
 }
 
@@ -618,9 +632,10 @@ fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it(
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| world.more = vec!["object-store"]);
-    let object = format!("HEAD {ACCOUNT}/ocpdeploy-lab.example.com/");
+    let tag = sandbox.known_tag("os_ignition=swift\n");
+    std::fs::remove_dir_all(sandbox.0.path().join("images")).unwrap();
+    let object = format!("HEAD {ACCOUNT}/ocpdeploy-{tag}/");
     cloud.trouble(&object, [Trouble::Status(401, Value::Null)]);
-    sandbox.write("env.sh", &env(&sandbox, "os_ignition=swift\n"));
     let text = sandbox.interrupted_rehearsal();
     assert!(text.contains("does not support temporary URLs"), "{text}");
     assert!(!text.contains("temp_url_sig"), "{text}");
@@ -632,11 +647,13 @@ fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it(
 fn the_temporary_urls_of_other_machines_stay_valid() {
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["object-store"]);
+    let container = format!("ocpdeploy-{}", sandbox.known_tag("os_ignition=swift\n"));
     cloud.with(|world| {
-        world.more = vec!["object-store"];
-        let container = "ocpdeploy-lab.example.com";
         let stores = &mut world.stores;
-        stores.containers.insert(container.to_owned(), "their-key".to_owned());
+        stores.fetched.clear();
+        stores.objects.clear();
+        stores.containers.insert(container.clone(), "their-key".to_owned());
         let config = format!("{container}/lab-worker-0/{}", "0".repeat(32));
         stores.objects.insert(config, b"{}".to_vec());
     });

@@ -5,11 +5,12 @@ use crate::support::ovirt_sdk;
 use std::time::{Duration, Instant};
 
 use crate::support::fake_engine::{AffinityLabel, FakeEngine, Fault, GIB, Permission, What, World};
+use crate::support::faulty::alone;
 use crate::support::ovirt_client::Client;
 use ocpdeploy::backend::ovirt::Ovirt;
-use ocpdeploy::backend::retry::Retrying;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{
-    Backend, BackendError, BackendErrorKind as Kind, Finding, MachineSpec, Power, Requirements, Stop, Verdict,
+    BackendErrorKind as Kind, Finding, MachineSpec, OperationError, Power, Requirements, Stop, Verdict,
 };
 use ocpdeploy::cluster::{Affinity, MachineName, NodeName, Pass, Role, Size};
 use serde_json::json;
@@ -91,11 +92,11 @@ fn lines(findings: &[Finding]) -> String {
     findings.iter().map(line).collect()
 }
 
-fn words(error: &BackendError) -> String {
-    let cause = error.source.as_ref().map(ToString::to_string).unwrap_or_default();
+fn words(error: &OperationError) -> String {
+    let cause = &error.source;
     format!(
         "{error}: {cause}\n  hint: {}",
-        error.hint.as_deref().unwrap_or_default()
+        cause.hint.as_deref().unwrap_or_default()
     )
 }
 
@@ -140,12 +141,7 @@ fn an_ordinary_user_makes_and_removes_machines_of_templates() {
         backend.create_machine(&spec).await.unwrap();
         let machines = backend.list_machines(&spec.cluster).await.unwrap();
         assert_eq!(machines.len(), 1);
-        backend
-            .diagnostics(Role::Worker)
-            .unwrap()
-            .describe_machine(&spec.cluster, &spec.name)
-            .await
-            .unwrap();
+        backend.describe_machine(&spec.cluster, &spec.name).await.unwrap();
         let owned = backend.list_owned(&spec.cluster).await.unwrap();
         assert_eq!(owned.len(), 3, "a machine and two disks: {owned:?}");
     });
@@ -174,7 +170,7 @@ fn a_template_that_is_no_image_of_ours_stays_when_our_tag_names_it() {
         let tag = world
             .tags
             .iter_mut()
-            .find(|tag| tag.name == "ocpdeploy-lab.example.com")
+            .find(|tag| tag.name == "ocpdeploy-lab.example.com.x7k2pqrs")
             .unwrap();
         tag.description = tag
             .description
@@ -315,12 +311,7 @@ fn machines_run_on_the_hosts_that_are_named() {
             ..worker
         };
         backend.create_machine(&other).await.unwrap();
-        backend
-            .diagnostics(Role::Worker)
-            .unwrap()
-            .describe_machine(&spec.cluster, &spec.name)
-            .await
-            .unwrap()
+        backend.describe_machine(&spec.cluster, &spec.name).await.unwrap()
     });
     assert!(
         engine.boots().iter().all(|boot| boot.host == "host-2"),
@@ -350,12 +341,7 @@ fn workers_run_where_their_label_is() {
     let worker = worker(&client);
     let shown = client.run(async |backend| {
         backend.create_machine(&worker).await.unwrap();
-        backend
-            .diagnostics(Role::Worker)
-            .unwrap()
-            .describe_machine(&worker.cluster, &worker.name)
-            .await
-            .unwrap()
+        backend.describe_machine(&worker.cluster, &worker.name).await.unwrap()
     });
     assert_eq!(ran_on(&engine, "lab-worker-0"), ["host-2"]);
     assert_eq!(shown.scheduling["label"], "workers");
@@ -402,7 +388,7 @@ fn nodes_that_start_with_their_host_are_highly_available_masters_first() {
         backend.create_machine(&master).await.unwrap();
         backend.create_machine(&worker).await.unwrap();
         let plain = MachineSpec {
-            name: MachineName::from_platform("lab-plain"),
+            name: "lab-plain".parse().unwrap(),
             autostart: false,
             nics: Vec::new(),
             ..worker.clone()
@@ -460,7 +446,7 @@ macro_rules! done {
 }
 
 /// A machine of an image of ours, from the first look until nothing of it is left. Gives the errors on the way.
-async fn life(client: &Client, backend: &dyn Backend) -> Vec<BackendError> {
+async fn life(client: &Client, backend: &Platforms) -> Vec<OperationError> {
     let (mut spec, image) = (client.spec("lab"), client.image("coreos.qcow2", 1 << 20));
     let (cluster, name, mut errors) = (spec.cluster.clone(), spec.name.clone(), Vec::new());
     done!(errors, backend.preflight(&needs(&spec)));
@@ -493,7 +479,7 @@ fn each_request_may_fail_in_each_way_and_all_ends_well() {
         let client = Client::of(&engine, |_| ());
         let errors = client.run(async |_| {
             let ovirt = Ovirt::connect(&client.config).await.unwrap();
-            life(&client, &Retrying::new(ovirt).for_at_most(Duration::from_secs(60))).await
+            life(&client, &alone(ovirt).for_at_most(Duration::from_secs(60))).await
         });
         let left = engine.look(|world| {
             (
@@ -524,7 +510,7 @@ fn each_request_may_fail_in_each_way_and_all_ends_well() {
             let words = words(error);
             assert!(!passes && errors.len() == 1, "{why}: {words}");
             assert!(
-                error.kind == Kind::Rejected && words.contains("HTTP 500"),
+                error.kind() == Kind::Rejected && words.contains("HTTP 500"),
                 "{why}: {words}"
             );
         }
@@ -546,12 +532,12 @@ fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_told() {
         };
         let spec = client.spec("lab");
         client.run(async |_| {
-            let patient = Retrying::new(Ovirt::connect(&client.config).await.unwrap());
+            let patient = Platforms::on("oVirt", Box::new(Ovirt::connect(&client.config).await.unwrap()));
             patient.list_machines(&spec.cluster).await.unwrap();
             engine.fault(Fault::on("POST", "/vms").what(What::Later(status, 600)));
             let error = patient.create_machine(&spec).await.unwrap_err();
             assert_eq!(
-                (error.pause, asked()),
+                (error.source.pause, asked()),
                 (Some(Duration::from_secs(600)), 1),
                 "{}",
                 words(&error)
