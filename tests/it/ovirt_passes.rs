@@ -4,6 +4,7 @@
 //! says so. All else, harvests and destroying among it, is the program itself.
 
 use crate::ovirt_rules;
+use crate::support::cluster::{cluster_id, deployment};
 use crate::support::{fake_engine, ovirt_sdk, qcow2};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,9 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::fake_engine::{Agent, FakeEngine, Fault, GIB, Guest, What, World};
-use crate::support::faulty::Faulty;
+use crate::support::faulty::no_guest_probe;
 use ocpdeploy::backend::ovirt::Ovirt;
-use ocpdeploy::cluster::{BackendConfig, ClusterId, ImageSource};
+use ocpdeploy::cluster::{BackendConfig, ImageSource};
 use ocpdeploy::failure::explain;
 use ocpdeploy::passes::{self, DeployOptions};
 use ocpdeploy::settings::{self, Sources};
@@ -218,6 +219,7 @@ fn a_deployment_in_a_process_of_its_own() {
         current_dir: env_file.parent().unwrap().to_owned(),
         home: home.root().to_owned(),
         rehearse: true,
+        deployment: deployment(),
         read_file: &|path| std::fs::read_to_string(path),
         is_file: &Path::is_file,
         is_dir: &Path::is_dir,
@@ -245,7 +247,7 @@ fn a_deployment_in_a_process_of_its_own() {
     let done = runtime.block_on(async {
         let backend = Ovirt::connect(ovirt).await?;
         // The fake engine's time goes with its requests, so pauses between them prove nothing.
-        let backend = &Faulty::no_guest_probe(backend, Duration::from_millis(20));
+        let backend = no_guest_probe(backend, Duration::from_millis(20)).for_at_most(Duration::ZERO);
         passes::deploy(&backend, &config, &home, DeployOptions { harvest_again: false }).await
     });
     if let Err(error) = done {
@@ -601,7 +603,7 @@ fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
         // Here each new member of a group rewrites all members.
         world.of_version([4, 4, 4]);
         // Decoys: what looks like a cluster's and is not.
-        let id = ClusterId::new("lab", DOMAIN);
+        let id = cluster_id("lab", DOMAIN).tag().to_owned();
         for (name, comment) in [
             ("lab-master-9", String::new()),
             ("lab-worker-9", format!("ocpdeploy-{id}")),

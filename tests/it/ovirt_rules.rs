@@ -1,12 +1,13 @@
 //! Rules of the engine's source, each with the request that breaks without the client's care for it.
 
+use crate::support::cluster::cluster_id;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
-use ocpdeploy::backend::ovirt::Ovirt;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{
-    Backend, BackendError, BackendErrorKind as Kind, Finding, ImageRequest, MachineSpec, Requirements, Verdict,
+    BackendErrorKind as Kind, Finding, ImageRequest, MachineSpec, OperationError, Requirements, Verdict,
 };
 use ocpdeploy::cluster::{ClusterId, MachineName, NodeName, Role};
 
@@ -91,15 +92,15 @@ fn lines(findings: &[Finding], verdict: Verdict) -> Vec<String> {
     .collect()
 }
 
-fn words(error: &BackendError) -> String {
-    let cause = error.source.as_ref().map(ToString::to_string).unwrap_or_default();
+fn words(error: &OperationError) -> String {
+    let cause = &error.source;
     format!(
         "{error}: {cause}\n  hint: {}",
-        error.hint.as_deref().unwrap_or_default()
+        cause.hint.as_deref().unwrap_or_default()
     )
 }
 
-async fn create_all(backend: &Ovirt, specs: &[MachineSpec]) {
+async fn create_all(backend: &Platforms, specs: &[MachineSpec]) {
     for made in join_all(specs.iter().map(|spec| backend.create_machine(spec))).await {
         made.unwrap();
     }
@@ -241,7 +242,7 @@ fn a_group_of_our_name_that_is_not_ours_is_told() {
     let engine = newest(|world| {
         world.affinity_groups.push(AffinityGroup {
             id: "00000000-0000-4000-8000-0000000000cc".to_owned(),
-            name: "ocpdeploy-lab.example.com-masters".to_owned(),
+            name: "ocpdeploy-lab.example.com.x7k2pqrs-masters".to_owned(),
             // Of another oVirt cluster: the engine looks for names in all of them.
             cluster: world.clusters[0].id.clone(),
             ..AffinityGroup::default()
@@ -249,9 +250,9 @@ fn a_group_of_our_name_that_is_not_ours_is_told() {
     });
     let client = Client::of(&engine, |_| ());
     let refused = client.run(async |backend| backend.create_machine(&client.spec("lab")).await.unwrap_err());
-    assert_eq!(refused.kind, Kind::Conflict, "{}", words(&refused));
+    assert_eq!(refused.kind(), Kind::Conflict, "{}", words(&refused));
     assert!(
-        words(&refused).contains("ocpdeploy-lab.example.com-masters"),
+        words(&refused).contains("ocpdeploy-lab.example.com.x7k2pqrs-masters"),
         "{}",
         words(&refused)
     );
@@ -351,7 +352,7 @@ fn a_label_that_places_nothing_is_told_before_anything_is_made() {
 fn uploader(engine: &FakeEngine, bytes: usize) -> (Client, ImageRequest, ClusterId) {
     let client = Client::of(engine, |_| ());
     let image = client.image("coreos.qcow2", bytes);
-    (client, image, ClusterId::new("lab", "example.com"))
+    (client, image, cluster_id("lab", "example.com"))
 }
 
 fn begun(client: &Client, engine: &FakeEngine, image: &ImageRequest, cluster: &ClusterId) {
@@ -485,7 +486,7 @@ fn a_template_that_the_user_may_not_use_is_told_before_anything_is_made() {
     };
     let engine = newest(ordinary_user);
     let error = refused(&engine).unwrap();
-    assert_eq!(error.kind, Kind::Denied, "{}", words(&error));
+    assert_eq!(error.kind(), Kind::Denied, "{}", words(&error));
     assert!(words(&error).contains("UserTemplateBasedVm"), "{}", words(&error));
     assert!(engine.look(|world| world.vms.is_empty()));
     engine.edit(|world| permit_template(world, "rhcos"));
@@ -547,7 +548,7 @@ fn a_stalled_disk_of_another_cluster_is_taken_over_by_each_engine() {
                     engine.fault(Fault::on("PUT", "/disks/*").refused(409, "Cannot edit Virtual Disk."));
                 }
                 let (client, image, first) = uploader(&engine, 1 << 20);
-                let second = ClusterId::new("other", "example.com");
+                let second = cluster_id("other", "example.com");
                 // The first run ends between the disk and its upload.
                 engine.fault(Fault::on("POST", "/imagetransfers").refused(400, "no"));
                 client.run(async |backend| backend.ensure_image(Role::Worker, &first, &image).await.unwrap_err());

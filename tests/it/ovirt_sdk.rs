@@ -1,13 +1,14 @@
 //! The pretend engine and our own requests before the judges: oVirt's official SDK, and its daemon that takes images.
 
+use crate::support::cluster::cluster_id;
 use crate::support::ovirt_sdk;
 use serde_json::json;
 
 use crate::support::fake_engine::{FakeEngine, Fault, What};
 use crate::support::ovirt_client::Client;
 use crate::support::ovirt_sdk::Sdk;
-use ocpdeploy::backend::{Backend, Power, Stop};
-use ocpdeploy::cluster::{ClusterId, Role};
+use ocpdeploy::backend::{Power, Stop};
+use ocpdeploy::cluster::Role;
 
 #[test]
 fn the_official_sdk_drives_the_pretend_engine() {
@@ -74,7 +75,7 @@ fn the_real_image_daemon_takes_our_upload() {
     });
     engine.start_imageio(&sdk.imageio());
     let client = Client::of(&engine, |_| ());
-    let cluster = ClusterId::new("lab", "example.com");
+    let cluster = cluster_id("lab", "example.com");
     let image = client.image("coreos.qcow2", IMAGE);
     client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await.unwrap());
     let daemon_has = engine.look(|world| {
@@ -120,7 +121,7 @@ fn an_upload_goes_through_the_engine_when_its_hosts_cannot_be_reached() {
     let image = client.image("coreos.qcow2", IMAGE);
     client.run(async |backend| {
         backend
-            .ensure_image(Role::Worker, &ClusterId::new("lab", "example.com"), &image)
+            .ensure_image(Role::Worker, &cluster_id("lab", "example.com"), &image)
             .await
             .unwrap()
     });
@@ -149,7 +150,7 @@ fn an_upload_whose_line_breaks_is_sent_on_and_arrives_whole() {
     engine.fault(Fault::on("POST", "/imagetransfers/*/finalize").what(What::Expired));
     client.run(async |backend| {
         backend
-            .ensure_image(Role::Worker, &ClusterId::new("lab", "example.com"), &image)
+            .ensure_image(Role::Worker, &cluster_id("lab", "example.com"), &image)
             .await
             .unwrap()
     });
@@ -163,7 +164,7 @@ fn an_upload_that_its_cluster_left_is_finished_by_another() {
     let engine = FakeEngine::with(|world| world.tick = 3_000);
     let client = Client::of(&engine, |_| ());
     let image = client.image("coreos.qcow2", IMAGE);
-    let [first, second] = ["lab", "other"].map(|name| ClusterId::new(name, "example.com"));
+    let [first, second] = ["lab", "other"].map(|name| cluster_id(name, "example.com"));
     // The first cluster's run ends after a piece, its transfer paused, as the engine does when the host is gone.
     engine.fault(Fault::on("PUT", "/images/*").skip(1).times(5).what(What::LostRequest));
     client.run(async |backend| backend.ensure_image(Role::Worker, &first, &image).await.unwrap_err());
@@ -202,12 +203,7 @@ fn what_our_client_asks_of_a_machine_is_what_the_sdk_would_ask() {
     let spec = client.spec("lab");
     client.run(async |backend| {
         backend.create_machine(&spec).await.unwrap();
-        let described = backend
-            .diagnostics(Role::Worker)
-            .unwrap()
-            .describe_machine(&spec.cluster, &spec.name)
-            .await
-            .unwrap();
+        let described = backend.describe_machine(&spec.cluster, &spec.name).await.unwrap();
         assert_eq!(described.form.unwrap().name, "oVirt XML");
         let power = async || backend.list_machines(&spec.cluster).await.unwrap()[0].power.clone();
         while power().await != Power::Running {}

@@ -4,10 +4,9 @@ use crate::support::fake_engine::{self, FakeEngine, Fault, What, World};
 use crate::support::ovirt_client::Client;
 use crate::support::ovirt_sdk;
 use jiff::Timestamp;
-use ocpdeploy::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Finding, Snapshot, Snapshots, Stop, Verdict,
-};
-use ocpdeploy::cluster::{MachineName, Role};
+use ocpdeploy::backend::platforms::Platforms;
+use ocpdeploy::backend::{Action, BackendErrorKind, Finding, OperationError, Snapshot, Stop, Verdict};
+use ocpdeploy::cluster::MachineName;
 
 /// A machine with two disks that is off.
 struct Lab {
@@ -39,30 +38,29 @@ impl Lab {
     }
 
     /// One command.
-    fn run<T>(&self, work: impl AsyncFnOnce(&dyn Snapshots) -> T) -> T {
-        self.client
-            .run(async |backend| work(backend.snapshots(Role::Master).unwrap()).await)
+    fn run<T>(&self, work: impl AsyncFnOnce(&Platforms) -> T) -> T {
+        self.client.run(work)
     }
 
-    fn save(&self, one: &Snapshot) -> Result<Action<()>, BackendError> {
+    fn save(&self, one: &Snapshot) -> Result<Action<()>, OperationError> {
         let cluster = self.client.spec("lab").cluster;
-        self.run(async |facet| facet.save_snapshot(&cluster, &self.name, one).await)
+        self.run(async |backend| backend.save_snapshot(&cluster, &self.name, one).await)
     }
 
-    fn revert(&self, one: &Snapshot) -> Result<(), BackendError> {
+    fn revert(&self, one: &Snapshot) -> Result<(), OperationError> {
         let cluster = self.client.spec("lab").cluster;
-        self.run(async |facet| facet.revert_to_snapshot(&cluster, &self.name, one).await)
+        self.run(async |backend| backend.revert_to_snapshot(&cluster, &self.name, one).await)
     }
 
-    fn delete(&self, one: &Snapshot) -> Result<Action<()>, BackendError> {
+    fn delete(&self, one: &Snapshot) -> Result<Action<()>, OperationError> {
         let cluster = self.client.spec("lab").cluster;
-        self.run(async |facet| facet.delete_snapshot(&cluster, &self.name, one).await)
+        self.run(async |backend| backend.delete_snapshot(&cluster, &self.name, one).await)
     }
 
     /// Whether each of the cluster's snapshots is complete.
     fn list(&self) -> Vec<(String, bool)> {
         let cluster = self.client.spec("lab").cluster;
-        let listed = self.run(async |facet| facet.list_snapshots(&cluster).await.unwrap());
+        let listed = self.run(async |backend| backend.list_snapshots(&cluster).await.unwrap());
         let shown = |one: ocpdeploy::backend::MachineSnapshot| (one.snapshot.name.to_string(), one.is_complete);
         listed.into_iter().map(shown).collect()
     }
@@ -90,10 +88,10 @@ fn disks(world: &World) -> Vec<String> {
 }
 
 #[track_caller]
-fn is_refused<T: std::fmt::Debug>(outcome: Result<T, BackendError>, kind: BackendErrorKind, words: &str) {
+fn is_refused<T: std::fmt::Debug>(outcome: Result<T, OperationError>, kind: BackendErrorKind, words: &str) {
     let error = outcome.unwrap_err();
-    assert_eq!(error.kind, kind, "{error:?}");
-    let cause = error.source.unwrap().to_string();
+    assert_eq!(error.kind(), kind, "{error:?}");
+    let cause = error.source.message;
     assert!(cause.contains(words), "{words}\n{cause}");
 }
 
@@ -124,7 +122,7 @@ fn a_request_whose_answer_is_lost_is_not_made_twice() {
         lab.engine
             .fault(Fault::on("POST", "/vms/*/snapshots").what(what.clone()));
         assert_eq!(
-            lab.save(&one).unwrap_err().kind,
+            lab.save(&one).unwrap_err().kind(),
             BackendErrorKind::Unreachable,
             "{what:?}"
         );
@@ -135,7 +133,7 @@ fn a_request_whose_answer_is_lost_is_not_made_twice() {
             lab.engine
                 .fault(Fault::on("POST", "/vms/*/snapshots/*/restore").what(what.clone()));
             assert_eq!(
-                lab.revert(&one).unwrap_err().kind,
+                lab.revert(&one).unwrap_err().kind(),
                 BackendErrorKind::Unreachable,
                 "{what:?}"
             );
@@ -145,7 +143,7 @@ fn a_request_whose_answer_is_lost_is_not_made_twice() {
         lab.engine
             .fault(Fault::on("DELETE", "/vms/*/snapshots/*").what(what.clone()));
         assert_eq!(
-            lab.delete(&one).unwrap_err().kind,
+            lab.delete(&one).unwrap_err().kind(),
             BackendErrorKind::Unreachable,
             "{what:?}"
         );
@@ -172,7 +170,7 @@ fn an_engine_that_ends_between_preview_and_commit_is_asked_to_commit() {
 }
 
 /// The texts of findings that fail.
-fn failures(found: Result<Vec<Finding>, BackendError>) -> Vec<String> {
+fn failures(found: Result<Vec<Finding>, OperationError>) -> Vec<String> {
     let fails = |finding: &Finding| finding.verdict == Verdict::Fail;
     let found = found.unwrap().into_iter();
     found.filter(fails).map(|finding| finding.text).collect()
@@ -182,7 +180,7 @@ fn failures(found: Result<Vec<Finding>, BackendError>) -> Vec<String> {
 fn what_the_engine_cannot_save_or_restore_is_said_before() {
     let lab = Lab::new();
     let (cluster, names) = (lab.client.spec("lab").cluster, [lab.name.clone()]);
-    let check = || failures(lab.run(async |facet| facet.check_snapshots(&cluster, &names).await));
+    let check = || failures(lab.run(async |backend| backend.check_snapshots(&cluster, &names).await));
     assert_eq!(check(), [""; 0]);
     lab.engine.edit(|world| {
         let disks = disks(world);
@@ -201,7 +199,8 @@ fn what_the_engine_cannot_save_or_restore_is_said_before() {
     });
     let (one, two) = (snapshot("one"), snapshot("two"));
     lab.save(&one).unwrap();
-    let restorable = |one: &Snapshot| failures(lab.run(async |facet| facet.check_restore(&cluster, &names, one).await));
+    let restorable =
+        |one: &Snapshot| failures(lab.run(async |backend| backend.check_restore(&cluster, &names, one).await));
     assert_eq!(restorable(&one), [""; 0]);
     lab.save(&two).unwrap();
     // One of a user is later still.

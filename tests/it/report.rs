@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::left_out::left_out;
 use crate::support::sandbox::{Sandbox, outcome};
 use jiff::{SignedDuration, Timestamp};
 use ocpdeploy::backend::{Machine, Power, SeenNic};
@@ -48,7 +49,8 @@ fn cluster(masters: u32, workers: u32, network: &str) -> Cluster {
     let nodes: Vec<_> = std::iter::once(bootstrap).chain(masters).chain(workers).collect();
     Cluster {
         known: serde_json::from_value(json!({
-            "v": 1, "name": "lab", "domain": "example.com", "rehearsal": true,
+            "v": 2, "name": "lab", "domain": "example.com", "rehearsal": true,
+            "deployment": {"id": "x7k2pqrs", "creation": "anna@laptop 2026-11-28T09:12:13Z"},
             "backend": { "sim": { "state": "/sim.json" } },
         }))
         .unwrap(),
@@ -199,6 +201,7 @@ fn on_more_networks() -> String {
             fingerprint: String::new(),
             power: Power::Running,
             nics: vec![own, nic("storage-of-the-datacenter", 1), nic("backup", 2)],
+            creation: None,
         }
     };
     let machines: Vec<Machine> = nodes.iter().zip(10..).map(machine).collect();
@@ -392,7 +395,7 @@ fn looked_at(name: &str, page: &str) -> Option<Value> {
             found.is_ok_and(|output| output.status.success())
         })
     else {
-        println!("LEFT OUT: there is no chromium here, so nobody looked at the page {name}");
+        left_out("chromium is not installed: nobody looked at the pages");
         return None;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! A computer with a registry cache, and an upstream registry.
 
+use crate::support::cluster::deployment;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -141,6 +142,7 @@ impl Computer {
             current_dir: self.0.path().to_owned(),
             home: self.path("state"),
             rehearse: false,
+            deployment: deployment(),
             read_file: &|path| fs::read_to_string(path),
             is_file: &Path::is_file,
             is_dir: &Path::is_dir,

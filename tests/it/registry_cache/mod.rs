@@ -15,6 +15,7 @@ use ocpdeploy::local::registry::warm::{Warmed, Warmer};
 use self::computer::{Computer, LOGIN, failed, settled, succeeded};
 use self::node::{is_installed, nodes};
 use crate::support::fake_registry::FakeRegistry;
+use crate::support::left_out::is_root;
 use crate::support::site::until;
 
 /// None where the programs that the tests require are missing, which is then said.
@@ -281,8 +282,7 @@ fn a_full_disk_is_said_and_nodes_still_get_their_images() {
     let Some((upstream, computer)) = upstream_and_computer() else {
         return;
     };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("LEFT OUT: only root can mount a small disk");
+    if !is_root("mount a small disk") {
         return;
     }
     let (small, large) = (
