@@ -16,7 +16,7 @@ use crate::support::lab_site::{LINES, Site};
 use crate::support::sandbox::{DOMAIN, Outcome};
 use ocpdeploy::backend::Backend;
 use ocpdeploy::backend::sim::Sim;
-use ocpdeploy::cluster::{ClusterId, Role, SimConfig};
+use ocpdeploy::cluster::{ClusterDomain, Role, SimConfig};
 use ocpdeploy::report::state::{Power, Progress, State};
 use ocpdeploy::state::inventory::{self, Cluster};
 use ocpdeploy::state::journal;
@@ -429,7 +429,7 @@ impl Ground {
     fn record_is_true(&self, rehearsed: Option<bool>) -> Vec<String> {
         let (machines, mut wrong) = (self.machines(), Vec::new());
         let sandbox = &self.site.sandbox;
-        let id = ClusterId::new("lab", DOMAIN);
+        let domain = ClusterDomain::new("lab", DOMAIN);
         let on_platform = sandbox.machines(None).len() + sandbox.reservations(None).len();
         let Some(cluster) = self.cluster() else {
             if on_platform > 0 {
@@ -440,7 +440,9 @@ impl Ground {
             return wrong;
         };
         let known = &cluster.known;
-        if known.id() != id || known.backend.place() != format!("sim {}", sandbox.path().join("sim.json").display()) {
+        if known.cluster_domain() != domain
+            || known.backend.place() != format!("sim {}", sandbox.path().join("sim.json").display())
+        {
             wrong.push(format!("the record is of {} on {}", known.id(), known.backend.place()));
         }
         if rehearsed.is_some_and(|rehearsed| rehearsed != known.rehearsal) {

@@ -4,6 +4,7 @@ mod hostile;
 
 use crate::support::addresses::ipv4;
 use crate::support::cluster;
+use crate::support::left_out::no_judge;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -63,14 +64,11 @@ fn judge(wave: Wave, pem: &[u8], table: &Parameters) -> Judgement {
 struct Go(PathBuf);
 
 impl Go {
-    /// `None` where there is no Go, and this is said; with `CSR_JUDGE=required`, as `make test` has it, that is a failure.
+    /// `None` where there is no Go.
     fn build() -> Option<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         if Command::new("go").arg("version").output().is_err() {
-            let missing = "Go is not installed: apt-get install golang-go";
-            assert!(std::env::var("CSR_JUDGE").as_deref() != Ok("required"), "{missing}");
-            // Past the test harness, which keeps the output of a passing test to itself.
-            let _ = writeln!(std::io::stderr(), "LEFT OUT, {missing}");
+            no_judge("Go is not installed: apt-get install golang-go");
             return None;
         }
         let folder = tempfile::tempdir().unwrap().keep();
@@ -124,7 +122,7 @@ impl Drop for Go {
 
 /// The node of the table that may have the certificate which a signer would make of it, judged by what Go sees.
 fn rightful<'a>(seen: &Value, wave: Wave, table: &'a Parameters) -> Option<&'a NodeAddress> {
-    let host = |node: &NodeAddress| table.id().fqdn(node.name.as_str());
+    let host = |node: &NodeAddress| table.cluster_domain().fqdn(node.name.as_str());
     let asks = |node: &&NodeAddress| seen["common_name"] == format!("system:node:{}", host(node));
     let node = table
         .nodes

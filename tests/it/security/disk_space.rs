@@ -8,6 +8,7 @@ use std::time::Duration;
 use ocpdeploy::artifacts::catalogue::Artifact;
 use ocpdeploy::artifacts::download::{Cache, DownloadError, RetryPolicy};
 
+use crate::support::left_out::is_root;
 use crate::support::mirror::{Mirror, Served};
 
 /// This many MiB of zeros, packed.
@@ -59,8 +60,7 @@ fn what_holds_more_than_an_image_may_is_given_up_and_nothing_of_it_stays() {
 
 #[test]
 fn a_download_leaves_some_of_the_disk_free() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("LEFT OUT: only root can mount a small disk");
+    if !is_root("mount a small disk") {
         return;
     }
     let mirror = Mirror::start();

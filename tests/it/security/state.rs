@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::security::users::{MALLORY, mode};
+use crate::support::left_out::is_root;
 
 /// A state folder with one cluster, in a place of its own.
 struct Sandbox(tempfile::TempDir);
@@ -57,16 +58,6 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn is_root() -> bool {
-    match rustix::process::geteuid().is_root() {
-        true => true,
-        false => {
-            eprintln!("LEFT OUT: only root can make folders of another user");
-            false
-        }
-    }
-}
-
 #[test]
 fn a_folder_that_its_group_or_others_may_write_is_refused() {
     let sandbox = Sandbox::new();
@@ -85,7 +76,7 @@ fn a_folder_that_its_group_or_others_may_write_is_refused() {
 
 #[test]
 fn a_folder_of_another_user_is_refused_also_by_root() {
-    if !is_root() {
+    if !is_root("make folders of another user") {
         return;
     }
     let sandbox = Sandbox::new();

@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::left_out::is_root;
+
 /// Runs the program.
 pub const ALICE: u32 = 61001;
 /// Attacks her.
@@ -22,8 +24,7 @@ pub type Was = Vec<(PathBuf, u32, u32, u64, Vec<u8>)>;
 impl Users {
     /// `None` where the test does not run as root.
     pub fn new() -> Option<Self> {
-        if fs::metadata("/proc/self").unwrap().uid() != 0 {
-            eprintln!("LEFT OUT: only root can act as two users");
+        if !is_root("act as two users") {
             return None;
         }
         let users = Self {
