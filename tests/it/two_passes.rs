@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::addresses::ipv4;
+use crate::support::cluster::without_ids;
 use crate::support::sandbox::{Outcome, Sandbox, outcome};
 use ocpdeploy::digest;
 use ocpdeploy::ignition::contents::{self, Contents};
@@ -74,7 +75,7 @@ fn essence(sandbox: &Sandbox) -> Value {
     let mut state = sandbox.state();
     let object = |value: &mut Value| value.as_object_mut().cloned().unwrap_or_default();
     for (name, mut machine) in object(&mut state["machines"]) {
-        for key in ["created_ms", "boots_ms", "fingerprint", "payload"] {
+        for key in ["created_ms", "boots_ms", "fingerprint", "payload", "creation"] {
             machine.as_object_mut().unwrap().remove(key);
         }
         state["machines"][name] = machine;
@@ -86,7 +87,7 @@ fn essence(sandbox: &Sandbox) -> Value {
     }
     state["script"] = Value::Null;
     state["limits"] = Value::Null;
-    state
+    serde_json::from_str(&without_ids(&state.to_string(), "lab.example.com")).unwrap()
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn a_cluster_is_installed_and_only_its_own_nodes_are_let_in() {
 #[test]
 fn a_second_client_certificate_waits_until_the_first_is_used() {
     let bench = Bench::new(27, Stage::Installed);
-    let host = bench.table.id().fqdn("worker-0");
+    let host = bench.table.cluster_domain().fqdn("worker-0");
     let mut taken = fake_kube::requests::client(&host).object("csr-taken-worker-0");
     taken["status"] = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "OcpdeployApproved"}]});
     bench.kube.with(|world| world.put(REQUESTS, taken));
@@ -322,7 +322,7 @@ fn a_serving_certificate_of_a_nodes_previous_life_does_not_count() {
     let bench = Bench::new(19, Stage::Installed);
     bench.bootstrap(LONG).unwrap();
     bench.install(LONG).unwrap();
-    let host = bench.table.id().fqdn("worker-0");
+    let host = bench.table.cluster_domain().fqdn("worker-0");
     bench.kube.with(|world| {
         world.edit(REQUESTS, "csr-serving-worker-0", |request| {
             request["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z")
@@ -480,7 +480,7 @@ impl Resting {
     /// Switches a machine off, and on again where that is wished once its kubelet is gone.
     fn off(&self, node: &NodeName, and_on: bool) {
         self.off.lock().unwrap().insert(node.clone());
-        let host = self.bench.table.id().fqdn(node.as_str());
+        let host = self.bench.table.cluster_domain().fqdn(node.as_str());
         when(&self.bench.kube.world, move |world| world.is_lost(&host), |_| {})
             .join()
             .unwrap();
@@ -513,7 +513,8 @@ impl Resting {
 
     /// Asks in the name of a node for a client certificate.
     fn forge(&self, node: &NodeName, name: &str, is_approved: bool) {
-        let mut request = fake_kube::requests::client(&self.bench.table.id().fqdn(node.as_str())).object(name);
+        let mut request =
+            fake_kube::requests::client(&self.bench.table.cluster_domain().fqdn(node.as_str())).object(name);
         if is_approved {
             request["status"] =
                 json!({"conditions": [{"type": "Approved", "status": "True", "reason": "OcpdeployApproved"}]});
