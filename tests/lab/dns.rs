@@ -101,7 +101,7 @@ impl Outside {
         let node = self.node(made, index, resolvers);
         node.boot(&parts(made));
         // Both units start at once here, so the name server may run before it has been told whom to ask.
-        let name = format!("api.{}", made.parameters.id());
+        let name = format!("api.{}", made.parameters.cluster_domain());
         let own = format!("nameserver {}", node.ip);
         until(SOON, "the node's name server runs, and the node asks it", || {
             let asks = node
@@ -247,10 +247,10 @@ fn two_clusters_of_one_network_keep_their_names_to_themselves() {
     ];
     for (node, own, other) in [(&nodes[0], &lab, &lab2), (&nodes[1], &lab2, &lab)] {
         for name in ["api", "x.apps", "master-0", "nope"] {
-            let (status, _) = ask(node, &format!("{name}.{}", other.parameters.id()), "A");
+            let (status, _) = ask(node, &format!("{name}.{}", other.parameters.cluster_domain()), "A");
             assert_eq!(status, "NXDOMAIN", "{name} from {}", node.name);
         }
-        let (_, answers) = ask(node, &format!("master-0.{}", own.parameters.id()), "A");
+        let (_, answers) = ask(node, &format!("master-0.{}", own.parameters.cluster_domain()), "A");
         assert_eq!(answers, [node.ip.to_string()]);
         assert!(node.sh("getent ahostsv4 master-0").starts_with(&node.ip.to_string()));
     }

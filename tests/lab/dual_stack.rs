@@ -74,7 +74,7 @@ fn each_guest_reports_both_addresses_and_answers_at_both() {
             "ingress" => "console-openshift-console.apps",
             name => name,
         };
-        (table.id().fqdn(name), lease.ip.to_string(), ipv6)
+        (table.cluster_domain().fqdn(name), lease.ip.to_string(), ipv6)
     });
     let named: Vec<_> = named.collect();
     for (name, ip, ipv6) in &named {

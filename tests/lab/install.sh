@@ -33,6 +33,12 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
+# One at a time; the second finds what it needs.
+if [ -z "${INSTALL_LOCKED-}" ]; then
+    mkdir -p "$here/../../target"
+    INSTALL_LOCKED=1 exec flock "$here/../../target/install.lock" "$0" "$@"
+fi
+
 # Only the tests start these, each in a namespace: their packages must not start them.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use ocpdeploy::backend::SnapshotName;
-use ocpdeploy::backend::kubevirt::Kubevirt;
+use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::passes::snapshot::{self, SaveOptions};
 use ocpdeploy::state::home::Home;
 use ocpdeploy::state::inventory::Known;
 use serde_json::{Value, json};
 
+use crate::support::cluster::names_of;
 use crate::support::fake_kubevirt::World;
 use crate::support::fake_kubevirt::rights::User;
-use crate::support::faulty::Faulty;
 use crate::support::kubevirt_sandbox::{Sandbox, documented};
 
 #[cfg(feature = "ovirt")]
@@ -100,9 +100,17 @@ impl Tenant {
 
     /// What there is of a cluster, as `kind/name`.
     fn found(&self, cluster: &str) -> Vec<String> {
-        let label = format!("ocpdeploy.io/cluster={cluster}.example.com");
-        let said = kubectl(&["-n", &self.name, "get", KINDS, "-l", &label, "-o", "name"]);
-        said.lines().map(str::to_owned).collect()
+        let said = kubectl(&[
+            "-n",
+            &self.name,
+            "get",
+            KINDS,
+            "-l",
+            "ocpdeploy.io/cluster",
+            "-o",
+            "json",
+        ]);
+        names_of(&said, cluster)
     }
 
     fn destroys(&self, cluster: &str) {
@@ -397,14 +405,13 @@ fn a_cluster_is_saved_and_restored_twice() {
         stay_off: false,
         start_limit: LONG,
     };
-    let save = async |backend: &Faulty<Kubevirt>, home: &Home| {
-        snapshot::save(&backend, &known(home), home, &name, options).await
-    };
+    let save =
+        async |backend: &Platforms, home: &Home| snapshot::save(backend, &known(home), home, &name, options).await;
     tenant.sandbox.far("saved", save).unwrap();
     assert_eq!(count("virtualmachinesnapshot."), 2);
     for _ in 0..2 {
-        let restore = async |backend: &Faulty<Kubevirt>, home: &Home| {
-            snapshot::restore(&backend, &known(home), home, &name, LONG, |_| Ok(())).await
+        let restore = async |backend: &Platforms, home: &Home| {
+            snapshot::restore(backend, &known(home), home, &name, LONG, |_| Ok(())).await
         };
         tenant.sandbox.far("saved", restore).unwrap();
         let found = tenant.found("saved");
@@ -416,8 +423,7 @@ fn a_cluster_is_saved_and_restored_twice() {
             "{found:?}"
         );
     }
-    let delete =
-        async |backend: &Faulty<Kubevirt>, home: &Home| snapshot::delete(&backend, &known(home), home, &name).await;
+    let delete = async |backend: &Platforms, home: &Home| snapshot::delete(backend, &known(home), home, &name).await;
     tenant.sandbox.far("saved", delete).unwrap();
     assert_eq!(count("virtualmachinesnapshot."), 0);
     tenant.destroys("saved");

@@ -4,6 +4,7 @@
 
 #![cfg(feature = "libvirt")]
 
+use crate::support::cluster::cluster_id;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use futures::future::join_all;
 use ocpdeploy::backend::libvirt::Libvirt;
 use ocpdeploy::backend::{
     Action, AddressReservation, Backend, BackendErrorKind, ImageHandle, ImageRequest, MachineSpec, Nic, Payload, Power,
-    ReservationState, SerialConsole,
+    ReservationState,
 };
 use ocpdeploy::cluster::{
     AddressAssignment, ClusterId, LibvirtConfig, Mac, MachineName, NodeName, Pass, Role, VirtType,
@@ -36,11 +37,11 @@ fn uri() -> Option<String> {
 
 /// An own name for each test, so that they run side by side and beside others.
 fn cluster(test: &str) -> ClusterId {
-    ClusterId::new(&format!("lv-{test}-{}", std::process::id()), "lab.test")
+    cluster_id(&format!("lv-{test}-{}", std::process::id()), "lab.test")
 }
 
 fn name_of(cluster: &ClusterId) -> &str {
-    cluster.as_str().split('.').next().unwrap()
+    cluster.domain().name()
 }
 
 async fn connect() -> Option<Libvirt> {
@@ -168,6 +169,7 @@ fn spec(cluster: &ClusterId, index: usize, image: &ImageHandle) -> MachineSpec {
         payload: Payload::Ignition(br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()),
         autostart: false,
         ipv6: None,
+        creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
     }
 }
 
@@ -189,15 +191,12 @@ async fn destroy(backend: &Libvirt, cluster: &ClusterId) {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn machines_are_made_adopted_and_deleted() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("life");
-    let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend
-        .ensure_image(Role::Worker, &cluster, &image.request)
-        .await
-        .unwrap();
+    let image = TestImage::new(cluster.domain().as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     let mut specs: Vec<_> = (0..8).map(|index| spec(&cluster, index, &handle)).collect();
     specs[0].extra_disks_gib = vec![1, 2];
     specs[1].autostart = true;
@@ -259,15 +258,12 @@ async fn machines_are_made_adopted_and_deleted() {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn a_machine_that_changes_its_state_is_in_every_look() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("look");
-    let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend
-        .ensure_image(Role::Worker, &cluster, &image.request)
-        .await
-        .unwrap();
+    let image = TestImage::new(cluster.domain().as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     let spec = spec(&cluster, 0, &handle);
     backend.create_machine(&spec).await.unwrap();
 
@@ -297,18 +293,18 @@ async fn a_machine_that_changes_its_state_is_in_every_look() {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn what_others_made_is_left_alone() {
     let Some(backend) = connect().await else { return };
     let (lab, lookalike) = (cluster("own"), cluster("own2"));
-    let nested = ClusterId::new(name_of(&lookalike), lab.as_str());
-    let image = TestImage::new(lab.as_str(), 1);
+    let nested = cluster_id(name_of(&lookalike), lab.domain().as_str());
+    let image = TestImage::new(lab.domain().as_str(), 1);
     let mut all = Vec::new();
     for id in [&lab, &lookalike, &nested] {
-        let handle = backend.ensure_image(Role::Worker, id, &image.request).await.unwrap();
+        let handle = backend.ensure_image(id, &image.request).await.unwrap();
         let mut spec = spec(id, 0, &handle);
         if id == &nested {
-            spec.name = MachineName::from_platform(&format!("{}-nested", spec.name));
+            spec.name = format!("{}-nested", spec.name).parse().unwrap();
         }
         backend.create_machine(&spec).await.unwrap();
         all.push(spec);
@@ -338,7 +334,7 @@ async fn what_others_made_is_left_alone() {
         "qcow2",
     ]);
 
-    let name = MachineName::from_platform(&stranger);
+    let name: MachineName = stranger.parse().unwrap();
     let refused = backend.delete_machine(&lab, &name).await.unwrap_err();
     assert_eq!(refused.kind, BackendErrorKind::Conflict);
     let refused = backend.delete_machine(&lab, &all[1].name).await.unwrap_err();
@@ -371,18 +367,15 @@ async fn what_others_made_is_left_alone() {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn a_creation_that_was_cut_is_completed() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("cut");
-    let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend
-        .ensure_image(Role::Worker, &cluster, &image.request)
-        .await
-        .unwrap();
+    let image = TestImage::new(cluster.domain().as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     let spec = spec(&cluster, 0, &handle);
     // Killed between the volumes and the domain: half an Ignition file, a disk of another size, and one that is not wanted.
-    let volume = |part: &str| format!("ocpdeploy_{cluster}_{}_{part}", spec.name);
+    let volume = |part: &str| format!("ocpdeploy_{}_{}_{part}", cluster.tag(), spec.name);
     for (part, format) in [
         ("disk.qcow2", "qcow2"),
         ("config.ign", "raw"),
@@ -408,11 +401,11 @@ async fn a_creation_that_was_cut_is_completed() {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn an_upload_that_was_cut_is_done_anew() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("upload");
-    let image = TestImage::new(cluster.as_str(), 3);
+    let image = TestImage::new(cluster.domain().as_str(), 3);
     let length = std::fs::metadata(image.path()).unwrap().len().to_string();
     let name = format!("ocpdeploy_image_{}.qcow2", image.key);
     // As an upload leaves it when its process dies: of full length, with a body and without a header.
@@ -429,10 +422,7 @@ async fn an_upload_that_was_cut_is_done_anew() {
         "--offset",
         "65536",
     ]);
-    let handle = backend
-        .ensure_image(Role::Worker, &cluster, &image.request)
-        .await
-        .unwrap();
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     assert_eq!(handle.0, name);
     assert!(download(&name) == bytes, "the image is not the file");
 
@@ -443,10 +433,7 @@ async fn an_upload_that_was_cut_is_done_anew() {
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(path, bytes).unwrap();
     }
-    let refused = backend
-        .ensure_image(Role::Worker, &cluster, &wrong.request)
-        .await
-        .unwrap_err();
+    let refused = backend.ensure_image(&cluster, &wrong.request).await.unwrap_err();
     assert_eq!(refused.kind, BackendErrorKind::Rejected);
     assert!(!inventory(&wrong.key).iter().any(|thing| thing.contains("_image_")));
     destroy(&backend, &cluster).await;
@@ -455,7 +442,7 @@ async fn an_upload_that_was_cut_is_done_anew() {
 
 /// Runs in a process of its own, which `an_upload_whose_process_dies_is_taken_over` kills.
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn upload_for_another_process() {
     let Some(path) = std::env::var_os("OCPDEPLOY_LAB_UPLOAD").map(PathBuf::from) else {
         return;
@@ -467,16 +454,16 @@ async fn upload_for_another_process() {
         sha256: digest::sha256(&bytes),
         bytes: bytes.len() as u64,
     };
-    let cluster = ClusterId::new("lv-killed", "lab.test");
-    backend.ensure_image(Role::Worker, &cluster, &request).await.unwrap();
+    let cluster = cluster_id("lv-killed", "lab.test");
+    backend.ensure_image(&cluster, &request).await.unwrap();
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn an_upload_whose_process_dies_is_taken_over() {
     let Some(backend) = connect().await else { return };
-    let (cluster, killed) = (cluster("taken"), ClusterId::new("lv-killed", "lab.test"));
-    let image = TestImage::new(cluster.as_str(), 24);
+    let (cluster, killed) = (cluster("taken"), cluster_id("lv-killed", "lab.test"));
+    let image = TestImage::new(cluster.domain().as_str(), 24);
     let name = format!("ocpdeploy_image_{}.qcow2", image.key);
     let mut uploader = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "libvirt::upload_for_another_process"])
@@ -495,10 +482,7 @@ async fn an_upload_whose_process_dies_is_taken_over() {
         !std::fs::read(&file).unwrap().starts_with(b"QFI"),
         "the upload was quicker than its end"
     );
-    let handle = backend
-        .ensure_image(Role::Worker, &cluster, &image.request)
-        .await
-        .unwrap();
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     assert!(
         download(&handle.0) == std::fs::read(image.path()).unwrap(),
         "the image is not the file"
@@ -513,7 +497,7 @@ async fn an_upload_whose_process_dies_is_taken_over() {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn clusters_that_bring_and_leave_an_image_at_once_do_not_harm_each_other() {
     let image = TestImage::new(&format!("share {}", std::process::id()), 8);
     let bytes = std::fs::read(image.path()).unwrap();
@@ -525,10 +509,7 @@ async fn clusters_that_bring_and_leave_an_image_at_once_do_not_harm_each_other()
             let cluster = cluster(&format!("share{who}"));
             // They begin and end at other times in each round.
             tokio::time::sleep(Duration::from_millis((who * round * 20) as u64)).await;
-            let handle = backend
-                .ensure_image(Role::Worker, &cluster, &image.request)
-                .await
-                .unwrap();
+            let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
             assert_eq!(handle.0, name);
             let spec = spec(&cluster, 0, &handle);
             backend.create_machine(&spec).await.unwrap();
@@ -544,21 +525,18 @@ async fn clusters_that_bring_and_leave_an_image_at_once_do_not_harm_each_other()
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn payloads_arrive_as_they_were_given() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("payload");
-    let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend
-        .ensure_image(Role::Worker, &cluster, &image.request)
-        .await
-        .unwrap();
+    let image = TestImage::new(cluster.domain().as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     let mut ignition = spec(&cluster, 0, &handle);
     // The size of a real bootstrap.ign, and no multiple of anything.
     let config = format!("{{\"x\":\"{}\"}}", "z".repeat(300_001)).into_bytes();
     ignition.payload = Payload::Ignition(config.clone());
     backend.create_machine(&ignition).await.unwrap();
-    let volume = format!("ocpdeploy_{cluster}_{}_config.ign", ignition.name);
+    let volume = format!("ocpdeploy_{}_{}_config.ign", cluster.tag(), ignition.name);
     assert!(download(&volume) == config, "the Ignition file differs");
     assert!(virsh(&["vol-dumpxml", "--pool", POOL, &volume]).contains("<mode>0600</mode>"));
 
@@ -573,7 +551,7 @@ async fn payloads_arrive_as_they_were_given() {
     let seed = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(
         seed.path(),
-        download(&format!("ocpdeploy_{cluster}_{}_seed.img", seeded.name)),
+        download(&format!("ocpdeploy_{}_{}_seed.img", cluster.tag(), seeded.name)),
     )
     .unwrap();
     let label = Command::new("blkid")
@@ -594,29 +572,30 @@ async fn payloads_arrive_as_they_were_given() {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn the_console_is_read_and_goes_with_its_machine() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("console");
-    let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend
-        .ensure_image(Role::Worker, &cluster, &image.request)
-        .await
-        .unwrap();
+    let image = TestImage::new(cluster.domain().as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     let spec = spec(&cluster, 0, &handle);
     backend.create_machine(&spec).await.unwrap();
     // No such image boots, but SeaBIOS says so on the serial port only where it is told to; so write as a guest would.
-    let log = format!("/var/lib/libvirt/images/ocpdeploy_{cluster}_{}_console.log", spec.name);
+    let log = format!(
+        "/var/lib/libvirt/images/ocpdeploy_{}_{}_console.log",
+        cluster.tag(),
+        spec.name
+    );
     assert!(Path::new(&log).exists(), "{log}");
     let lines: String = (0..5000).map(|line| format!("line {line}\r\n")).collect();
     std::fs::write(&log, lines).unwrap();
     // A log that grew full lies beside it.
     std::fs::write(format!("{log}.0"), "older").unwrap();
-    let tail = backend.tail(&cluster, &spec.name).await.unwrap().unwrap();
+    let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
     assert_eq!(tail.lines().count(), 20);
     assert!(tail.ends_with("line 4999"), "{tail}");
-    let other = ClusterId::new("other", "lab.test");
-    let refused = backend.tail(&other, &spec.name).await.unwrap_err();
+    let other = cluster_id("other", "lab.test");
+    let refused = backend.console_tail(&other, &spec.name).await.unwrap_err();
     assert_eq!(refused.kind, BackendErrorKind::Conflict);
     destroy(&backend, &cluster).await;
     assert!(!Path::new(&log).exists());
@@ -635,9 +614,9 @@ async fn free_addresses(backend: &Libvirt, skip: usize) -> impl Iterator<Item = 
 
 fn hold(cluster: &ClusterId, node: &str, ip: IpAddr) -> AddressReservation {
     let names: Vec<_> = match node {
-        "api" => vec![cluster.fqdn("api"), cluster.fqdn("api-int")],
-        "ingress" => vec![cluster.fqdn("console-openshift-console.apps")],
-        node => vec![cluster.fqdn(node)],
+        "api" => vec![cluster.domain().fqdn("api"), cluster.domain().fqdn("api-int")],
+        "ingress" => vec![cluster.domain().fqdn("console-openshift-console.apps")],
+        node => vec![cluster.domain().fqdn(node)],
     };
     AddressReservation {
         cluster: cluster.clone(),
@@ -655,12 +634,12 @@ fn hold(cluster: &ClusterId, node: &str, ip: IpAddr) -> AddressReservation {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn addresses_are_held_for_exactly_one_cluster() {
     let Some(backend) = connect().await else { return };
     let lab = cluster("hold");
     let lookalike = cluster("hold-2");
-    let nested = ClusterId::new("a", lab.as_str());
+    let nested = cluster_id("a", lab.domain().as_str());
     let everything = || inventory(name_of(&lab));
     let mut free = free_addresses(&backend, 40).await;
     let mut holds = Vec::new();
@@ -690,7 +669,7 @@ async fn addresses_are_held_for_exactly_one_cluster() {
     assert_eq!(facts.taken[&ip], Some(mac));
     assert!(facts.answers_dns && facts.resolvers.len() == 1, "{facts:?}");
     let now = everything();
-    let entry = format!("<host mac='{mac}' name='api.{lab}.ocpdeploy' ip='{ip}'/>");
+    let entry = format!("<host mac='{mac}' name='api.{}.ocpdeploy' ip='{ip}'/>", lab.tag());
     for form in ["net-dumpxml default ", "net-dumpxml default --inactive "] {
         for wanted in [&entry, &format!("<hostname>api-int.{lab}</hostname>")] {
             assert!(now.contains(&format!("{form}{wanted}")), "no {wanted} in {now:?}");
@@ -707,7 +686,7 @@ async fn addresses_are_held_for_exactly_one_cluster() {
         .await
         .unwrap_err();
     assert_eq!(clash.kind, BackendErrorKind::Conflict);
-    let words = clash.source.unwrap().to_string();
+    let words = clash.message;
     assert!(words.contains(&format!("api.{lab}")), "{words}");
 
     for gone in [&lookalike, &nested, &lab] {
@@ -746,7 +725,7 @@ fn ask_dns(server: IpAddr, name: &str) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn the_name_server_answers_for_what_is_held() {
     let Some(backend) = connect().await else { return };
     let lab = cluster("dns");
@@ -756,7 +735,7 @@ async fn the_name_server_answers_for_what_is_held() {
     let begun = Instant::now();
     let server = backend.network_facts(NETWORK).await.unwrap().resolvers[0];
     loop {
-        match ask_dns(server, &lab.fqdn("api-int")) {
+        match ask_dns(server, &lab.domain().fqdn("api-int")) {
             None => {
                 eprintln!("skipped: the network cannot be reached from here");
                 break;
@@ -772,9 +751,9 @@ async fn the_name_server_answers_for_what_is_held() {
 /// The guest's terminal driver echoes what is typed: seen, it went both ways.
 async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &MachineName) {
     for keys in ["first seat", "second seat"] {
-        let mut console = backend.attach(cluster, name).await.unwrap().unwrap();
+        let mut console = backend.attach_console(cluster, name).await.unwrap().unwrap();
         // The console is in use.
-        let refused = backend.attach(cluster, name).await.map(drop).unwrap_err();
+        let refused = backend.attach_console(cluster, name).await.map(drop).unwrap_err();
         assert!(
             refused
                 .hint
@@ -793,13 +772,13 @@ async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &Mach
         drop(console.keys);
         while console.screen.recv().await.is_some() {}
     }
-    let mut console = backend.attach(cluster, name).await.unwrap().unwrap();
+    let mut console = backend.attach_console(cluster, name).await.unwrap().unwrap();
     virsh(&["destroy", name.as_str()]);
     let end = async { while let Some(Ok(_)) = console.screen.recv().await {} };
     tokio::time::timeout(Duration::from_secs(60), end)
         .await
         .expect("it goes on without a guest");
-    let refused = backend.attach(cluster, name).await.map(drop).unwrap_err();
+    let refused = backend.attach_console(cluster, name).await.map(drop).unwrap_err();
     assert!(
         refused
             .hint
@@ -818,13 +797,13 @@ async fn address(backend: &dyn Backend, cluster: &ClusterId) -> IpAddr {
             return *ip;
         }
         assert!(begun.elapsed() < Duration::from_secs(120), "no address");
-        tokio::time::sleep(backend.capabilities(Role::Worker).poll_interval).await;
+        tokio::time::sleep(backend.capabilities().poll_interval).await;
     }
 }
 
 /// Boots for real where `make` has built the rehearsal's images.
 #[tokio::test]
-#[ignore = "needs a libvirtd: make test runs it in the lab"]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn a_guest_is_seen_with_its_address_and_its_console() {
     let Some(backend) = connect().await else { return };
     let path = std::env::var_os("OCPDEPLOY_LAB_IMAGE").map_or("target/images/helper.qcow2".into(), PathBuf::from);
@@ -838,7 +817,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
         sha256: digest::sha256(&bytes),
         bytes: bytes.len() as u64,
     };
-    let handle = backend.ensure_image(Role::Worker, &cluster, &request).await.unwrap();
+    let handle = backend.ensure_image(&cluster, &request).await.unwrap();
     let mut spec = spec(&cluster, 0, &handle);
     spec.memory_mib = 192;
     spec.payload = Payload::CloudInit {
@@ -852,7 +831,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
     assert!(leases.contains(&ip.to_string()), "{ip} is not in {leases}");
     let facts = backend.network_facts(NETWORK).await.unwrap();
     assert_eq!(facts.taken[&ip], Some(spec.nics[0].mac));
-    let tail = backend.tail(&cluster, &spec.name).await.unwrap().unwrap();
+    let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
     assert!(tail.contains(&ip.to_string()) || tail.lines().count() > 1, "{tail}");
     println!("{tail}");
     sits_at_the_console(&backend, &cluster, &spec.name).await;

@@ -12,6 +12,7 @@
     reason = "tests may panic and print"
 )]
 
+mod deployments;
 mod dns;
 mod dual_stack;
 mod hosts;
@@ -27,6 +28,8 @@ mod openstack;
 mod openstack_balancers;
 #[cfg(feature = "openstack")]
 mod openstack_dual_stack;
+#[cfg(feature = "openstack")]
+mod openstack_projects;
 #[cfg(feature = "openstack")]
 mod openstack_storage;
 mod other_hosts;

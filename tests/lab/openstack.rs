@@ -15,11 +15,12 @@ mod on_openstack {
     use ocpdeploy::backend::openstack::OpenStack;
     use ocpdeploy::backend::{Backend, ImageRequest, MachineSpec, Nic, Payload, Power};
     use ocpdeploy::cluster::{
-        Affinity, ClusterId, MachineName, NodeName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Pass, Role,
+        Affinity, MachineName, NodeName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Pass, Role,
     };
     use ocpdeploy::digest;
     use ocpdeploy::state::parameters::Parameters;
 
+    use crate::support::cluster::cluster_id;
     use crate::support::cut_line::{Line, until};
     use crate::support::openstack_lab::{DOMAIN, Lab, Seen, addresses, judge, succeeded, text};
 
@@ -432,7 +433,7 @@ mod on_openstack {
         let machines = std::env::var("OCPDEPLOY_MACHINES").map_or(30, |number| number.parse().unwrap());
         let lab = Lab::new("osm");
         lab.cluster("", "masters=1\nos_zone=fake\n");
-        let cluster = ClusterId::new(&lab.mark, DOMAIN);
+        let cluster = cluster_id(&lab.mark, DOMAIN);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
             let backend = &pretend_computes().await;
@@ -443,7 +444,7 @@ mod on_openstack {
                 sha256: digest::sha256(&bytes),
                 bytes: bytes.len() as u64,
             };
-            let image = &backend.ensure_image(Role::Worker, &cluster, &request).await.unwrap();
+            let image = &backend.ensure_image(&cluster, &request).await.unwrap();
             let spec = |index: usize| {
                 let node = NodeName::node(Role::Worker, index);
                 let digest = digest::sha256(format!("{cluster} {index}"));
@@ -466,9 +467,10 @@ mod on_openstack {
                     payload: Payload::Ignition(br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()),
                     autostart: false,
                     ipv6: None,
+                    creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
                 }
             };
-            let at_once = backend.capabilities(Role::Worker).concurrency;
+            let at_once = backend.capabilities().concurrency;
             stream::iter((0..machines).map(spec))
                 .map(async |spec| backend.create_machine(&spec).await.unwrap())
                 .buffer_unordered(at_once)
@@ -481,12 +483,12 @@ mod on_openstack {
                     break seen;
                 }
                 assert!(made.elapsed() < Duration::from_secs(600), "they do not run");
-                tokio::time::sleep(backend.capabilities(Role::Worker).poll_interval).await;
+                tokio::time::sleep(backend.capabilities().poll_interval).await;
             };
             let names: BTreeSet<_> = seen.iter().map(|machine| &machine.name).collect();
             let addresses: BTreeSet<_> = seen.iter().flat_map(|machine| &machine.nics[0].addresses).collect();
             assert_eq!((names.len(), addresses.len()), (machines, machines));
-            let judged = Seen::of("demo", cluster.as_str());
+            let judged = Seen::of("demo", cluster.tag());
             assert_eq!(judged.kind("servers").len(), machines);
 
             stream::iter(&seen)
@@ -504,7 +506,7 @@ mod on_openstack {
     fn an_image_that_glance_fetches_is_compared_and_shared() {
         let lab = Lab::new("osi");
         lab.cluster("", "masters=1\n");
-        let cluster = ClusterId::new(&lab.mark, DOMAIN);
+        let cluster = cluster_id(&lab.mark, DOMAIN);
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images/helper.qcow2");
         let bytes = std::fs::read(&file).unwrap();
         let sum = digest::sha512(&bytes);
@@ -516,14 +518,10 @@ mod on_openstack {
             let app = axum::Router::new().route("/guest.qcow2", axum::routing::get(move || async move { bytes }));
             tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
             let backend = &pretend_computes().await;
-            let fetch = async |url: String| {
-                backend
-                    .ensure_image(Role::Worker, &cluster, &ImageRequest::Platform(url))
-                    .await
-            };
+            let fetch = async |url: String| backend.ensure_image(&cluster, &ImageRequest::Platform(url)).await;
             let url = "http://203.0.113.1/guest.qcow2";
             let first = fetch(format!("{url}#sha512={sum}")).await.unwrap();
-            let seen = Seen::of("demo", cluster.as_str());
+            let seen = Seen::of("demo", cluster.tag());
             let [image] = seen.kind("images") else {
                 panic!("{:?}", seen.names())
             };
@@ -540,7 +538,7 @@ mod on_openstack {
                 ("http://203.0.113.1/none.qcow2".to_owned(), "Glance could not download"),
             ] {
                 let error = fetch(url).await.unwrap_err();
-                let said = error.source.unwrap().to_string();
+                let said = error.message;
                 assert!(said.contains(words), "{said}");
                 nothing_is_left(&lab);
             }

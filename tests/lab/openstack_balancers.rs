@@ -10,18 +10,20 @@ mod on_openstack {
     use ocpdeploy::backend::openstack::OpenStack;
     use ocpdeploy::backend::{Backend, LoadBalancer};
     use ocpdeploy::cluster::{
-        AddressAssignment, Affinity, ClusterId, Mac, NodeName, OpenStackConfig, OsBalancers, OsBoot, OsFlavors,
-        OsIgnition, Role, Vip,
+        AddressAssignment, Affinity, Mac, NodeName, OpenStackConfig, OsBalancers, OsBoot, OsFlavors, OsIgnition, Role,
+        Vip,
     };
     use serde_json::{Value, json};
 
+    use crate::support::cluster::cluster_id;
     use crate::support::cut_line::until;
+    use crate::support::left_out::left_out;
     use crate::support::openstack_lab::{DOMAIN, Lab, Seen, judge, text};
 
     fn has_octavia() -> bool {
         let has = judge(&["demo", "has", "load-balancer"]).trim() == "true";
         if !has {
-            println!("LEFT OUT: this OpenStack has no Octavia");
+            left_out("this OpenStack has no Octavia");
         }
         has
     }
@@ -189,8 +191,8 @@ mod on_openstack {
         let before = ports_of_octavia();
         let lab = Lab::new("osn");
         lab.cluster("", "");
-        let cluster = ClusterId::new(&lab.mark, DOMAIN);
-        let id = cluster.as_str();
+        let cluster = cluster_id(&lab.mark, DOMAIN);
+        let id = cluster.tag();
         let config = OpenStackConfig {
             cloud: Some("demo".to_owned()),
             region: None,
@@ -243,8 +245,8 @@ mod on_openstack {
             .unwrap();
         runtime.block_on(async {
             let backend = OpenStack::connect(&config).await.unwrap();
-            let octavia = backend.load_balancers().unwrap();
-            let first = octavia.ensure(&balancer(Vip::Api, None)).await.unwrap().unwrap();
+            let ensure = async |balancer| backend.ensure_load_balancer(&balancer).await.unwrap().unwrap();
+            let first = ensure(balancer(Vip::Api, None)).await;
             assert!(first.mac.is_some(), "the port of the VIP is this project's");
             for (vip, name, ports, names) in [
                 (Vip::Api, "api", API, &["bootstrap", "master-0"][..]),
@@ -253,7 +255,7 @@ mod on_openstack {
                 (Vip::Ingress, "ingress", INGRESS, &["worker-0", "worker-1"]),
                 (Vip::Ingress, "ingress", INGRESS, &["worker-0"]),
             ] {
-                let ensured = octavia.ensure(&balancer(vip, Some(names))).await.unwrap().unwrap();
+                let ensured = ensure(balancer(vip, Some(names))).await;
                 assert!(vip == Vip::Ingress || ensured == first);
                 let mut of_vip = members(id);
                 of_vip.retain(|(vip, _), _| vip == name);
@@ -283,10 +285,7 @@ mod on_openstack {
                     monitor(22624, "TCP", ""),
                 ]
             );
-            octavia
-                .ensure(&balancer(Vip::Ingress, Some(&["worker-0"])))
-                .await
-                .unwrap();
+            ensure(balancer(Vip::Ingress, Some(&["worker-0"]))).await;
             assert_eq!(balancers(id), all, "nothing was to be changed");
             backend.delete_remaining(&cluster).await.unwrap();
         });

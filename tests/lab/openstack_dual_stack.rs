@@ -8,6 +8,7 @@ mod on_openstack {
     use std::time::Duration;
 
     use crate::support::cut_line::until;
+    use crate::support::left_out::left_out;
     use crate::support::openstack_lab::{DOMAIN, Lab, Seen, judge, succeeded, text};
 
     /// This computer has an address on the network only in this shape of the lab.
@@ -15,10 +16,10 @@ mod on_openstack {
         let lab = std::env::var("OCPDEPLOY_OPENSTACK_LAB").expect("`lab.sh exec` says where the lab is");
         let shape = std::fs::read_to_string(Path::new(&lab).join("state/shape")).unwrap();
         if shape.trim() != "linuxbridge" {
-            println!(
-                "LEFT OUT: with shape {} guests on network dual cannot be reached",
+            left_out(format!(
+                "with shape {} guests on network dual cannot be reached",
                 shape.trim()
-            );
+            ));
             return false;
         }
         true

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::cluster::without_ids;
+use crate::support::left_out::left_out;
 use ocpdeploy::state::home::Home;
 use ocpdeploy::state::parameters::Parameters;
 
@@ -165,7 +167,7 @@ impl Drop for Lab {
 
 /// What a deployment that goes on brings at some time.
 #[track_caller]
-fn awaited<T>(run: &mut Child, what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(super) fn awaited<T>(run: &mut Child, what: &str, look: impl Fn() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(seen) = look() {
@@ -287,7 +289,8 @@ impl Lab {
                 .unwrap_or(thing.clone());
             // virsh pads its tables.
             let words: Vec<_> = name.split_whitespace().collect();
-            words.join(" ").replace(cluster, "CLUSTER")
+            let words = words.join(" ").replace(cluster, "CLUSTER");
+            without_ids(&words, &format!("CLUSTER.{DOMAIN}"))
         };
         self.inventory(cluster).into_iter().map(named).collect()
     }
@@ -299,7 +302,7 @@ impl Lab {
 fn killed_at_random_moments_it_ends_as_if_it_had_not_been() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let Some(wanted) = number("OCPDEPLOY_KILLS") else {
-        println!("LEFT OUT: OCPDEPLOY_KILLS says how many kills");
+        left_out("OCPDEPLOY_KILLS says how many kills");
         return;
     };
     let seed = number("OCPDEPLOY_SEED").unwrap_or_else(|| jiff::Timestamp::now().as_microsecond().unsigned_abs());

@@ -53,7 +53,7 @@ impl Nodes {
         let resolv = self.on(node, "cat /etc/resolv.conf");
         let first = resolv.lines().find_map(|line| line.strip_prefix("nameserver "));
         assert_eq!(first, Some(node.ip.to_string().as_str()), "{}: {resolv}", node.name);
-        let id = table.id();
+        let id = table.cluster_domain();
         let mut names: BTreeMap<String, String> = BTreeMap::from([
             (id.fqdn("api"), table.api_ip.to_string()),
             (id.fqdn("api-int"), table.api_ip.to_string()),
@@ -125,7 +125,7 @@ impl Nodes {
 
     /// The cluster knows the node by its own address, also if a virtual IP is beside it.
     pub(super) fn check_object(&self, node: &NodeAddress) {
-        let name = self.table().id().fqdn(node.name.as_str());
+        let name = self.table().cluster_domain().fqdn(node.name.as_str());
         let object = self.get(&["node", &name]);
         let internal: Vec<&Value> = object["status"]["addresses"]
             .as_array()
@@ -175,7 +175,7 @@ impl Nodes {
 
     /// The bootstrap approves its masters' requests, this program all later ones.
     pub(super) fn check_certificates(&self) {
-        let (nodes, id) = (self.nodes(), self.table().id());
+        let (nodes, id) = (self.nodes(), self.table().cluster_domain());
         let mut approvers: BTreeMap<(Role, String), usize> = BTreeMap::new();
         for request in self.get(&["csr"])["items"].as_array().unwrap() {
             let mut openssl = Command::new("openssl");
@@ -207,7 +207,7 @@ impl Nodes {
     /// Has a node request two serving certificates, one of them with the address of another, as a node that was taken over
     /// would. Both are undecided.
     pub(super) fn request_certificates(&self, node: &NodeAddress) {
-        let (table, id) = (self.table(), self.table().id());
+        let (table, id) = (self.table(), self.table().cluster_domain());
         let name = id.fqdn(node.name.as_str());
         for (request, address) in [(OWN, node.ip), (FORGED, table.api_ip)] {
             let script = format!(

@@ -227,7 +227,7 @@ impl Nodes {
             .arg(kubeconfig)
             // This computer does not resolve the name.
             .arg(format!("--server=https://{}", SocketAddr::new(table.api_ip, 6443)))
-            .arg(format!("--tls-server-name={}", table.id().fqdn("api")))
+            .arg(format!("--tls-server-name={}", table.cluster_domain().fqdn("api")))
             .args(arguments)
             .env("HOME", self.lab.folder.path())
             .output()

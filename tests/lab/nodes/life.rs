@@ -53,7 +53,7 @@ impl Nodes {
         }
         let console = format!("consoles/{}-master-0.txt", self.name);
         assert!(list.lines().any(|line| line == console), "{list}");
-        let name = self.table().id().fqdn("master-0");
+        let name = self.table().cluster_domain().fqdn("master-0");
         assert!(tar(&["-xOf", bundle, "api/nodes.json"]).contains(&name));
         let journal = tar(&["-xOf", bundle, "journals/master-0.txt"]);
         assert!(
@@ -88,7 +88,7 @@ impl Nodes {
             answers(&format!("http://{}/", table.ingress_ip))
         });
         until("the names are back", Duration::from_secs(60), || {
-            let name = table.id().fqdn("api-int");
+            let name = table.cluster_domain().fqdn("api-int");
             self.try_on(node, &format!("getent ahostsv4 {name}")).status.success()
         });
         self.check_names(node);
@@ -110,7 +110,7 @@ impl Nodes {
         let _ = self.try_on(node, "systemctl reboot");
         until("rebooted", LONG, || !["", before.as_str()].contains(&boot().as_str()));
         assert!(!self.on(node, "cat /proc/cmdline").contains("ignition.firstboot"));
-        let name = self.table().id().fqdn(node.name.as_str());
+        let name = self.table().cluster_domain().fqdn(node.name.as_str());
         until("Ready after the reboot", LONG, || {
             let object = self.get(&["node", &name]);
             object["status"]["nodeInfo"]["bootID"] == boot().trim() && self.is_ready(&object)
@@ -213,7 +213,7 @@ impl Nodes {
 
     /// What an administrator does before replacing a master (etcdctl member remove); the operator is played.
     pub(super) fn remove_etcd_member(&self, node: &NodeAddress) {
-        let name = self.table().id().fqdn(node.name.as_str());
+        let name = self.table().cluster_domain().fqdn(node.name.as_str());
         let patch = serde_json::json!({ "data": { name: null } }).to_string();
         let words = [
             "-n",
