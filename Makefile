@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: mutants-small bench-upload bench-page bench-small dist test-dist run-fast compile install-all install-build root bench-nodes mutants docs tour reliability build test test-fast test-labs test-rehearsal lint deny deny-once test-lab test-nodes node-lab test-kubernetes test-openstack test-openstack-ovn test-openstack-all lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
+.PHONY: bench-upload bench-page bench-small dist test-dist run-tests compile install-all install-build prepare-labs root bench-nodes mutants docs tour reliability build test test-fast test-labs test-rehearsal test-libvirt test-nodes test-openstack test-kubernetes test-rest lint deny lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openpgp,openstack,ovirt
@@ -27,45 +27,80 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 	@[ -z "$(FEATURES)" ] || echo "make: libvirt's headers (libvirt-dev, pkg-config) are missing: building without the libvirt backend" >&2
 	cargo build --release $(FEATURES)
 
+# Clippy judges while it compiles: a run of its own would check all crates once more, for four minutes. It is to be the same
+# in all targets of tests, which otherwise compile everything anew.
+JUDGED := test test-fast run-tests compile lint test-labs $(addprefix test-,rehearsal libvirt nodes openstack kubernetes rest dist) bench-small
+$(JUDGED): export RUSTC_WORKSPACE_WRAPPER = clippy-driver
+$(JUDGED): export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+# Where tests write what they leave out; `print_left_out` tells it at the end.
+export TEST_LEFT_OUT ?= $(CURDIR)/target/left-out
+begin = mkdir -p target; : >$(TEST_LEFT_OUT); $(phase)
+print_left_out = sort -u $(TEST_LEFT_OUT); echo "make: $@: $$(sort -u $(TEST_LEFT_OUT) | wc -l) parts left out"
+
 test: export NEXTEST_PROFILE = ci
-test: install-build ## run all checks and tests, including the rehearsal and all labs (root, 45 to 70 minutes on two cores)
-	@# What waits runs beside what computes: packages beside compilers, benches and packages of ours on idle processors beside
-	@# the tests. Kubernetes is compiled with all else, not beside tests that measure time. Who needs them waits for them.
-	mkdir -p target; $(MAKE) install-all >target/install.log 2>&1 & packages=$$!; spare=; \
-	{ tail --pid=$$packages -f /dev/null; exec $(MAKE) node-image; } >target/node-image.log 2>&1 & image=$$!; \
-	trap 'kill $$image $$spare 2>/dev/null || true; wait' EXIT; \
-	$(phase); \
+test: ## format, clippy, all tests without a lab, and a rehearsal on a real libvirt (25 minutes on two cores, 15 when warm; root installs packages and leaves nothing out)
+	@$(begin); packages=; is_root=$$([ "$$(id -u)" != 0 ] || echo yes); trap wait EXIT; \
+	if [ $$is_root ]; then $(MAKE) install-build; $(MAKE) install >target/install.log 2>&1 & packages=$$!; \
+	else echo "LEFT OUT: only root can install packages and rehearse on a libvirt of its own" >>$(TEST_LEFT_OUT); fi; \
 	phase $(MAKE) lint; \
-	phase $(MAKE) compile; \
-	wait $$packages || { cat target/install.log; exit 1; }; \
-	nice -n 19 $(MAKE) bench-small test-dist mutants-small >target/spare.log 2>&1 & spare=$$!; \
-	OVIRT_SDK=required CSR_JUDGE=required NMCLI=required REGISTRY_JUDGE=required phase $(MAKE) run-fast; \
-	phase $(MAKE) test-labs; \
-	wait $$spare || { cat target/spare.log; exit 1; }; \
-	wait $$image || { cat target/node-image.log; exit 1; }
+	[ -z "$$packages" ] || wait $$packages || { cat target/install.log; exit 1; }; \
+	JUDGES=$${is_root:+required} phase $(MAKE) run-tests; \
+	[ -z "$$is_root" ] || phase $(MAKE) test-rehearsal; \
+	$(print_left_out)
 
-test-labs: # three at once: where guests and servers start one after the other, a processor is idle
-	mkdir -p target; $(phase); \
-	OCPDEPLOY_LAB=nodes phase $(MAKE) test-nodes >target/test-nodes.log 2>&1 & nodes=$$!; \
-	{ for lab in openstack kubernetes rehearsal; do phase $(MAKE) test-$$lab; done; phase $(MAKE) deny-once; } \
-		>target/test-servers.log 2>&1 & servers=$$!; \
+LABS := libvirt nodes openstack kubernetes rest
+LAB ?= $(LABS)
+# What each takes on a slow computer, beside another.
+libvirt_seconds := 1500
+nodes_seconds := 1500
+openstack_seconds := 1800
+kubernetes_seconds := 1000
+rest_seconds := 600
+# lab SECONDS NAME: runs a lab, unless it may not end before TEST_DEADLINE, in seconds since 1970.
+lab = lab() { \
+	if [ $$(($${TEST_DEADLINE:-9999999999} - $$(date +%s))) -ge "$$1" ]; then phase $(MAKE) "test-$$2"; \
+	else echo "LEFT OUT: lab $$2: it may not end by TEST_DEADLINE" >>$(TEST_LEFT_OUT); fi; }
+
+test-labs: install-all ## run the tests on real platforms (root, an hour; LAB=libvirt, nodes, openstack, kubernetes or rest selects; LAB_TESTS=all adds the slowest)
+	@# Two at once: where guests and servers start one after the other, a processor is idle.
+	@$(begin); $(lab); \
+	{ $(foreach lab,$(filter openstack kubernetes,$(LAB)),lab $($(lab)_seconds) $(lab);) :; } >target/test-servers.log 2>&1 & servers=$$!; \
 	trap wait EXIT; \
-	phase $(MAKE) test-lab; \
+	$(foreach lab,$(filter libvirt nodes rest,$(LAB)),lab $($(lab)_seconds) $(lab);) \
 	wait $$servers || { cat target/test-servers.log; exit 1; }; \
-	wait $$nodes || { cat target/test-nodes.log; exit 1; }; \
-	cat target/test-servers.log target/test-nodes.log
+	cat target/test-servers.log; \
+	$(print_left_out)
 
-test-rehearsal: export OCPDEPLOY_LAB = rehearsal
 test-rehearsal: # in a lab of its own, beside that of other tests
 	@# The tests' debug build is sufficient: a release build takes six minutes.
-	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
+	OCPDEPLOY_LAB=rehearsal PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
+
+test-libvirt: nextest
+	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
+
+test-nodes: export OCPDEPLOY_LAB = nodes
+test-nodes: nextest node-image # OCPDEPLOY_LAB: beside another lab
+	tests/lab/with.sh tests/lab/nodes/test.sh $(FEATURES)
+
+test-openstack: nextest # OCPDEPLOY_OPENSTACK_SHAPE=ovn: with ML2/OVN; OCPDEPLOY_OPENSTACK_SERVICES=all: with Cinder, Swift and Octavia
+	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
+
+test-kubernetes: nextest
+	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) tests/lab/kubernetes/test.sh $(FEATURES)
+
+test-rest: export OCPDEPLOY_LAB = rest
+test-rest: compile test-dist bench-small # packages, every bench in its smallest size, and that mutants could be run
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/run.sh
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/upload.sh libvirt
+	tests/mutants.sh --check
+	@# The build of a rehearsal.
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/clippy_only.sh cargo build --lib --no-default-features --features libvirt
+	sha256sum --quiet --check tests/deny.sum || $(MAKE) deny # its tools take minutes to build
 
 test-fast: export NEXTEST_PROFILE = fast
-test-fast: lint run-fast ## run rustfmt, clippy and the tests that need no lab, without the longest (under 3 minutes on two cores when warm)
+test-fast: lint run-tests ## run rustfmt, clippy and the tests that need no lab, without the longest (under 3 minutes on two cores when warm)
 
-run-fast: nextest
+run-tests: nextest
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.
 	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES) --test-threads $$(($$(nproc) * 8))
 
@@ -73,27 +108,20 @@ compile: nextest # all tests, of which the labs' are run later, and a bench
 	cargo nextest run $(FEATURES) --no-run
 	cargo test $(FEATURES) --bench ignition --no-run
 
-lint: ## run rustfmt, and clippy on everything; builds with fewer backends are only compiled
+lint: ## run rustfmt, and clippy on everything, which compiles the tests, and on a build without libvirt
 	cargo fmt --check
-	cargo clippy --all-targets $(FEATURES) -- -D warnings
-	tests/check.sh $(WITHOUT_LIBVIRT)
-	$(if $(FEATURES),,tests/check.sh --no-default-features --features libvirt)
+	$(MAKE) compile
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/clippy_only.sh cargo build --lib $(WITHOUT_LIBVIRT)
 
 mutants: ## mutate the decision modules and compare the undetected mutants with tests/mutants.txt (FILES=… to select)
 	@command -v cargo-mutants >/dev/null || { $(call cargo_tool,cargo-mutants); }
 	tests/mutants.sh $(FILES)
-
-mutants-small: # that they could be run
-	tests/mutants.sh --check
 
 deny: $(DENY) $(MACHETE) ## check licenses, sources, duplicate and unused crates, and advisories if their database is available
 	$(MACHETE)
 	$(DENY) check --hide-inclusion-graph bans licenses sources
 	tests/advisories.sh $(DENY)
 	sha256sum Cargo.toml Cargo.lock deny.toml >tests/deny.sum
-
-deny-once: # the same, unless it judged these very files before: building its tools takes minutes
-	sha256sum --quiet --check tests/deny.sum || $(MAKE) deny
 
 # Installed once; kept until `make clean`.
 nextest:
@@ -107,27 +135,6 @@ $(DENY):
 
 $(MACHETE):
 	$(call cargo_tool,cargo-machete@0.9.1)
-
-test-lab: nextest ## run the tests on a real libvirt (root; LAB_TESTS=all includes the slowest, which `make test` leaves out)
-	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
-
-test-nodes: install nextest node-image ## deploy a cluster of real nodes with a real Kubernetes (root, 9 minutes when the image is built)
-	tests/lab/with.sh tests/lab/nodes/test.sh $(FEATURES)
-
-node-lab: ## the same, and the longer tests of it: before a release (root, several hours)
-	LAB_TESTS=all $(MAKE) test-nodes
-
-test-openstack: install nextest ## start a real OpenStack and run the tests on it (root, 4.5 GB of memory)
-	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
-
-test-openstack-ovn: install nextest ## the same on an OpenStack with ML2/OVN instead of linuxbridge; not part of `make test` (root, 4.5 GB of memory)
-	LAB_TESTS=all OCPDEPLOY_OPENSTACK_SHAPE=ovn tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
-
-test-openstack-all: install nextest ## all tests on an OpenStack with Cinder, Swift and Octavia, for nightly runs; OCPDEPLOY_OPENSTACK_SHAPE=ovn selects OVN (root, 8 GB of memory)
-	LAB_TESTS=all OCPDEPLOY_OPENSTACK_SERVICES=all tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
-
-test-kubernetes: install nextest ## run the KubeVirt backend's tests on a real API server, which is built once (root, under 10 minutes when built)
-	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) tests/lab/kubernetes/test.sh $(FEATURES)
 
 lab-openstack: install ## start that OpenStack and keep it running; for access see tests/lab/openstack/README.md
 	tests/lab/openstack/lab.sh up
@@ -213,11 +220,14 @@ fuzz: ## fuzz env files, profiles, tables, journals, Ignition and platform respo
 install: root # packages of the tests
 	tests/lab/install.sh $(TEST_PACKAGES)
 	tests/ovirt/install.sh
+	tests/nmcli.sh
 
 install-all: root # packages of all labs, in one go
 	tests/lab/install.sh $(ALL_PACKAGES)
 	tests/lab/openstack/install.sh target/openstack/packages & \
 	tests/ovirt/install.sh && tests/nmcli.sh && wait $$!
+
+prepare-labs: install-all node-image # what waits for the network or for Go, while the tests run
 
 install-build: root # packages of the build
 	tests/lab/install.sh tests/packages-build.txt

@@ -10,7 +10,7 @@ tell() { grep -E '^(reliability|test |error)' | tee -a $told; }
 
 tests=(crash kubevirt_cuts faults ovirt_client audit secrets security)
 for test in "${tests[@]}"; do
-    OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all OCPDEPLOY_CSRS=100000 CSR_JUDGE=required cargo test "$@" --test it "$test::" -- --nocapture --test-threads=2 | tell
+    OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all OCPDEPLOY_CSRS=100000 JUDGES=required cargo test "$@" --test it "$test::" -- --nocapture --test-threads=2 | tell
 done
 cargo test "$@" --test it foreign_objects -- --nocapture --test-threads=2 | tell
 OCPDEPLOY_ATTACK=60 cargo test "$@" --test it security::cache:: -- --nocapture | tell

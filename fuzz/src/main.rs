@@ -60,6 +60,10 @@ fn settings(env: String, file: &dyn Fn() -> io::Result<String>, rehearse: bool) 
         flags: Default::default(),
         current_dir: PathBuf::from("/work"),
         home: PathBuf::from("/home/me/state"),
+        deployment: ocpdeploy::cluster::Deployment {
+            id: "x7k2pqrs".parse().unwrap(),
+            creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
+        },
         rehearse,
         read_file: &read_file,
         is_file: &is_file,

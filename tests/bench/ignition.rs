@@ -28,6 +28,7 @@ use ocpdeploy::node::host::HostParts;
 use ocpdeploy::state::home::{Home, write_private_unsynced};
 use serde_json::{Value, json};
 
+#[allow(dead_code, reason = "the bench uses settings and table alone")]
 #[path = "../support/cluster.rs"]
 mod cluster;
 #[path = "../support/installer_files.rs"]

@@ -186,8 +186,8 @@ class Ours:
 
     def clean(self):
         for cluster in ("upload", "upload2"):
-            # A push records no cluster; only the env file leads to its images.
-            run(PROGRAM, "-q", "destroy", cluster, "--yes", "--env", f"{cluster}.sh", cwd=WORK, env=self.environment)
+            if (WORK / "home/clusters" / cluster).exists():
+                run(PROGRAM, "-q", "destroy", cluster, "--yes", cwd=WORK, env=self.environment)
         for folder in ("cache", "home"):
             shutil.rmtree(WORK / folder, ignore_errors=True)
 

@@ -8,6 +8,11 @@ venv=$here/../../target/ovirt-sdk
 if cmp -s "$here/requirements.txt" "$venv/installed"; then
     exit 0
 fi
+# One at a time; the second finds what it needs.
+if [ -z "${INSTALL_LOCKED-}" ]; then
+    mkdir -p "$here/../../target"
+    INSTALL_LOCKED=1 exec flock "$here/../../target/ovirt-sdk.lock" "$0" "$@"
+fi
 rm -rf "$venv"
 python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
