@@ -4,7 +4,8 @@
 #
 # The modules are built as a small separate package (target/mutants), which takes seconds instead of a minute.
 # `mutants.sh --check` only compiles that package and its tests, which breaks when a module begins to use another, and fails
-# if a module is not as it was when its mutants were last judged (tests/mutants.sum).
+# if a module is not as it was when its mutants were last judged (tests/mutants.sum). With `SINCE=REVISION`, at which they
+# were judged, only mutants of the lines that have changed since are run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD package=target/mutants/package out=$PWD/target/mutants/mutants.out sums=$PWD/tests/mutants.sum check=
@@ -16,11 +17,13 @@ files=("$@")
     src/ignition/merge.rs src/node/claims.rs src/node/budget.rs src/state/parameters.rs
 )
 judged=$(sha256sum "${files[@]}")
+since=
+[ -z "${SINCE-}" ] || { mkdir -p target/mutants; since=$PWD/target/mutants/since.diff; git diff "$SINCE" -- "${files[@]}" >"$since"; }
 
 # What these modules and their tests need, and nothing that talks to a platform or a cluster.
 rm -rf $package
 mkdir -p $package
-cp -r --parents src/{digest.rs,printable.rs,cluster,ignition,plan} src/backend/{mod,action,capabilities,error,facets,findings,snapshots}.rs \
+cp -r --parents src/{digest.rs,printable.rs,cluster,ignition,plan} src/backend/{mod,action,capabilities,error,findings,optional,snapshots}.rs \
     src/node/{budget,claims}.rs src/openshift/{csr,drain.rs} src/openshift/wait/{heartbeats,seen}.rs \
     src/state/{dir,home,parameters}.rs src/state/snapshots \
     tests/it/ignition_corpus.rs tests/fixtures/ignition-{corpus,merges}.json $package/
@@ -95,6 +98,7 @@ impl backend::Capabilities {
             image_artifact: "qemu",
             fetches_images: false,
             load_balancers: false,
+            console_tail: true,
             snapshots: Ok(()),
             static_ipv6: true,
         }
@@ -116,7 +120,7 @@ RUST
 mkdir $package/src/support
 cp tests/support/clean.rs $package/src/support/
 # Of the backends, the trait and its values alone.
-sed -i -E '/^#\[cfg\(feature = .*\)\]$/d; /^(pub )?mod (action|capabilities|error|facets|findings|snapshots);$/b; /^(pub )?mod [a-z_]+;$/d' $package/src/backend/mod.rs
+sed -i -E '/^#\[cfg\(feature = .*\)\]$/d; /^(pub )?mod (action|capabilities|error|findings|optional|snapshots);$/b; /^(pub )?mod [a-z_]+;$/d' $package/src/backend/mod.rs
 # It needs nmstate, and nothing here needs it.
 sed -i '/^pub mod connections;$/d' $package/src/plan/mod.rs
 sed -i 's/kube::api::DynamicObject/kube::core::DynamicObject/' $package/src/openshift/wait/seen.rs
@@ -134,6 +138,8 @@ uses() { for crate in "$@"; do grep -m 1 "^$crate = " Cargo.toml; done; }
 } >$package/Cargo.toml
 cp Cargo.lock $package/
 cd $package
+# Clippy has judged these sources in their own package.
+unset RUSTC_WORKSPACE_WRAPPER
 export CARGO_TARGET_DIR=$root/target/mutants/target
 if [ -n "$check" ]; then
     cargo check --lib --tests
@@ -148,6 +154,7 @@ export PROPTEST_CASES=64
 # `drain`, `ask` and `leaving` are conversations with a cluster: tests/it/drain.rs has one, and the unit tests have none.
 arguments=(--exclude-re 'src/openshift/drain\.rs:.* (in|replace) (drain|ask|leaving)\b')
 for file in "${files[@]}"; do arguments+=(--file "$file"); done
+[ -z "$since" ] || arguments+=(--in-diff "$since")
 # 2: some were missed, 3: some ran into the time limit, and a test that hangs has noticed.
 cargo mutants --in-place --no-times --timeout 60 --output "${out%/*}" --cargo-arg=--lib "${arguments[@]}" \
     -- -- openshift plan:: ignition::merge ignition_corpus node:: state::parameters || [[ $? =~ ^[23]$ ]]
@@ -163,7 +170,9 @@ done
 
 # A line is `FILE: CHANGE # REASON`, without the place: lines move. Only files that were run are compared.
 explained() { for file in "${files[@]}"; do grep "^$file:" "$root/tests/mutants.txt" || :; done; }
-if ! diff <(explained | sed 's/ *#.*//' | sort) <(sed -E 's/:[0-9]+:[0-9]+:/:/' "$out/missed.txt" | sort); then
+# Of the explained ones, those in other lines were not run.
+[ -n "$since" ] && wrong='^>' || wrong='^[<>]'
+if { diff <(explained | sed 's/ *#.*//' | sort) <(sed -E 's/:[0-9]+:[0-9]+:/:/' "$out/missed.txt" | sort) || :; } | grep "$wrong"; then
     echo "mutants: '>' is a change that no test notices: write a test, or explain it in tests/mutants.txt; '<' is explained there, and is noticed or gone" >&2
     exit 1
 fi
