@@ -27,11 +27,6 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 	@[ -z "$(FEATURES)" ] || echo "make: libvirt's headers (libvirt-dev, pkg-config) are missing: building without the libvirt backend" >&2
 	cargo build --release $(FEATURES)
 
-# Clippy judges while it compiles: a run of its own would check all crates once more, for four minutes. It is to be the same
-# in all targets of tests, which otherwise compile everything anew.
-JUDGED := test test-fast run-tests compile lint test-labs $(addprefix test-,rehearsal libvirt nodes openstack kubernetes rest dist) bench-small
-$(JUDGED): export RUSTC_WORKSPACE_WRAPPER = clippy-driver
-$(JUDGED): export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 # Where tests write what they leave out; `print_left_out` tells it at the end.
 export TEST_LEFT_OUT ?= $(CURDIR)/target/left-out
 begin = mkdir -p target; : >$(TEST_LEFT_OUT); $(phase)
@@ -93,8 +88,7 @@ test-rest: compile test-dist bench-small # packages, every bench in its smallest
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/run.sh
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/upload.sh libvirt
 	tests/mutants.sh --check
-	@# The build of a rehearsal.
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/clippy_only.sh cargo build --lib --no-default-features --features libvirt
+	$(clippy) --lib --no-default-features --features libvirt # what a rehearsal is built with
 	sha256sum --quiet --check tests/deny.sum || $(MAKE) deny # its tools take minutes to build
 
 test-fast: export NEXTEST_PROFILE = fast
@@ -108,10 +102,11 @@ compile: nextest # all tests, of which the labs' are run later, and a bench
 	cargo nextest run $(FEATURES) --no-run
 	cargo test $(FEATURES) --bench ignition --no-run
 
-lint: ## run rustfmt, and clippy on everything, which compiles the tests, and on a build without libvirt
+clippy = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/clippy_only.sh CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__ cargo build
+lint: ## run rustfmt, and clippy on everything and on a build without libvirt
 	cargo fmt --check
-	$(MAKE) compile
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/clippy_only.sh cargo build --lib $(WITHOUT_LIBVIRT)
+	$(clippy) --all-targets $(FEATURES)
+	$(clippy) --lib $(WITHOUT_LIBVIRT)
 
 mutants: ## mutate the decision modules and compare the undetected mutants with tests/mutants.txt (FILES=… to select)
 	@command -v cargo-mutants >/dev/null || { $(call cargo_tool,cargo-mutants); }

@@ -138,8 +138,6 @@ uses() { for crate in "$@"; do grep -m 1 "^$crate = " Cargo.toml; done; }
 } >$package/Cargo.toml
 cp Cargo.lock $package/
 cd $package
-# Clippy has judged these sources in their own package.
-unset RUSTC_WORKSPACE_WRAPPER
 export CARGO_TARGET_DIR=$root/target/mutants/target
 if [ -n "$check" ]; then
     cargo check --lib --tests
