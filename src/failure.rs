@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::artifacts::download::DownloadError;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::error::{ErrorKind, OperationError};
 use crate::ignition::IgnitionError;
 use crate::local::client_dns::ClientDnsError;
 use crate::local::coreos_installer::CoreosInstallerError;
@@ -14,12 +15,11 @@ use crate::local::registry::RegistryError;
 use crate::node::services::ServiceError;
 use crate::openshift::api::ApiError;
 use crate::openshift::drain::DrainError;
-use crate::openshift::installer::InstallerError;
 use crate::openshift::mcs::McsError;
 use crate::openshift::wait::WaitError;
+use crate::passes::PartialFailure;
 use crate::passes::diagnose::InstallFailed;
 use crate::passes::image_sources::ImageError;
-use crate::passes::{PartialFailure, PassError};
 use crate::printable::{printable_block, printable_text};
 use crate::settings::SettingsError;
 use crate::state::archive::ArchiveError;
@@ -28,276 +28,134 @@ use crate::state::journal::JournalError;
 use crate::state::parameters::ParametersError;
 use crate::templates::TemplateError;
 
-/// Why the program fails; each kind has one exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The command line names something that does not exist.
-    Usage,
-    /// Env file, profile, catalog, or another given file.
-    Settings,
-    /// A tool, a local file, or a check before the start.
-    Tool,
-    /// The platform rejected a request.
-    Platform,
-    /// A wait timed out.
-    Waited,
-    /// Interrupted; the same command continues.
-    Stopped,
-    /// An internal error.
-    Bug,
-}
-
-impl Kind {
-    /// In the order of their exit codes.
-    pub const ALL: [Kind; 7] = [
-        Kind::Usage,
-        Kind::Settings,
-        Kind::Tool,
-        Kind::Platform,
-        Kind::Waited,
-        Kind::Stopped,
-        Kind::Bug,
-    ];
-
-    /// What the exit code means, for the reference.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Kind::Usage => "Usage error: the command line is invalid, or it names an object that does not exist.",
-            Kind::Settings => "Invalid input: the env file, a profile, or another file is invalid.",
-            Kind::Tool => "A tool or local file is missing or failed, or a check before the start failed.",
-            Kind::Platform => "The platform rejected a request, or it cannot be reached.",
-            Kind::Waited => "Timeout.",
-            Kind::Stopped => "The command stopped before it was complete. To resume, run the same command again.",
-            Kind::Bug => "Internal error of ocpdeploy. Report it with the output.",
-        }
-    }
-
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Kind::Usage => 2,
-            Kind::Settings => 3,
-            Kind::Tool => 4,
-            Kind::Platform => 5,
-            Kind::Waited => 6,
-            Kind::Stopped => 7,
-            Kind::Bug => 70,
-        }
-    }
-}
-
 /// Exit code of a comparison that found a difference: a result, not a failure.
 pub const DIFFERENT: u8 = 1;
 
-/// A failure of a command itself, e.g. an unknown cluster.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub struct CommandError {
-    pub kind: Kind,
-    pub text: String,
-    pub hint: Option<String>,
-}
-
-impl CommandError {
-    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self {
-            kind,
-            text: text.into(),
-            hint: None,
-        }
-    }
-
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-/// Properties of one error of a chain, besides its text.
-struct Classification {
-    kind: Kind,
-    hints: Vec<String>,
-}
+/// Kind and hints of one error of a chain.
+type Classification = (ErrorKind, Vec<String>);
 
 /// The table of all typed errors, one line each.
 fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
     /// Applies `f` if the error is an `E`.
     fn if_is<E: Error + 'static>(
         error: &(dyn Error + 'static),
-        f: impl FnOnce(&E) -> (Kind, Vec<String>),
+        f: impl FnOnce(&E) -> Classification,
     ) -> Option<Classification> {
-        error
-            .downcast_ref()
-            .map(f)
-            .map(|(kind, hints)| Classification { kind, hints })
+        error.downcast_ref().map(f)
     }
     let one = |hint: &str| vec![hint.to_owned()];
-    None.or_else(|| if_is(error, |e: &CommandError| (e.kind, e.hint.iter().cloned().collect())))
-        .or_else(|| if_is(error, |e: &PartialFailure| (Kind::Stopped, vec![e.hint()])))
+    None.or_else(|| if_is(error, |e: &OperationError| (e.kind, e.hints.clone())))
+        .or_else(|| if_is(error, |e: &PartialFailure| (ErrorKind::Stopped, vec![e.hint()])))
         .or_else(|| if_is(error, of_backend))
-        .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, vec![e.hint()])))
-        .or_else(|| if_is(error, |_: &ArchiveError| (Kind::Settings, vec![])))
+        .or_else(|| if_is(error, |e: &JournalError| (ErrorKind::Stopped, vec![e.hint()])))
+        .or_else(|| if_is(error, |_: &ArchiveError| (ErrorKind::Settings, vec![])))
         .or_else(|| if_is(error, of_inventory))
-        .or_else(|| if_is(error, |_: &ParametersError| (Kind::Settings, one(PARAMETERS_HINT))))
-        .or_else(|| if_is(error, of_pass))
-        .or_else(|| if_is(error, |_: &SettingsError| (Kind::Settings, vec![])))
-        .or_else(|| if_is(error, of_installer))
+        .or_else(|| if_is(error, |_: &ParametersError| (ErrorKind::Settings, one(PARAMETERS_HINT))))
+        .or_else(|| if_is(error, |_: &SettingsError| (ErrorKind::Settings, vec![])))
         .or_else(|| if_is(error, of_ignition))
         .or_else(|| {
             if_is(error, |e: &ServiceError| {
-                (Kind::Tool, e.hint().map(str::to_owned).into_iter().collect())
+                (ErrorKind::Tool, e.hint().map(str::to_owned).into_iter().collect())
             })
         })
         .or_else(|| if_is(error, of_client_dns))
-        .or_else(|| if_is(error, |e: &CoreosInstallerError| (Kind::Tool, one(e.hint()))))
-        .or_else(|| if_is(error, |e: &RegistryError| (Kind::Tool, one(e.hint()))))
+        .or_else(|| if_is(error, |e: &CoreosInstallerError| (ErrorKind::Tool, one(e.hint()))))
+        .or_else(|| if_is(error, |e: &RegistryError| (ErrorKind::Tool, one(e.hint()))))
         .or_else(|| if_is(error, |e: &InstallFailed| (of_wait(&e.source).0, e.hints())))
         .or_else(|| if_is(error, of_wait))
         .or_else(|| if_is(error, of_drain))
         .or_else(|| if_is(error, of_api))
         .or_else(|| if_is(error, of_image))
-        .or_else(|| if_is(error, |e: &DownloadError| (Kind::Tool, e.hint().into_iter().collect())))
+        .or_else(|| {
+            if_is(error, |e: &DownloadError| {
+                (ErrorKind::Tool, e.hint().into_iter().collect())
+            })
+        })
         .or_else(|| if_is(error, of_mcs))
-        .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
-        .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
+        .or_else(|| if_is(error, |_: &TemplateError| (ErrorKind::Settings, vec![])))
+        .or_else(|| if_is(error, |_: &std::io::Error| (ErrorKind::Tool, vec![])))
 }
 
 const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters in the state directory. A cluster of another computer needs a \
                             record here: `ocpdeploy state import FILE`";
 const PARAMETERS_HINT: &str = "correct the file, or create it again with `ocpdeploy harvest`";
 
-fn of_client_dns(error: &ClientDnsError) -> (Kind, Vec<String>) {
+fn of_client_dns(error: &ClientDnsError) -> Classification {
     let kind = match error {
-        ClientDnsError::Markers { .. } | ClientDnsError::Version { .. } => Kind::Settings,
-        _ => Kind::Tool,
+        ClientDnsError::Markers { .. } | ClientDnsError::Version { .. } => ErrorKind::Settings,
+        _ => ErrorKind::Tool,
     };
     (kind, error.hint().into_iter().collect())
 }
 
-fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
+fn of_backend(error: &BackendError) -> Classification {
     let kind = match error.kind {
-        BackendErrorKind::Timeout => Kind::Waited,
-        BackendErrorKind::NotBuiltIn | BackendErrorKind::NoLibrary => Kind::Tool,
-        _ => Kind::Platform,
+        BackendErrorKind::Timeout => ErrorKind::Waited,
+        BackendErrorKind::NotBuiltIn | BackendErrorKind::NoLibrary => ErrorKind::Tool,
+        _ => ErrorKind::Platform,
     };
     let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());
     (kind, vec![hint])
 }
 
-fn of_wait(error: &WaitError) -> (Kind, Vec<String>) {
+fn of_wait(error: &WaitError) -> Classification {
     let kind = match error {
-        WaitError::TooLong { .. } => Kind::Waited,
+        WaitError::TooLong { .. } => ErrorKind::Waited,
         WaitError::Hopeless { source, .. } => of_api(source).0,
     };
     (kind, vec![error.hint().to_owned()])
 }
 
-fn of_drain(error: &DrainError) -> (Kind, Vec<String>) {
+fn of_drain(error: &DrainError) -> Classification {
     let kind = match error {
-        DrainError::Loses { .. } => Kind::Platform,
-        DrainError::Stuck { .. } => Kind::Waited,
+        DrainError::Loses { .. } => ErrorKind::Platform,
+        DrainError::Stuck { .. } => ErrorKind::Waited,
         DrainError::Api(error) => return of_api(error),
     };
     (kind, error.hint().into_iter().map(str::to_owned).collect())
 }
 
-fn of_api(error: &ApiError) -> (Kind, Vec<String>) {
+fn of_api(error: &ApiError) -> Classification {
     let kind = match error {
-        ApiError::Kubeconfig { .. } | ApiError::ClientExpired { .. } => Kind::Tool,
-        ApiError::Unreachable { .. } => Kind::Waited,
-        ApiError::Untrusted { .. } | ApiError::ServerExpired { .. } | ApiError::Refused { .. } => Kind::Platform,
+        ApiError::Kubeconfig { .. } | ApiError::ClientExpired { .. } => ErrorKind::Tool,
+        ApiError::Unreachable { .. } => ErrorKind::Waited,
+        ApiError::Untrusted { .. } | ApiError::ServerExpired { .. } | ApiError::Refused { .. } => ErrorKind::Platform,
     };
     (kind, vec![error.hint()])
 }
 
-fn of_mcs(error: &McsError) -> (Kind, Vec<String>) {
+fn of_mcs(error: &McsError) -> Classification {
     let kind = match error {
-        _ if error.is_timeout() => Kind::Waited,
-        _ => Kind::Platform,
+        _ if error.is_timeout() => ErrorKind::Waited,
+        _ => ErrorKind::Platform,
     };
     (kind, error.hint().into_iter().collect())
 }
 
-fn of_ignition(error: &IgnitionError) -> (Kind, Vec<String>) {
-    (Kind::Settings, error.hint().into_iter().map(str::to_owned).collect())
+fn of_ignition(error: &IgnitionError) -> Classification {
+    (
+        ErrorKind::Settings,
+        error.hint().into_iter().map(str::to_owned).collect(),
+    )
 }
 
-fn of_installer(error: &InstallerError) -> (Kind, Vec<String>) {
-    let kind = match error {
-        InstallerError::Differs { .. } => Kind::Platform,
-        _ if error.is_timeout() => Kind::Waited,
-        _ => Kind::Tool,
-    };
-    (kind, error.hint().into_iter().collect())
+fn of_image(error: &ImageError) -> Classification {
+    (ErrorKind::Tool, error.hint().into_iter().map(str::to_owned).collect())
 }
 
-fn of_image(error: &ImageError) -> (Kind, Vec<String>) {
-    (Kind::Tool, error.hint().into_iter().map(str::to_owned).collect())
-}
-
-fn of_inventory(error: &InventoryError) -> (Kind, Vec<String>) {
+fn of_inventory(error: &InventoryError) -> Classification {
     match error {
-        InventoryError::Unknown { .. } => (Kind::Usage, vec![UNKNOWN_HINT.to_owned()]),
-        InventoryError::Parameters(_) => (Kind::Settings, vec![PARAMETERS_HINT.to_owned()]),
-        _ => (Kind::Tool, vec![]),
+        InventoryError::Unknown { .. } => (ErrorKind::Usage, vec![UNKNOWN_HINT.to_owned()]),
+        InventoryError::Parameters(_) => (ErrorKind::Settings, vec![PARAMETERS_HINT.to_owned()]),
+        _ => (ErrorKind::Tool, vec![]),
     }
-}
-
-fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
-    let kind = match error {
-        PassError::Preflight { .. } | PassError::TooLarge { .. } | PassError::StaleAssets { .. } => Kind::Tool,
-        PassError::OtherCluster { .. }
-        | PassError::OtherKind { .. }
-        | PassError::Mismatch { .. }
-        | PassError::NetworkConfig { .. }
-        | PassError::NoRange { .. } => Kind::Settings,
-        PassError::Running { .. } | PassError::Complete { .. } | PassError::Locked { .. } => Kind::Usage,
-        PassError::Addresses { .. } => Kind::Waited,
-        PassError::Moved { .. }
-        | PassError::Hopeless { .. }
-        | PassError::NoEgress { .. }
-        | PassError::NoRouterId { .. }
-        | PassError::NoAddress { .. }
-        | PassError::PoolExhausted { .. }
-        | PassError::CameBackElsewhere { .. }
-        | PassError::NoPointer { .. }
-        | PassError::Leftovers { .. } => Kind::Platform,
-        PassError::NotInstalled { .. }
-        | PassError::NotHarvested { .. }
-        | PassError::NoRelease { .. }
-        | PassError::Updating { .. }
-        | PassError::Scaled { .. }
-        | PassError::StaleRecord { .. }
-        | PassError::NoMasters { .. }
-        | PassError::SwitchedOff { .. }
-        | PassError::UnsafeMember { .. }
-        | PassError::StillMember { .. }
-        | PassError::NoBackup { .. }
-        | PassError::NoSnapshots { .. }
-        | PassError::HalfRestored { .. }
-        | PassError::TooYoung { .. } => Kind::Tool,
-        PassError::StartedMeanwhile { .. } => Kind::Platform,
-        PassError::LastWorker { .. }
-        | PassError::NoNode { .. }
-        | PassError::External { .. }
-        | PassError::SnapshotExists { .. }
-        | PassError::NoSnapshot { .. }
-        | PassError::IncompleteSnapshot { .. }
-        | PassError::Simulated { .. } => Kind::Usage,
-        PassError::StillOn { .. } | PassError::NotBack { .. } => Kind::Waited,
-    };
-    let mut hints: Vec<String> = match error {
-        PassError::Preflight { findings } => findings.iter().filter_map(|finding| finding.hint.clone()).collect(),
-        _ => Vec::new(),
-    };
-    hints.push(error.hint());
-    (kind, hints)
 }
 
 /// A failure for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     #[serde(rename = "exit_code", serialize_with = "exit_code")]
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// What failed, then its causes from near to far, without repetition.
     #[serde(rename = "error")]
     pub chain: Vec<String>,
@@ -307,7 +165,7 @@ pub struct Failure {
     diagnostics: bool,
 }
 
-fn exit_code<S: Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+fn exit_code<S: Serializer>(kind: &ErrorKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u8(kind.exit_code())
 }
 
@@ -315,7 +173,7 @@ impl Failure {
     /// A mistake on the command line.
     pub fn of_usage(what: String, hints: Vec<String>) -> Self {
         Self {
-            kind: Kind::Usage,
+            kind: ErrorKind::Usage,
             chain: vec![what],
             hints,
             diagnostics: false,
@@ -333,17 +191,17 @@ pub fn explain(error: &anyhow::Error) -> Failure {
         if !text.is_empty() && !chain.last().is_some_and(|before| before.contains(&text)) {
             chain.push(text);
         }
-        if let Some(classify) = classify(cause) {
-            kind = kind.or(Some(classify.kind));
-            for hint in classify.hints {
+        if let Some((of_cause, hints_of_cause)) = classify(cause) {
+            kind = kind.or(Some(of_cause));
+            for hint in hints_of_cause {
                 if !hints.contains(&hint) {
                     hints.push(hint);
                 }
             }
         }
     }
-    let kind = kind.unwrap_or(Kind::Bug);
-    if kind == Kind::Bug && hints.is_empty() {
+    let kind = kind.unwrap_or(ErrorKind::Bug);
+    if kind == ErrorKind::Bug && hints.is_empty() {
         hints.push(REPORT.to_owned());
     }
     Failure {
@@ -398,7 +256,7 @@ pub fn report_panics(show: fn(&Failure)) {
         let text = panic.payload_as_str().unwrap_or("panic without a message");
         let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
         show(&Failure {
-            kind: Kind::Bug,
+            kind: ErrorKind::Bug,
             diagnostics: false,
             chain: vec![format!("{text}{place}")],
             hints: vec![REPORT.to_owned()],
@@ -441,7 +299,7 @@ mod tests {
             cluster: "lab".to_owned(),
             holder: "pid 7".to_owned(),
         };
-        let unknown = CommandError::new(Kind::Usage, "no cluster `lab` is known here").into();
+        let unknown = OperationError::new(ErrorKind::Usage, "no cluster `lab` is known here").into();
         for (error, code) in [
             (timeout, 6),
             (absent, 4),

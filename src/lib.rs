@@ -29,6 +29,7 @@ pub mod cli;
 pub mod cluster;
 pub mod commands;
 pub mod digest;
+pub mod error;
 pub mod export;
 pub mod failure;
 pub mod http_limits;

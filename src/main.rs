@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use ocpdeploy::cli::Cli;
 use ocpdeploy::commands::{self, completion, output, usage};
+use ocpdeploy::error::ErrorKind;
 use ocpdeploy::failure;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
             output::fail(&usage::failure(error, std::env::args_os()));
-            return ExitCode::from(failure::Kind::Usage.exit_code());
+            return ExitCode::from(ErrorKind::Usage.exit_code());
         }
         // Help and version.
         Err(error) => error.exit(),
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
             output::fail(&failure);
             ExitCode::from(failure.kind.exit_code())
         }
-        Err(_) => ExitCode::from(failure::Kind::Bug.exit_code()),
+        Err(_) => ExitCode::from(ErrorKind::Bug.exit_code()),
     }
 }
 
