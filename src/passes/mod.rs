@@ -50,7 +50,7 @@ pub use self::deploy::{Deployed, NodeRow, deploy, harvest};
 pub use self::deployments::{DeploymentOnPlatform, deployments_of, other_deployments};
 pub use self::destroy::destroy;
 pub use self::effective_settings::{CarrierLimit, EffectiveSettings};
-pub use self::error::{Missing, PassError, Subject};
+pub use self::error::no_node;
 pub use self::external::{Changed, JoinFile, JoinOptions, join, join_file, remove};
 pub use self::inspect::inspect;
 pub use self::options::DeployOptions;
