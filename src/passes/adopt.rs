@@ -8,7 +8,7 @@ use tracing::info;
 
 use super::check;
 use super::deployments::{DeploymentOnPlatform, deployments_of, env_word};
-use super::error::PassError;
+use super::error::{no_range, no_router_id, preflight};
 use super::reserve::HOLD;
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
@@ -105,9 +105,7 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
     let vips @ [api, ingress] = &[vip(Vip::Api)?, vip(Vip::Ingress)?];
     let neighbours = inventory::neighbours(&inventory::clusters(home)?, &facts.identity, &config.cluster_domain());
     let range = config.given.machine_network.or(facts.cidr);
-    let range = range.ok_or_else(|| PassError::NoRange {
-        network: config.network.clone(),
-    })?;
+    let range = range.ok_or_else(|| no_range(&config.network))?;
     table.push(bootstrap(
         config,
         &macs,
@@ -130,9 +128,7 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
         range,
         config.harvest,
         vips.clone(),
-        ids.ok_or_else(|| PassError::NoRouterId {
-            network: config.network.clone(),
-        })?,
+        ids.ok_or_else(|| no_router_id(&config.network))?,
         table,
     );
     parameters.tenant.clone_from(&config.tenant);
@@ -162,8 +158,7 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
 }
 
 fn refused(text: String, hint: &str) -> anyhow::Error {
-    let findings = vec![Finding::fail(text).hint(hint)];
-    PassError::Preflight { findings }.into()
+    preflight(vec![Finding::fail(text).hint(hint)]).into()
 }
 
 /// The node of a machine with its address: the reserved one, otherwise the only one that it shows.

@@ -16,10 +16,10 @@ use tempfile::NamedTempFile;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::error::PassError;
 use crate::PROGRESS;
 use crate::cluster::Role;
 use crate::digest;
+use crate::error::{ErrorKind, OperationError};
 use crate::local::ssh;
 use crate::state::home::ClusterDir;
 use crate::state::parameters::Parameters;
@@ -50,12 +50,17 @@ pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path, wit
             Err(error) => refusals.push(format!("{}: {error:#}", node.name)),
         }
     }
-    Err(PassError::NoBackup {
-        cluster: table.cluster.clone(),
-        refusals,
-        without: without.to_owned(),
-    }
-    .into())
+    Err(no_backup(&table.cluster, &refusals, without).into())
+}
+
+/// The error if no master can make a backup, with a line for each. `without` is the command that makes none.
+pub(super) fn no_backup(cluster: &str, refusals: &[String], without: &str) -> OperationError {
+    let lines: String = refusals.iter().map(|why| format!("\n  {why}")).collect();
+    let text = format!("no backup of etcd of cluster {cluster}:{lines}");
+    OperationError::new(ErrorKind::Tool, text).hint(format!(
+        "nothing was stopped; check the login with `ocpdeploy node ssh {cluster} master-0`, or continue without a \
+         backup: `ocpdeploy {without}`"
+    ))
 }
 
 async fn of_master(master: &ssh::Node<'_>, to: &Path) -> Result<Vec<PathBuf>> {

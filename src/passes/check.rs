@@ -7,18 +7,19 @@ use ipnetwork::IpNetwork;
 use tracing::info;
 
 use super::complete::refuse_changes;
-use super::error::PassError;
+use super::error::{no_range, preflight, unfit_table};
 use super::options::DeployOptions;
 use super::report::{Report, Seen};
 use super::simulated::refuse_simulated;
 use super::{clock, deployments, fragments, networks, ours};
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
-use crate::backend::{Capabilities, Carrier, Finding, NetworkFacts, OperationError, Verdict};
+use crate::backend::{Capabilities, Carrier, Finding, NetworkFacts, PlatformError, Verdict};
 use crate::cluster::{
     AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, major_minor, platform_names,
     unsupported_release,
 };
+use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
 use crate::local::registry::{self, State};
 use crate::node;
@@ -111,8 +112,7 @@ pub(super) async fn look_around(
     };
     if let Some(facts) = &seen.facts {
         if facts.cidr.is_none() && seen.table.is_none() && !failed {
-            let network = config.network.clone();
-            report.take::<()>("platform", Err(PassError::NoRange { network }.into()))?;
+            report.take::<()>("platform", Err(no_range(&config.network).into()))?;
         }
         report.add("platform", networks::findings(config, facts));
         report.add("platform", runs_nothing(config, facts));
@@ -218,8 +218,7 @@ async fn known_table(
     refuse_changes(config, known, &journal, options)?;
     let table = known.parameters.clone().filter(|_| !options.harvest_again);
     if let Some(what) = table.as_ref().and_then(|table| mismatch(config, table)) {
-        let cluster = config.name.clone();
-        return Err(PassError::Mismatch { cluster, what }.into());
+        return Err(unfit_table(&config.name, &what).into());
     }
     Ok(table)
 }
@@ -455,10 +454,8 @@ pub(super) fn with_mcs(
     backend: &Platforms,
     config: &ClusterConfig,
     facts: &NetworkFacts,
-) -> Result<ClusterConfig, PassError> {
-    resolve_mcs(config, facts, carrier(backend)).map_err(|finding| PassError::Preflight {
-        findings: vec![finding],
-    })
+) -> Result<ClusterConfig, OperationError> {
+    resolve_mcs(config, facts, carrier(backend)).map_err(|finding| preflight(vec![finding]))
 }
 
 /// Addresses of the settings that are in use on the network before this cluster has any machine.
@@ -483,7 +480,7 @@ async fn answering_macs(
     config: &ClusterConfig,
     facts: &NetworkFacts,
     macs: &MacTable,
-) -> Result<Vec<Finding>, OperationError> {
+) -> Result<Vec<Finding>, PlatformError> {
     let node_of = |mac: Mac| macs.iter().find(|(_, known)| **known == mac).map(|(node, _)| node);
     let taken = facts
         .taken
@@ -553,11 +550,24 @@ pub(super) async fn refuse_other_kind(
     if !journal::has_steps(journal) && backend.list_machines(&known.id()).await?.is_empty() {
         return Ok(());
     }
-    let (cluster, rehearsal) = (known.name.clone(), known.rehearsal);
-    Err(PassError::OtherKind { cluster, rehearsal }.into())
+    let cluster = &known.name;
+    let (text, hint) = match known.rehearsal {
+        true => (
+            format!("cluster {cluster} is a rehearsal; a real cluster cannot be deployed under its name"),
+            format!(
+                "OpenShift is not installed in a rehearsal: `ocpdeploy destroy {cluster}` removes it, then run the \
+                 same command again; or choose another name with `--cluster NAME`"
+            ),
+        ),
+        false => (
+            format!("cluster {cluster} is a real cluster; it cannot be rehearsed under its name"),
+            format!("use another name for the rehearsal: `ocpdeploy deploy --rehearse --cluster {cluster}-rehearsal`"),
+        ),
+    };
+    Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into())
 }
 
-pub fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), PassError> {
+pub fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), OperationError> {
     let what = if known.domain != config.domain {
         format!("domain {}", known.domain)
     } else if known.deployment != config.deployment {
@@ -570,10 +580,12 @@ pub fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(),
     } else {
         return Ok(());
     };
-    Err(PassError::OtherCluster {
-        cluster: config.name.clone(),
-        what,
-    })
+    let cluster = &config.name;
+    let text = format!("cluster {cluster} exists with {what}");
+    Err(OperationError::new(ErrorKind::Settings, text).hint(format!(
+        "choose another cluster name or restore the settings; `ocpdeploy status {cluster}` shows the cluster that has \
+         this name"
+    )))
 }
 
 fn given_vip_findings(

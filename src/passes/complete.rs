@@ -1,13 +1,13 @@
 //! An installed cluster: `deploy` verifies it and changes nothing.
 
-use crate::cluster::{ClusterConfig, Role, Sizes};
+use crate::cluster::{ClusterConfig, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::plan::mismatch::mismatch;
 use crate::printable::count;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{self, Entry, INSTALLED};
 use crate::state::parameters::Parameters;
 
-use super::error::PassError;
 use super::options::DeployOptions;
 
 /// Rejects a deployment whose settings differ from the installed cluster.
@@ -18,24 +18,20 @@ pub(super) fn refuse_changes(
     cluster: &Cluster,
     journal: &[Entry],
     options: DeployOptions,
-) -> Result<(), PassError> {
+) -> Result<(), OperationError> {
     if !journal::is_done(journal, INSTALLED) {
         return Ok(());
     }
-    let name = config.name.clone();
+    let name = &config.name;
     if journal::is_done(journal, "scaled") {
-        return Err(PassError::Scaled { cluster: name });
+        return Err(scaled(name));
     }
     let Some(table) = &cluster.parameters else {
         return Ok(());
     };
     if options.harvest_again {
-        let what = "its addresses are in use and cannot be harvested again".to_owned();
-        return Err(PassError::Complete {
-            cluster: name,
-            what,
-            scale: None,
-        });
+        let what = "its addresses are in use and cannot be harvested again";
+        return Err(differs(name, what, None));
     }
     let (workers, mut what) = (workers(config, table), others(config, cluster, table));
     let only = !workers.is_empty() && what.is_empty();
@@ -43,12 +39,30 @@ pub(super) fn refuse_changes(
     what.extend(workers.into_iter().map(|(what, _)| what));
     match what.is_empty() {
         true => Ok(()),
-        false => Err(PassError::Complete {
-            cluster: name,
-            what: what.join("; "),
-            scale: only.then(|| scale.join(" ")),
-        }),
+        false => Err(differs(name, &what.join("; "), only.then(|| scale.join(" ")))),
     }
+}
+
+/// The error for settings that differ from an installed cluster. If nothing but the number of workers differs, `scale` is
+/// the options of `scale` for it.
+pub(super) fn differs(cluster: &str, what: &str, scale: Option<String>) -> OperationError {
+    let text = format!("cluster {cluster} is installed, and the settings differ from it: {what}");
+    OperationError::new(ErrorKind::Usage, text).hint(match scale {
+        Some(options) => format!("`ocpdeploy scale {cluster} {options}`"),
+        None => format!(
+            "restore the settings. `ocpdeploy scale {cluster} --workers N --pool POOL=N` changes the number of workers. New \
+             sizes take effect when a node is recreated: `ocpdeploy node replace {cluster} NODE`. The \
+             number of masters, networks and addresses of an installed cluster cannot be changed"
+        ),
+    })
+}
+
+/// The error for a deployment of a cluster whose nodes are not those of its installation.
+pub(super) fn scaled(cluster: &str) -> OperationError {
+    let text = format!("cluster {cluster} was installed, and scaled or adopted since: there is nothing to deploy");
+    OperationError::new(ErrorKind::Tool, text).hint(format!(
+        "`ocpdeploy status {cluster}` shows its nodes; `ocpdeploy scale {cluster} --workers N` changes them"
+    ))
 }
 
 /// The differences in the number of workers, and the option of `scale` for each.
@@ -77,7 +91,7 @@ fn workers(config: &ClusterConfig, table: &Parameters) -> Vec<(String, String)> 
 }
 
 /// All differences except the number of workers.
-fn others<'a>(config: &'a ClusterConfig, cluster: &'a Cluster, table: &Parameters) -> Vec<String> {
+fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<String> {
     let mut what = Vec::new();
     let has = table.of_role(Role::Master).count();
     if has != config.masters {
@@ -99,28 +113,18 @@ fn others<'a>(config: &'a ClusterConfig, cluster: &'a Cluster, table: &Parameter
         ..config.with_workers_of(table.nodes.iter().map(|node| &node.name))
     };
     what.extend(mismatch(&as_many, table));
-    let sizes = cluster.known.sizes.as_ref();
-    let of_pools = |sizes: &'a Sizes| {
-        let pools = config.pools.iter();
-        pools.filter_map(|pool| {
-            Some((
-                format!("nodes of pool {} have", pool.name),
-                sizes.pools.get(&pool.name)?,
-                &pool.size,
-            ))
-        })
-    };
-    for (nodes, has, wanted) in sizes.into_iter().flat_map(|sizes| {
-        let of_arbiter = sizes.arbiter.as_ref().filter(|_| config.arbiter);
-        let of_arbiter = of_arbiter.map(|size| ("arbiter has".to_owned(), size, &config.arbiter_size));
-        [
-            ("masters have".to_owned(), &sizes.master, &config.master_size),
-            ("workers have".to_owned(), &sizes.worker, &config.worker_size),
-        ]
-        .into_iter()
-        .chain(of_arbiter)
-        .chain(of_pools(sizes))
-    }) {
+    let sizes = &cluster.known.sizes;
+    let of_roles = [
+        ("masters have".to_owned(), &sizes.master, &config.master_size),
+        ("workers have".to_owned(), &sizes.worker, &config.worker_size),
+    ];
+    let of_arbiter = sizes.arbiter.as_ref().filter(|_| config.arbiter);
+    let of_arbiter = of_arbiter.map(|size| ("arbiter has".to_owned(), size, &config.arbiter_size));
+    let of_pools = config.pools.iter().filter_map(|pool| {
+        let words = format!("nodes of pool {} have", pool.name);
+        Some((words, sizes.pools.get(&pool.name)?, &pool.size))
+    });
+    for (nodes, has, wanted) in of_roles.into_iter().chain(of_arbiter).chain(of_pools) {
         if has != wanted {
             what.push(format!("its {nodes} {has}, the settings say {wanted}"));
         }

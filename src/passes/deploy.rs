@@ -9,7 +9,6 @@ use tracing::info;
 use super::check;
 use super::destroy::{delete_machines, remove_file};
 use super::effective_settings::EffectiveSettings;
-use super::error::PassError;
 use super::one;
 use super::options::DeployOptions;
 use super::run::Run;
@@ -19,6 +18,7 @@ use crate::PROGRESS;
 use crate::backend::ReservationState;
 use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, WorkersWhen};
+use crate::error::{ErrorKind, OperationError};
 use crate::node::services;
 use crate::openshift::installer::{Installer, NodeReport, WaitContext};
 use crate::plan::address_pool;
@@ -220,8 +220,13 @@ impl Run<'_> {
         }
         let machines = self.backend.list_machines(&self.config.id()).await?;
         if machines.iter().any(|machine| machine.pass == Pass::Two) {
-            let cluster = self.config.name.clone();
-            return Err(PassError::Running { cluster }.into());
+            let cluster = &self.config.name;
+            let text = format!("cluster {cluster} has machines of pass two; it cannot be harvested again under them");
+            let hint = format!(
+                "`ocpdeploy deploy` without `--harvest` continues with its addresses. The cluster is not installed yet: \
+                 `ocpdeploy destroy {cluster}` and then `ocpdeploy deploy` start over"
+            );
+            return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
         }
         Ok(true)
     }

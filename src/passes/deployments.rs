@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 
-use super::error::PassError;
+use super::error::{is_or_are, names, refuse};
 use crate::backend::platforms::Platforms;
-use crate::backend::{Finding, Machine, OperationError};
+use crate::backend::{Finding, Machine, PlatformError};
 use crate::cluster::{ClusterConfig, ClusterDomain, ClusterId, Creation, Pass, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::printable::{count, shell_word};
 use crate::state::parameters::Parameters;
 
@@ -20,7 +21,7 @@ pub struct DeploymentOnPlatform {
 
 impl DeploymentOnPlatform {
     /// Reads the machines of a deployment.
-    pub async fn read(backend: &Platforms, id: ClusterId) -> Result<Self, OperationError> {
+    pub async fn read(backend: &Platforms, id: ClusterId) -> Result<Self, PlatformError> {
         let machines = backend.list_machines(&id).await?;
         Ok(Self {
             id,
@@ -43,12 +44,12 @@ impl DeploymentOnPlatform {
 pub async fn deployments_of(
     backend: &Platforms,
     domain: &ClusterDomain,
-) -> Result<Vec<DeploymentOnPlatform>, OperationError> {
+) -> Result<Vec<DeploymentOnPlatform>, PlatformError> {
     read_all(backend, |id| id.domain() == domain).await
 }
 
 /// A failure for each deployment of this name that is not the one of this record.
-pub async fn other_deployments(backend: &Platforms, config: &ClusterConfig) -> Result<Vec<Finding>, OperationError> {
+pub async fn other_deployments(backend: &Platforms, config: &ClusterConfig) -> Result<Vec<Finding>, PlatformError> {
     let own = config.id();
     let others = read_all(backend, |id| id.domain() == own.domain() && *id != own).await?;
     Ok(others.iter().map(|other| finding(other, config)).collect())
@@ -57,7 +58,7 @@ pub async fn other_deployments(backend: &Platforms, config: &ClusterConfig) -> R
 async fn read_all(
     backend: &Platforms,
     is_wanted: impl Fn(&ClusterId) -> bool,
-) -> Result<Vec<DeploymentOnPlatform>, OperationError> {
+) -> Result<Vec<DeploymentOnPlatform>, PlatformError> {
     let mut found = Vec::new();
     for id in backend.list_clusters().await?.into_iter().filter(is_wanted) {
         found.push(DeploymentOnPlatform::read(backend, id).await?);
@@ -67,29 +68,37 @@ async fn read_all(
 
 /// As `other_deployments`, for commands that skip the other checks.
 pub(super) async fn refuse_others(backend: &Platforms, config: &ClusterConfig) -> Result<()> {
-    let findings = other_deployments(backend, config).await?;
-    match findings.is_empty() {
-        true => Ok(()),
-        false => Err(PassError::Preflight { findings }.into()),
-    }
+    Ok(refuse(other_deployments(backend, config).await?)?)
 }
 
 /// Fails if another computer has changed this deployment since its record here was written: the record lacks a machine, or
 /// no master is left.
-pub(super) fn require_current(table: &Parameters, machines: &[Machine]) -> Result<(), PassError> {
+pub(super) fn require_current(table: &Parameters, machines: &[Machine]) -> Result<(), OperationError> {
     let nodes = machines
         .iter()
         .filter(|machine| machine.pass == Pass::Two && machine.role != Role::Bootstrap);
     let (known, unknown): (Vec<_>, Vec<_>) = nodes.partition(|machine| table.node(&machine.node).is_some());
-    let cluster = table.cluster.clone();
+    let cluster = &table.cluster;
     if !unknown.is_empty() {
-        let machines = unknown.into_iter().map(|machine| machine.name.clone()).collect();
-        return Err(PassError::StaleRecord { cluster, machines });
+        let unknown: Vec<_> = unknown.iter().map(|machine| &machine.name).collect();
+        let text = format!(
+            "the record of cluster {cluster} is out of date: it lacks {}, which {} on the platform",
+            names(&unknown),
+            is_or_are(unknown.len())
+        );
+        return Err(OperationError::new(ErrorKind::Tool, text).hint(format!(
+            "another computer has changed the cluster: import its record with `ocpdeploy state import FILE --replace`; \
+             `ocpdeploy verify {cluster}` shows the differences"
+        )));
     }
-    match known.iter().any(|machine| machine.role == Role::Master) {
-        true => Ok(()),
-        false => Err(PassError::NoMasters { cluster }),
+    if known.iter().any(|machine| machine.role == Role::Master) {
+        return Ok(());
     }
+    let text = format!("no master of cluster {cluster} is on the platform any more");
+    Err(OperationError::new(ErrorKind::Tool, text).hint(format!(
+        "another computer may have removed the cluster, or its platform is another one: `ocpdeploy verify {cluster}` \
+         shows what is left of it"
+    )))
 }
 
 fn finding(other: &DeploymentOnPlatform, config: &ClusterConfig) -> Finding {

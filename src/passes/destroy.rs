@@ -4,12 +4,13 @@ use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
-use super::error::PassError;
 use super::partial_failure::with_leftovers;
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
-use crate::backend::{Machine, OperationError, Owned};
+use crate::backend::{Machine, Owned, PlatformError};
 use crate::cluster::ClusterId;
+use crate::error::{ErrorKind, OperationError};
+use crate::printable::count;
 use crate::state::home::ClusterDir;
 use crate::state::journal;
 
@@ -58,14 +59,24 @@ async fn remove_all(
         }
         machines = backend.list_machines(cluster).await?;
     }
-    Err(PassError::Leftovers { left }.into())
+    Err(leftovers(&left).into())
+}
+
+fn leftovers(left: &[Owned]) -> OperationError {
+    let lines: String = left
+        .iter()
+        .map(|owned| format!("\n  {} {}", owned.kind, owned.name))
+        .collect();
+    let text = format!("{} could not be deleted:{lines}", count(left.len(), "object"));
+    OperationError::new(ErrorKind::Platform, text)
+        .hint("run the same command again; the platform's log may show the cause")
 }
 
 pub(super) async fn delete_machine(
     backend: &Platforms,
     cluster: &ClusterId,
     machine: &Machine,
-) -> Result<(), OperationError> {
+) -> Result<(), PlatformError> {
     backend.delete_machine(cluster, &machine.name).await?;
     info!(target: PROGRESS, machine = %machine.name, state = "deleted", done = true);
     Ok(())
@@ -89,7 +100,7 @@ pub(super) async fn delete_machines(backend: &Platforms, cluster: &ClusterId, ma
     if left.is_empty() {
         Ok(())
     } else {
-        Err(PassError::Leftovers { left }.into())
+        Err(leftovers(&left).into())
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use anyhow::Result;
 use tracing::info;
 
-use super::error::PassError;
+use super::error::{network_config, no_node, pool_exhausted, refuse};
 use super::join::Reach;
 use super::renew::Rollout;
 use super::run::{Run, on_installed};
@@ -17,6 +17,7 @@ use crate::PROGRESS;
 use crate::backend::Finding;
 use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, Dhcp, Harvest, Mac, NodeName, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::ssh;
 use crate::node::host::HostFile;
 use crate::node::overlay;
@@ -134,30 +135,25 @@ impl Run<'_> {
     fn connections_of(&self, table: &Parameters, node: &NodeAddress, macs: &[Mac]) -> Result<Option<Vec<HostFile>>> {
         let mut all = vec![node.mac];
         all.extend(macs.iter().skip(1));
-        Ok(connections::of_external(self.config, table, node, &all).map_err(PassError::connections)?)
+        Ok(connections::of_external(self.config, table, node, &all).map_err(network_config)?)
     }
 
-    fn known_external(&self, known: &NodeAddress, options: JoinOptions<'_>) -> Result<NodeAddress, PassError> {
+    fn known_external(&self, known: &NodeAddress, options: JoinOptions<'_>) -> Result<NodeAddress, OperationError> {
         let (cluster, NodeAddress { name, mac, ip, .. }) = (&self.config.name, known);
         let other_mac = options.macs.first().is_some_and(|given| given != mac);
-        match other_mac || options.ip.is_some_and(|given| given != *ip) {
-            true => Err(PassError::External {
-                node: name.clone(),
-                why: format!("the table has it with {mac} and {ip}"),
-                hint: format!("leave out --mac and --ip, or remove it first: `ocpdeploy node remove {cluster} {name}`"),
-            }),
-            false => Ok(known.clone()),
+        if other_mac || options.ip.is_some_and(|given| given != *ip) {
+            let why = format!("the table has it with {mac} and {ip}");
+            let hint =
+                format!("leave out --mac and --ip, or remove it first: `ocpdeploy node remove {cluster} {name}`");
+            return Err(refused(name, &why, hint));
         }
+        Ok(known.clone())
     }
 
     /// The line of the table for a new external node.
     async fn new_external(&self, table: &Parameters, options: JoinOptions<'_>) -> Result<NodeAddress> {
-        let refused = |why: &str, hint: String| PassError::External {
-            node: options.node.clone(),
-            why: why.to_owned(),
-            hint,
-        };
         let (cluster, node) = (&self.config.name, options.node);
+        let refused = |why: &str, hint: String| refused(node, why, hint);
         if table.node(node).is_some() {
             let hint = format!("choose another name, such as metal-0; `ocpdeploy status {cluster}` shows all nodes");
             return Err(refused("it is a node with a machine of ocpdeploy", hint).into());
@@ -187,7 +183,7 @@ impl Run<'_> {
             None if self.config.harvest == Harvest::Static && !self.config.address_pool.is_empty() => {
                 let free = self.free_of_pool(1, Some(table)).await?;
                 let first = free.first().copied();
-                first.ok_or_else(|| PassError::pool_exhausted(self.config, node.clone()))?
+                first.ok_or_else(|| pool_exhausted(self.config, node))?
             }
             None => {
                 let (why, how) = match self.config.dhcp {
@@ -221,10 +217,7 @@ impl Run<'_> {
     fn add_external(&self, table: &Parameters) -> Result<()> {
         let _allocation = inventory::allocate(self.home)?;
         let neighbours = self.neighbours()?;
-        let findings: Vec<_> = neighbours.clashes(table).into_iter().map(Finding::fail).collect();
-        if !findings.is_empty() {
-            return Err(PassError::Preflight { findings }.into());
-        }
+        refuse(neighbours.clashes(table).into_iter().map(Finding::fail).collect())?;
         Ok(table.write(&self.dir.parameters())?)
     }
 
@@ -307,24 +300,24 @@ fn keyfiles(
 }
 
 /// An external node of the table.
-fn external(table: &Parameters, name: &NodeName) -> Result<NodeAddress, PassError> {
+fn external(table: &Parameters, name: &NodeName) -> Result<NodeAddress, OperationError> {
     let cluster = &table.cluster;
     match table.node(name) {
         Some(node) if table.is_external(name) => Ok(node.clone()),
-        Some(_) => Err(PassError::External {
-            node: name.clone(),
-            why: "its machine is one of ocpdeploy".to_owned(),
-            hint: format!(
+        Some(_) => Err(refused(
+            name,
+            "its machine is one of ocpdeploy",
+            format!(
                 "`ocpdeploy scale {cluster}` adds and removes workers, `ocpdeploy node replace {cluster} {name}` \
                  recreates a node"
             ),
-        }),
-        None => Err(PassError::NoNode {
-            cluster: cluster.clone(),
-            node: name.clone(),
-            known: table.all_nodes().map(|node| node.name.clone()).collect(),
-        }),
+        )),
+        None => Err(no_node(table, name)),
     }
+}
+
+fn refused(node: &NodeName, why: &str, hint: String) -> OperationError {
+    OperationError::new(ErrorKind::Usage, format!("{node}: {why}")).hint(hint)
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use fs_err as fs;
 use serde_json::Value;
 
-use super::error::PassError;
 use crate::backend::{Carrier, Finding};
-use crate::cluster::{ClusterConfig, Dhcp, FragmentSource, Role};
+use crate::cluster::{ClusterConfig, Dhcp, FragmentSource, NodeName, Role};
 use crate::digest::sha256;
+use crate::error::{ErrorKind, OperationError};
 use crate::ignition::contents;
-use crate::node::budget;
+use crate::node::budget::{self, TooLarge};
 use crate::node::config::Fragment;
 
 /// A profile's folders of Ignition configs, in the order in which they are merged.
@@ -51,7 +51,7 @@ pub(super) fn refuse_too_large(
     config: &ClusterConfig,
     fragments: &[Fragment],
     carrier: impl Fn(Role) -> Carrier,
-) -> Result<(), PassError> {
+) -> Result<(), OperationError> {
     for (node, role) in config.nodes() {
         let carrier = carrier(config.place_of(&node));
         if carrier.fetches {
@@ -62,11 +62,17 @@ pub(super) fn refuse_too_large(
             .filter(|fragment| fragment.role.is_none_or(|only| only == role));
         for fragment in of_role {
             if let Err(too_large) = budget::fit(&carrier, fragment.content.clone()) {
-                return Err(PassError::TooLarge { node, too_large });
+                return Err(self::too_large(&node, &too_large));
             }
         }
     }
     Ok(())
+}
+
+/// The error for a node's config that exceeds the carrier's limit.
+pub(super) fn too_large(node: &NodeName, why: &TooLarge) -> OperationError {
+    OperationError::new(ErrorKind::Tool, format!("the Ignition config of {node} is {why}"))
+        .hint("remove files from your own configs, or make them smaller")
 }
 
 /// The fragments from which nodes would fetch before they have an address, on a network without a DHCP server.

@@ -174,22 +174,35 @@ impl Shop<'_> {
             Some(folder) => format!("{folder}/{}", catalogue::file_name(&helper.sums)),
             None => helper.sums.clone(),
         };
+        if sums.starts_with("http:") {
+            warn!(
+                "{sums} is not verified: plain http does not protect against modification; use https, or set \
+                 helper_image to a URL with #sha256=…"
+            );
+        }
         let cache = self.cache();
-        let text = match download::text(&sums, cache.retries()).await {
-            Ok(text) => text,
-            // For harvesting addresses an older version is sufficient.
-            Err(error @ DownloadError::Unreachable { .. }) => {
-                let known = cache.list().into_iter().find(|cached| cached.url == artifact.url);
-                let known = known.ok_or(error)?;
-                warn!("{sums} cannot be reached; using image {name} of {}", known.fetched);
-                return Ok(known);
-            }
+        let (list, unreachable) = match download::text(&sums, cache.retries()).await {
+            Ok(list) => (list, None),
+            // For harvesting addresses an older version is sufficient. Only the same URL vouches for it.
+            Err(error @ DownloadError::Unreachable { .. }) => match cache.kept_list(&sums) {
+                Some(list) => (list, Some(error)),
+                None => return Err(error.into()),
+            },
             Err(error) => return Err(error.into()),
         };
-        let file = artifact.file_name().to_owned();
-        let sum = catalogue::sum_of(&text, &file).ok_or(ImageError::NoSum { url: sums, file })?;
-        artifact.sha256 = Some(sum);
-        Ok(cache.fetch(&artifact).await?)
+        let file = artifact.file_name();
+        artifact.sha256 = Some(catalogue::sum_of(&list, file).ok_or_else(|| ImageError::NoSum {
+            url: sums.clone(),
+            file: file.to_owned(),
+        })?);
+        if let Some(error) = unreachable {
+            let known = cache.find(&artifact).ok_or(error)?;
+            warn!("{sums} cannot be reached; using image {name} of {}", known.fetched);
+            return Ok(known);
+        }
+        let cached = cache.fetch(&artifact).await?;
+        cache.keep_list(&sums, &list)?;
+        Ok(cached)
     }
 
     /// The CoreOS image of the installer's release for this platform.

@@ -18,7 +18,7 @@ use crate::cluster::{ClusterConfig, Harvest, Vip};
 use crate::local::disk::{self, ETCD_WANTS};
 use crate::local::network_probe;
 use crate::openshift::installer::fetch::Choice;
-use crate::openshift::installer::{Installer, InstallerError};
+use crate::openshift::installer::{Installer, PullSecretRejected};
 use crate::plan::machines;
 use crate::state::home::Home;
 use crate::state::inventory;
@@ -145,7 +145,7 @@ async fn pull_secret(config: &ClusterConfig, installer: &Installer, report: &mut
         }
     }
     let asked = installer.release(config).await;
-    let is_denied = |error: &anyhow::Error| error.downcast_ref().is_some_and(InstallerError::is_denied);
+    let is_denied = |error: &anyhow::Error| error.chain().any(|cause| cause.is::<PullSecretRejected>());
     let check = match &asked {
         Err(error) if !is_denied(error) => "release",
         _ => "pull secret",

@@ -9,7 +9,7 @@ use anyhow::Result;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
-use super::error::PassError;
+use super::error::{not_installed, preflight};
 use super::fragments;
 use super::run::Run;
 use super::simulated::refuse_simulated;
@@ -17,6 +17,7 @@ use super::two::served_step;
 use crate::PROGRESS;
 use crate::backend::{Finding, Power, ReservationState};
 use crate::cluster::{InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::ssh;
 use crate::node::config::NodeConfigs;
 use crate::node::services;
@@ -40,12 +41,9 @@ pub(super) enum Reach {
 impl Run<'_> {
     /// The table of an installed cluster; an error for any other.
     pub(super) fn installed(&self) -> Result<Parameters> {
-        let cluster = self.config.name.clone();
         let table = Parameters::read(&self.dir.parameters())?;
-        match table.filter(|_| self.is_installed()) {
-            Some(table) => Ok(table),
-            None => Err(PassError::NotInstalled { cluster }.into()),
-        }
+        let table = table.filter(|_| self.is_installed());
+        Ok(table.ok_or_else(|| not_installed(&self.config.name))?)
     }
 
     /// Connects to the cluster's API.
@@ -186,7 +184,12 @@ impl Run<'_> {
                 return Ok(Some(pointer.0));
             }
         }
-        Err(PassError::NoPointer { role }.into())
+        let text = format!(
+            "the cluster has no pointer for a later {role}: neither Secret {role}-user-data-managed nor {role}-user-data \
+             is in openshift-machine-api"
+        );
+        let hint = "`oc -n openshift-machine-api get secrets` lists the existing secrets";
+        Err(OperationError::new(ErrorKind::Platform, text).hint(hint).into())
     }
 
     /// Rejects an operation that needs the installer's files, before anything is created.
@@ -197,15 +200,13 @@ impl Run<'_> {
         }
     }
 
-    fn without_assets(&self) -> PassError {
-        let findings = vec![
-            Finding::fail(format!(
-                "the record of cluster {} has no installer's files, because it was adopted",
-                self.config.name
-            ))
-            .hint("import the exported record of the deployment: `ocpdeploy state import FILE --replace`"),
-        ];
-        PassError::Preflight { findings }
+    fn without_assets(&self) -> OperationError {
+        let text = format!(
+            "the record of cluster {} has no installer's files, because it was adopted",
+            self.config.name
+        );
+        let hint = "import the exported record of the deployment: `ocpdeploy state import FILE --replace`";
+        preflight(vec![Finding::fail(text).hint(hint)])
     }
 
     /// The installer's files, with the cluster's current pointers of these roles.

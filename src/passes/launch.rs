@@ -9,7 +9,6 @@ use anyhow::Result;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::error::PassError;
 use super::images::Handles;
 use super::power;
 use super::run::Run;
@@ -52,12 +51,7 @@ impl Run<'_> {
             if *starts >= all || since.elapsed() > self.config.launch.limit {
                 let down = vec![(plan.name.clone(), Seen::Down(*starts))];
                 let machines = self.with_consoles(down).await;
-                return Err(PassError::Hopeless {
-                    of: self.subject(),
-                    pass: plan.pass,
-                    machines,
-                }
-                .into());
+                return Err(self.subject().hopeless(plan.pass, &machines).into());
             }
             (*starts, *since) = (*starts + 1, Instant::now());
             self.restart(plan, *starts, spec(plan)).await?;

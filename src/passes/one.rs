@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ipnetwork::IpNetwork;
 
-use super::error::PassError;
+use super::error::{no_range, no_router_id, pool_exhausted, refuse, unfit_table};
 use super::run::Run;
 use crate::backend::{BalancedVip, Finding};
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterConfig, Evidence, Lb, NodeName, Role, Vip};
+use crate::error::OperationError;
 use crate::local::network_probe;
 use crate::plan::address_pool;
 use crate::plan::addresses::{self, vip_problem, virtual_router_ids, wished_router_id};
@@ -119,11 +120,9 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn machine_network(&self) -> Result<IpNetwork, PassError> {
+    pub(super) fn machine_network(&self) -> Result<IpNetwork, OperationError> {
         let range = self.config.given.machine_network.or(self.facts.cidr);
-        range.ok_or_else(|| PassError::NoRange {
-            network: self.config.network.clone(),
-        })
+        range.ok_or_else(|| no_range(&self.config.network))
     }
 
     /// Chooses addresses of the pool and VRIDs that no cluster of the network uses, and writes the table, under one lock.
@@ -140,12 +139,9 @@ impl Run<'_> {
         let _allocation = inventory::allocate(self.home)?;
         let neighbours = self.neighbours()?;
         address_pool::fill(self.config, macs, pool, &neighbours.addresses, &mut leases)
-            .map_err(|node| PassError::pool_exhausted(self.config, node))?;
+            .map_err(|node| pool_exhausted(self.config, &node))?;
         let by_name: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
-        let missing = |name: &NodeName| PassError::Mismatch {
-            cluster: self.config.name.clone(),
-            what: format!("{name} has no address"),
-        };
+        let missing = |name: &NodeName| unfit_table(&self.config.name, &format!("{name} has no address"));
         let mut nodes = Vec::new();
         for (name, role) in self.config.nodes() {
             let lease = by_name.get(&name).ok_or_else(|| missing(&name))?;
@@ -164,17 +160,14 @@ impl Run<'_> {
         });
         let ipv6 = addresses::ipv6_table(self.config, self.facts, [api.ip, ingress.ip]);
         let ipv6_used = ipv6.iter().flat_map(|ipv6| neighbours.ipv6_clashes(ipv6));
-        let findings: Vec<_> = [(Vip::Api, api.ip), (Vip::Ingress, ingress.ip)]
+        let problems = [(Vip::Api, api.ip), (Vip::Ingress, ingress.ip)]
             .into_iter()
             .filter(|_| self.config.lb != Lb::Platform)
             .filter_map(|(vip, ip)| vip_problem(vip, ip, self.facts, true, &neighbours.addresses))
             .chain(used)
             .chain(ipv6_used)
-            .map(Finding::fail)
-            .collect();
-        if !findings.is_empty() {
-            return Err(PassError::Preflight { findings }.into());
-        }
+            .map(Finding::fail);
+        refuse(problems.collect())?;
         let taken = neighbours
             .virtual_router_ids
             .keys()
@@ -183,9 +176,7 @@ impl Run<'_> {
             .collect();
         let [wish, ingress_wish] = [api.ip, ingress.ip].map(wished_router_id);
         let wishes = [self.config.given.virtual_router_id.unwrap_or(wish), ingress_wish];
-        let ids = virtual_router_ids(wishes, &taken).ok_or_else(|| PassError::NoRouterId {
-            network: self.config.network.clone(),
-        })?;
+        let ids = virtual_router_ids(wishes, &taken).ok_or_else(|| no_router_id(&self.config.network))?;
         let mut parameters = Parameters::new(
             &self.config.name,
             &self.config.domain,

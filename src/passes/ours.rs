@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::error::PassError;
+use super::error::network_config;
 use super::report::Seen;
 use crate::backend::NetworkFacts;
 use crate::backend::platforms::Platforms;
@@ -52,7 +52,7 @@ pub(super) fn refuse_conflicts(
     };
     let files = installers_files(config, &services, release.version)?;
     let bootstrap = services::parts(&services, Role::Bootstrap)?;
-    let connections = connections(config, seen.table.as_ref()).map_err(PassError::connections)?;
+    let connections = connections(config, seen.table.as_ref()).map_err(network_config)?;
     let all = NodeConfigs::new(config, &parameters, &files, &seen.fragments, &bootstrap)?;
     let all = all.with_connections(connections);
     for (node, role) in config.nodes() {

@@ -6,7 +6,7 @@ use std::error::Error;
 use anyhow::Result;
 
 use crate::backend::platforms::Platforms;
-use crate::backend::{OperationError, Owned};
+use crate::backend::{Owned, PlatformError};
 use crate::cluster::ClusterId;
 
 /// A command that has begun and was stopped by a platform failure.
@@ -50,7 +50,7 @@ pub async fn with_leftovers<T>(
     outcome: Result<T>,
 ) -> Result<T> {
     let error = match outcome {
-        Err(error) if error.chain().any(|cause| cause.is::<OperationError>()) => error,
+        Err(error) if error.chain().any(|cause| cause.is::<PlatformError>()) => error,
         outcome => return outcome,
     };
     let there = match backend.list_owned(cluster).await {

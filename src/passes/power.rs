@@ -13,13 +13,14 @@ use tracing::{info, warn};
 
 use super::backup;
 use super::deployments;
-use super::error::PassError;
+use super::error::{names, not_installed};
 use super::partial_failure::with_leftovers;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
-use crate::backend::{Action, Machine, OperationError, Power, SnapshotName, Stop};
+use crate::backend::{Action, Machine, PlatformError, Power, SnapshotName, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::installer::{self, Assets};
 use crate::openshift::wait::{
@@ -153,10 +154,7 @@ impl<'a> Installed<'a> {
                 journal,
                 table,
             }),
-            None => Err(PassError::NotInstalled {
-                cluster: known.name.clone(),
-            }
-            .into()),
+            None => Err(not_installed(&known.name).into()),
         }
     }
 
@@ -173,20 +171,25 @@ impl<'a> Installed<'a> {
     }
 
     /// The machines of the table's nodes.
-    pub async fn machines(&self) -> Result<Vec<Machine>, OperationError> {
+    pub async fn machines(&self) -> Result<Vec<Machine>, PlatformError> {
         Ok(self.of_nodes(self.backend.list_machines(&self.known.id()).await?))
     }
 
     /// Between a restoration that was interrupted and its repetition, the disks are from different times. `except` is
     /// the snapshot of the repetition.
-    pub fn refuse_half_restored(&self, except: Option<&SnapshotName>) -> Result<(), PassError> {
+    pub fn refuse_half_restored(&self, except: Option<&SnapshotName>) -> Result<(), OperationError> {
         let step = self.journal.first_begun(&format!("{REVERT}/"));
         let half = step.and_then(|step| Some(step.split('/').nth(1)?.to_owned()));
         match half.filter(|half| except.is_none_or(|except| except.as_str() != half)) {
-            Some(snapshot) => Err(PassError::HalfRestored {
-                cluster: self.known.name.clone(),
-                snapshot,
-            }),
+            Some(snapshot) => {
+                let cluster = &self.known.name;
+                let text = format!(
+                    "the restoration of snapshot {snapshot} of cluster {cluster} was interrupted: the disks of its nodes \
+                     are from different times"
+                );
+                let hint = format!("complete it first: `ocpdeploy snapshot restore {cluster} {snapshot}`");
+                Err(OperationError::new(ErrorKind::Tool, text).hint(hint))
+            }
             None => Ok(()),
         }
     }
@@ -219,12 +222,19 @@ impl<'a> Installed<'a> {
         let clock = Clock::at(Timestamp::now(), assets.made_at, certificates);
         let may_stop = certificates.rotated.unwrap_or(clock.minutes_left <= 0);
         if !may_stop {
-            return Err(PassError::TooYoung {
-                cluster: self.known.name.clone(),
-                clock: clock.text(),
-                may_force,
-            }
-            .into());
+            let cluster = &self.known.name;
+            let text = format!("cluster {cluster} must not be stopped yet: {}", clock.text());
+            let hint = match may_force {
+                true => format!(
+                    "the requests of nodes that are off when these certificates expire must be approved by hand; to stop \
+                     anyway, run `ocpdeploy stop {cluster} --force`"
+                ),
+                false => format!(
+                    "the cluster replaces them within a day while it runs; `ocpdeploy status {cluster}` shows when it has, \
+                     then run the same command again"
+                ),
+            };
+            return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
         }
         self.journal.note_at_first_line(Certificates::NOTE, &certificates)
     }
@@ -242,12 +252,7 @@ impl<'a> Installed<'a> {
                 return Ok(());
             }
         };
-        Err(PassError::NoBackup {
-            cluster: self.known.name.clone(),
-            refusals: vec![without_etcd.to_owned()],
-            without,
-        }
-        .into())
+        Err(backup::no_backup(&self.known.name, &[without_etcd.to_owned()], &without).into())
     }
 
     /// Cordons all nodes, so that pods do not move from node to node while these shut down one after the other. Without
@@ -339,15 +344,20 @@ impl<'a> Installed<'a> {
     }
 
     fn all_off(&self, left: Vec<MachineName>, after: Duration) -> Result<()> {
-        match left.is_empty() {
-            true => Ok(()),
-            false => Err(PassError::StillOn {
-                cluster: self.known.name.clone(),
-                machines: left,
-                after,
-            }
-            .into()),
+        if left.is_empty() {
+            return Ok(());
         }
+        let text = format!(
+            "{} still on after {} s: {}",
+            count(left.len(), "machine"),
+            after.as_secs(),
+            names(&left)
+        );
+        let hint = format!(
+            "run the same command again to wait longer, or power them off with `ocpdeploy stop {} --power-off`",
+            self.known.name
+        );
+        Err(OperationError::new(ErrorKind::Waited, text).hint(hint).into())
     }
 
     /// Stops the machines of these roles; returns those that still run when the time is over.
@@ -379,7 +389,7 @@ impl<'a> Installed<'a> {
                     async move {
                         let stopped = self.backend.stop_machine(&id, &name, how).await?;
                         let is_broken_and_off = is_broken && stopped == Action::Unchanged(());
-                        Ok::<_, OperationError>(is_broken_and_off.then_some(name))
+                        Ok::<_, PlatformError>(is_broken_and_off.then_some(name))
                     }
                 };
                 let asked: Vec<Option<MachineName>> = stream::iter(on)
@@ -422,7 +432,7 @@ impl<'a> Installed<'a> {
                 if let Action::Done(()) = self.backend.start_machine(&id, &name).await? {
                     info!(target: PROGRESS, machine = %name, state = "booting");
                 }
-                Ok::<_, OperationError>(())
+                Ok::<_, PlatformError>(())
             }
         };
         stream::iter(&machines)
@@ -465,28 +475,25 @@ impl<'a> Installed<'a> {
             // A machine that shows another address twice keeps it.
             for (node, seen) in &away {
                 if let (Seen::Address(ip), true) = (seen, before.contains(&(node.clone(), seen.clone()))) {
-                    return Err(PassError::CameBackElsewhere {
-                        cluster: self.known.name.clone(),
-                        machine: self.name_of(node),
-                        planned: node.ip,
-                        seen: *ip,
-                    }
-                    .into());
+                    let text = format!("{} started with {ip}, the table has {}", self.name_of(node), node.ip);
+                    let hint = format!(
+                        "`ocpdeploy verify {} --repair` corrects the reservations; restart the machine afterwards",
+                        self.known.name
+                    );
+                    return Err(OperationError::new(ErrorKind::Platform, text).hint(hint).into());
                 }
             }
             if begun.elapsed() >= limit {
-                let missing = away
-                    .into_iter()
-                    .map(|(node, seen)| (self.name_of(&node), seen))
-                    .collect();
-                let after = begun.elapsed();
-                let cluster = self.known.name.clone();
-                return Err(PassError::NotBack {
-                    cluster,
-                    missing,
-                    after,
-                }
-                .into());
+                let line = |(node, seen): &(NodeAddress, Seen)| format!("\n  {} {seen}", self.name_of(node));
+                let lines: String = away.iter().map(line).collect();
+                let (number, after) = (count(away.len(), "machine"), begun.elapsed().as_secs());
+                let text = format!("{number} not running after {after} s:{lines}");
+                let cluster = &self.known.name;
+                let hint = format!(
+                    "run the same command again to wait longer; `ocpdeploy status {cluster}` shows the machines, and \
+                     `ocpdeploy node console {cluster} NODE` a node's console"
+                );
+                return Err(OperationError::new(ErrorKind::Waited, text).hint(hint).into());
             }
             before = away;
             sleep(self.backend.common_capabilities().pause_after(query)).await;

@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use kube::api::DynamicObject;
 use tracing::info;
 
-use super::error::PassError;
 use super::join::Reach;
 use super::run::{Run, on_installed};
 use super::services::{RenewedRelease, Services};
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::node::services::{self, Manifest};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::installer::Installer;
@@ -57,20 +57,30 @@ pub async fn renew(
 
 impl Run<'_> {
     async fn renew_release(&self, installed_workers: usize) -> Result<Renewed> {
-        let cluster = || self.config.name.clone();
+        let cluster = &self.config.name;
+        let no_release = || {
+            let text = format!("cluster {cluster} has no release to renew its static pods from");
+            OperationError::new(ErrorKind::Tool, text).hint(
+                "`oc get clusterversion version -o yaml` shows the releases of a cluster in status.history; a rehearsal \
+                 has none",
+            )
+        };
         let table = self.installed()?;
         self.refuse_other_settings(&table)?;
         let Reach::Api(api) = self.reach(&table).await? else {
-            return Err(PassError::NoRelease { cluster: cluster() }.into());
+            return Err(no_release().into());
         };
         let version = api.cluster_version().await?;
         let releases = version.as_ref().and_then(Releases::of);
         let Releases {
             current, updating_to, ..
-        } = releases.ok_or(PassError::NoRelease { cluster: cluster() })?;
+        } = releases.ok_or_else(no_release)?;
         if let Some(to) = updating_to {
-            let (cluster, to) = (cluster(), to.version);
-            return Err(PassError::Updating { cluster, to }.into());
+            let text = format!("cluster {cluster} is being updated to {}", to.version);
+            let hint = format!(
+                "`oc get clusterversion` shows the progress; when the update is complete, run `ocpdeploy renew {cluster}`"
+            );
+            return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
         }
         let images = match RenewedRelease::read(&self.journal)? {
             Some(last) if last.of == current => last.images,

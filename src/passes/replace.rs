@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 
-use super::error::PassError;
+use super::error::not_among;
 use super::join::Reach;
 use super::run::{Run, on_installed};
 use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, NodeName, Pass, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::drain::Drain;
 use crate::openshift::wait;
@@ -65,32 +66,32 @@ impl Run<'_> {
     }
 }
 
-fn node(table: &Parameters, name: &NodeName) -> Result<NodeAddress, PassError> {
+fn node(table: &Parameters, name: &NodeName) -> Result<NodeAddress, OperationError> {
+    let cluster = &table.cluster;
     if table.is_external(name) {
-        return Err(PassError::External {
-            node: name.clone(),
-            why: "it is an external node, whose machine ocpdeploy cannot recreate".to_owned(),
-            hint: format!(
-                "install its machine again with a file of `ocpdeploy node join-file {cluster} {name}`, then run \
-                 `ocpdeploy node join {cluster} {name}`",
-                cluster = table.cluster
-            ),
-        });
+        let text = format!("{name}: it is an external node, whose machine ocpdeploy cannot recreate");
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(format!(
+            "install its machine again with a file of `ocpdeploy node join-file {cluster} {name}`, then run \
+             `ocpdeploy node join {cluster} {name}`"
+        )));
     }
     let nodes = table.nodes.iter().filter(|node| node.role != Role::Bootstrap);
     let found = nodes.clone().find(|node| node.name == *name).cloned();
-    found.ok_or_else(|| PassError::NoNode {
-        cluster: table.cluster.clone(),
-        node: name.clone(),
-        known: nodes.map(|node| node.name.clone()).collect(),
-    })
+    found.ok_or_else(|| not_among(cluster, name, nodes))
 }
 
 /// Rejects replacing a master or the arbiter unless etcd no longer has its member and the others are healthy.
 async fn refuse_unsafe(api: &ClusterApi, table: &Parameters, node: &NodeAddress) -> Result<()> {
-    let unsafe_for = |why: String| PassError::UnsafeMember {
-        node: node.name.clone(),
-        why,
+    let refused = |why: &str| {
+        let text = format!("{} cannot be replaced now: {why}", node.name);
+        OperationError::new(ErrorKind::Tool, text)
+    };
+    // Removing a member is never suggested while the other members are in doubt.
+    let unsafe_for = |why: &str| {
+        refused(why).hint(
+            "the cluster needs two other nodes that are Ready and voting members of etcd. `oc get nodes` and `oc -n \
+             openshift-etcd get configmap etcd-endpoints -o yaml` show them; repair these first, and remove no member",
+        )
     };
     let others: Vec<NodeAddress> = table
         .etcd_members()
@@ -98,29 +99,28 @@ async fn refuse_unsafe(api: &ClusterApi, table: &Parameters, node: &NodeAddress)
         .cloned()
         .collect();
     if others.len() < 2 {
-        let why = "etcd has no quorum with fewer than two other members";
-        return Err(unsafe_for(why.to_owned()).into());
+        return Err(unsafe_for("etcd has no quorum with fewer than two other members").into());
     }
     let names = others.iter().map(|member| member.name.clone()).collect();
     let seen = Nodes::of(table, &api.nodes().await?);
     if !seen.are_ready(&names) {
-        return Err(unsafe_for(format!(
-            "the other members of etcd must be healthy first: {}",
-            seen.text("nodes", &names)
-        ))
-        .into());
+        let nodes = seen.text("nodes", &names);
+        return Err(unsafe_for(&format!("the other members of etcd must be healthy first: {nodes}")).into());
     }
     let cluster = wait::Cluster { api, table, pools: &[] };
     if let Some(lack) = cluster.etcd_lacks(&others).await? {
-        return Err(unsafe_for(lack).into());
+        return Err(unsafe_for(&lack).into());
     }
     let endpoints = api.etcd_endpoints().await?;
     match endpoints.is_some_and(|endpoints| is_etcd_member(&endpoints, node)) {
-        true => Err(PassError::StillMember {
-            node: node.name.clone(),
-            ip: node.ip,
-        }
-        .into()),
+        true => Err(refused(&format!("{} still is a member of etcd", node.ip))
+            .hint(
+                "the other members are healthy: switch the machine off, then remove its member from etcd as described in \
+                 OpenShift's documentation (\"replacing an unhealthy etcd member\": `oc -n openshift-etcd rsh` into the \
+                 etcd pod of another master, `etcdctl member list`, `etcdctl member remove ID`), and run the same command \
+                 again",
+            )
+            .into()),
         false => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::error::PassError;
+use super::error::refuse;
 use crate::PROGRESS;
 use crate::backend::{Finding, NetworkFacts, Verdict};
 use crate::node::config::Fragment;
@@ -72,10 +72,7 @@ impl<'t> Report<'t> {
             }
         }
         findings.retain(|finding| finding.verdict == Verdict::Fail);
-        match findings.is_empty() {
-            true => Ok(()),
-            false => Err(PassError::Preflight { findings }.into()),
-        }
+        Ok(refuse(findings)?)
     }
 }
 

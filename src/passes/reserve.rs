@@ -13,12 +13,12 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
 use super::destroy::delete_machine;
-use super::error::PassError;
 use super::free_addresses::{Answering, Silent};
 use super::run::{Run, leased_vips};
 use crate::PROGRESS;
 use crate::backend::{AddressReservation, BackendErrorKind, Machine, NetworkFacts, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Harvest, Mac, NodeName, Vip};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
 use crate::plan::address_pool;
 use crate::plan::addresses::free_addresses;
@@ -219,11 +219,11 @@ impl Run<'_> {
         Err(match refused {
             // The platform's own reason says more.
             Some(error) => error.into(),
-            None => PassError::NoAddress {
-                network: self.config.network.clone(),
-                node: name.clone(),
+            None => {
+                let text = format!("no free address is left on network {} for {name}", self.config.network);
+                let hint = "use another network, or give the addresses in the env file with harvest=static";
+                OperationError::new(ErrorKind::Platform, text).hint(hint).into()
             }
-            .into(),
         })
     }
 

@@ -7,15 +7,17 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::check;
+use super::complete;
 use super::deployments;
-use super::error::{Missing, PassError, Subject};
+use super::error::{Missing, Subject, is_or_are, names};
 use super::partial_failure::with_leftovers;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Machine, NetworkFacts, Power, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, MachineName, NodeName, Pass, Role, Sizes, Vip};
+use crate::error::{ErrorKind, OperationError};
 use crate::plan::harvest::{Seen, Watch};
 use crate::plan::machines::{self, Planned};
-use crate::printable::printable_console;
+use crate::printable::{count, printable_console};
 use crate::state::durations::{self, Deployment, Estimate};
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::{self, Known, Neighbours};
@@ -117,8 +119,8 @@ impl<'a> Run<'a> {
     /// Writes the cluster's settings, after they were validated.
     pub(super) fn record(&self) -> Result<()> {
         let mut known = self.known.clone();
-        if let Some(Known { sizes: Some(sizes), .. }) = Known::read(&self.dir)? {
-            known.sizes = Some(sizes);
+        if let Some(before) = Known::read(&self.dir)? {
+            known.sizes = before.sizes;
         }
         Ok(known.write(&self.dir)?)
     }
@@ -146,18 +148,14 @@ impl<'a> Run<'a> {
     /// Records the size of a node's machine, which is about to be created.
     pub(super) fn record_size(&self, node: &NodeName, role: Role) -> Result<()> {
         let mut known = Known::read(&self.dir)?.unwrap_or_else(|| self.known.clone());
-        let mut sizes = known.sizes.take().unwrap_or_else(|| self.config.sizes());
-        sizes.set(node, role, self.config.size_of(node, role).clone());
-        known.sizes = Some(sizes);
+        known.sizes.set(node, role, self.config.size_of(node, role).clone());
         Ok(known.write(&self.dir)?)
     }
 
     /// Nodes that were added or removed later have no step of the deployment.
-    pub(super) fn refuse_scaled(&self) -> Result<(), PassError> {
+    pub(super) fn refuse_scaled(&self) -> Result<(), OperationError> {
         match self.journal.done_at("scaled") {
-            Some(_) => Err(PassError::Scaled {
-                cluster: self.config.name.clone(),
-            }),
+            Some(_) => Err(complete::scaled(&self.config.name)),
             None => Ok(()),
         }
     }
@@ -170,14 +168,18 @@ impl<'a> Run<'a> {
         let machines = self.backend.list_machines(&self.config.id()).await?;
         let off = |machine: &Machine| machine.pass == Pass::Two && machine.power == Power::Off;
         let off: Vec<_> = machines.into_iter().filter(off).map(|machine| machine.name).collect();
-        match off.is_empty() {
-            true => Ok(()),
-            false => Err(PassError::SwitchedOff {
-                cluster: self.config.name.clone(),
-                machines: off,
-            }
-            .into()),
+        if off.is_empty() {
+            return Ok(());
         }
+        let cluster = &self.config.name;
+        let text = format!(
+            "{} of cluster {cluster} {} switched off: {}",
+            count(off.len(), "machine"),
+            is_or_are(off.len()),
+            names(&off)
+        );
+        let hint = format!("start the cluster with `ocpdeploy start {cluster}`");
+        Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into())
     }
 
     /// The error of a failed wait: at once if a machine cannot recover, otherwise after the time limit.
@@ -187,7 +189,7 @@ impl<'a> Run<'a> {
         planned: &[Planned],
         waited: Duration,
         limit: Duration,
-    ) -> Option<PassError> {
+    ) -> Option<OperationError> {
         let pass = planned.first()?.pass;
         let mut missing = watch.missing(planned);
         if self.backend.common_capabilities().addresses_from_agent {
@@ -197,20 +199,13 @@ impl<'a> Run<'a> {
         let (hopeless, slow): (Vec<_>, Vec<_>) = missing.into_iter().partition(|(_, seen)| seen.is_final());
         if !hopeless.is_empty() {
             let machines = self.with_consoles(hopeless).await;
-            let of = self.subject();
-            return Some(PassError::Hopeless { of, pass, machines });
+            return Some(self.subject().hopeless(pass, &machines));
         }
         if waited < limit {
             return None;
         }
-        let (total, missing) = (planned.len(), self.with_consoles(slow).await);
-        Some(PassError::Addresses {
-            of: self.subject(),
-            pass,
-            total,
-            waited,
-            missing,
-        })
+        let missing = self.with_consoles(slow).await;
+        Some(self.subject().late(pass, planned.len(), waited, &missing))
     }
 
     /// The virtual IPs that are known: those of the table, before it is written those that are set.
@@ -238,10 +233,10 @@ impl<'a> Run<'a> {
     }
 
     /// The cluster that an error of this run is about.
-    pub(super) fn subject(&self) -> Subject {
+    pub(super) fn subject(&self) -> Subject<'_> {
         Subject {
-            cluster: self.config.name.clone(),
-            installed: self.is_installed(),
+            cluster: &self.config.name,
+            is_installed: self.is_installed(),
         }
     }
 
@@ -264,8 +259,7 @@ impl<'a> Run<'a> {
 }
 
 /// The sizes of a cluster's machines: for a role or pool with existing machines their sizes, otherwise the planned ones.
-fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Option<Sizes> {
-    let mut sizes = before?;
+fn sizes(config: &ClusterConfig, mut sizes: Sizes, journal: &Journal) -> Sizes {
     let roles = std::iter::once(Role::Bootstrap).chain(config.node_roles());
     let roles = roles.map(|role| (NodeName::node(role, 0), role));
     let pools = config.pools.iter();
@@ -279,7 +273,7 @@ fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Op
             sizes.set(&first, role, config.size_of(&first, role).clone());
         }
     }
-    Some(sizes)
+    sizes
 }
 
 /// Virtual IPs that pass one's helpers leased and that are not reserved.

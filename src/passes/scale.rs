@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use anyhow::{Context, Result};
 use tracing::warn;
 
-use super::error::PassError;
+use super::complete;
+use super::error::{pool_exhausted, refuse};
 use super::join::Reach;
 use super::renew::Rollout;
 use super::run::{Run, on_installed};
@@ -15,6 +16,7 @@ use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, Verdict};
 use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, NodeName, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::openshift::drain::Drain;
 use crate::openshift::releases::Releases;
 use crate::plan::address_pool;
@@ -46,8 +48,12 @@ pub struct Scaled {
 /// Scales an installed cluster to the numbers of workers in its settings, or continues with that.
 pub async fn scale(backend: &Platforms, config: &ClusterConfig, home: &Home, options: ScaleOptions) -> Result<Scaled> {
     if config.router_workers() == 0 && options.installed_workers > 0 {
-        let cluster = config.name.clone();
-        return Err(PassError::LastWorker { cluster }.into());
+        let cluster = &config.name;
+        let text = format!(
+            "cluster {cluster} was installed with workers, and its routers run on them: one worker must remain"
+        );
+        let hint = format!("`ocpdeploy scale {cluster} --workers 1`");
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     on_installed(backend, config, home, "scale", async |run| {
         run.bring_to_size(options).await
@@ -106,25 +112,20 @@ impl Run<'_> {
     pub(super) fn refuse_other_settings(&self, table: &Parameters) -> Result<()> {
         let as_it_is = self.config.with_workers_of(table.nodes.iter().map(|node| &node.name));
         match mismatch(&as_it_is, table) {
-            Some(what) => Err(PassError::Complete {
-                cluster: self.config.name.clone(),
-                what,
-                scale: None,
-            }
-            .into()),
+            Some(what) => Err(complete::differs(&self.config.name, &what, None).into()),
             None => Ok(()),
         }
     }
 
     /// A number of workers that includes the name of an external node is rejected.
-    fn refuse_external_names(&self, table: &Parameters) -> Result<(), PassError> {
+    fn refuse_external_names(&self, table: &Parameters) -> Result<(), OperationError> {
         let nodes = self.config.nodes();
         match nodes.into_iter().find(|(node, _)| table.is_external(node)) {
-            Some((node, _)) => Err(PassError::External {
-                why: "an external node of the cluster has this name".to_owned(),
-                hint: format!("remove it first: `ocpdeploy node remove {} {node}`", table.cluster),
-                node,
-            }),
+            Some((node, _)) => {
+                let text = format!("{node}: an external node of the cluster has this name");
+                let hint = format!("remove it first: `ocpdeploy node remove {} {node}`", table.cluster);
+                Err(OperationError::new(ErrorKind::Usage, text).hint(hint))
+            }
             None => Ok(()),
         }
     }
@@ -177,10 +178,7 @@ impl Run<'_> {
             .preflight(&machines::needs(self.config, &one, &two))
             .await?;
         findings.retain(|finding| finding.verdict == Verdict::Fail);
-        match findings.is_empty() {
-            true => Ok(()),
-            false => Err(PassError::Preflight { findings }.into()),
-        }
+        Ok(refuse(findings)?)
     }
 
     fn only_new(&self, macs: &machines::MacTable, table: &Parameters) -> machines::MacTable {
@@ -236,7 +234,7 @@ impl Run<'_> {
         let _allocation = inventory::allocate(self.home)?;
         let neighbours = self.neighbours()?;
         address_pool::fill(self.config, macs, pool, &neighbours.addresses, &mut leases)
-            .map_err(|node| PassError::pool_exhausted(self.config, node))?;
+            .map_err(|node| pool_exhausted(self.config, &node))?;
         let mut leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
         let mut table = self.table()?;
         for (name, role) in missing {
@@ -244,10 +242,7 @@ impl Run<'_> {
                 table.nodes.push(self.node_address("scale", role, &lease));
             }
         }
-        let findings: Vec<_> = neighbours.clashes(&table).into_iter().map(Finding::fail).collect();
-        if !findings.is_empty() {
-            return Err(PassError::Preflight { findings }.into());
-        }
+        refuse(neighbours.clashes(&table).into_iter().map(Finding::fail).collect())?;
         table.write(&self.dir.parameters())?;
         Ok(table)
     }

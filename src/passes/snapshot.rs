@@ -14,14 +14,16 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::backup;
-use super::error::PassError;
+use super::error::{names, refuse};
 use super::partial_failure::with_leftovers;
 use super::power::{Cordoned, Installed, RESTORE, REVERT, SAVE, StopOptions, is_off};
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
-use crate::backend::{Finding, OperationError, Snapshot, SnapshotName, Verdict};
+use crate::backend::{Finding, PlatformError, Snapshot, SnapshotName, Verdict};
 use crate::cluster::{MachineName, NodeName};
+use crate::error::{ErrorKind, OperationError};
+use crate::printable::count;
 use crate::state::home::{Home, remove_folder};
 use crate::state::inventory::Known;
 use crate::state::parameters::NodeAddress;
@@ -89,11 +91,10 @@ pub async fn save(
     let complete = there.iter().find(|found| found.is(name) && found.missing.is_empty());
     let step = format!("{SAVE}/{name}");
     if complete.is_some() && !cluster.journal.was_begun(&format!("{step}/")) {
-        return Err(PassError::SnapshotExists {
-            cluster: known.name.clone(),
-            snapshot: name.to_string(),
-        }
-        .into());
+        let cluster = &known.name;
+        let text = format!("cluster {cluster} has a snapshot {name} already");
+        let hint = format!("choose another name, or delete it first: `ocpdeploy snapshot delete {cluster} {name}`");
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     let is_on = !cluster.current_machines().await?.iter().all(is_off);
     if complete.is_none() {
@@ -148,10 +149,7 @@ fn report(findings: Vec<Finding>) -> Result<()> {
             Verdict::Ok => {}
         }
     }
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(PassError::Preflight { findings: failures }.into()),
-    }
+    Ok(refuse(failures)?)
 }
 
 /// The snapshots of a cluster, the oldest first.
@@ -237,15 +235,16 @@ impl Found {
 
 impl Installed<'_> {
     /// The machines of the table's nodes, whose platforms must support snapshots.
-    fn names(&self) -> Result<Vec<MachineName>, PassError> {
+    fn names(&self) -> Result<Vec<MachineName>, OperationError> {
+        let cluster = &self.known.name;
         let name = |node: &NodeAddress| {
             let supported = self.backend.capabilities(self.known.place_of(&node.name)).snapshots;
-            supported
-                .map(|()| self.name_of(node))
-                .map_err(|why| PassError::NoSnapshots {
-                    cluster: self.known.name.clone(),
-                    why,
-                })
+            supported.map(|()| self.name_of(node)).map_err(|why| {
+                let text = format!("cluster {cluster} cannot have snapshots: {why}");
+                OperationError::new(ErrorKind::Tool, text).hint(format!(
+                    "nothing was stopped; `ocpdeploy stop {cluster} --backup FOLDER` saves etcd"
+                ))
+            })
         };
         self.nodes().map(name).collect()
     }
@@ -270,20 +269,27 @@ impl Installed<'_> {
         Ok(found.collect())
     }
 
-    fn no_snapshot(&self, name: &SnapshotName, there: &[Found]) -> PassError {
-        let (cluster, snapshot) = (self.known.name.clone(), name.to_string());
-        match there.iter().find(|found| found.is(name)) {
-            Some(found) => PassError::IncompleteSnapshot {
-                cluster,
-                snapshot,
-                missing: found.missing.clone(),
-            },
-            None => PassError::NoSnapshot {
-                cluster,
-                snapshot,
-                known: there.iter().map(|found| found.snapshot.name.to_string()).collect(),
-            },
+    fn no_snapshot(&self, name: &SnapshotName, there: &[Found]) -> OperationError {
+        let cluster = &self.known.name;
+        if let Some(found) = there.iter().find(|found| found.is(name)) {
+            let text = format!(
+                "snapshot {name} of cluster {cluster} cannot be restored: it has no disks of {}",
+                names(&found.missing)
+            );
+            return OperationError::new(ErrorKind::Usage, text).hint(format!(
+                "nodes that joined or were recreated after a snapshot are not in it; `ocpdeploy scale {cluster} --workers N` \
+                 removes workers that joined later. If the snapshot is of no use, delete it: `ocpdeploy snapshot delete \
+                 {cluster} {name}`"
+            ));
         }
+        let known: Vec<_> = there.iter().map(|found| &found.snapshot.name).collect();
+        let others = match known.as_slice() {
+            [] => String::new(),
+            known => format!(", only {}", names(known)),
+        };
+        let text = format!("cluster {cluster} has no snapshot {name}{others}");
+        OperationError::new(ErrorKind::Usage, text)
+            .hint(format!("`ocpdeploy snapshot list {cluster}` shows its snapshots"))
     }
 
     /// Saves etcd in the snapshot's folder. A rehearsal and simulated machines have none.
@@ -314,15 +320,19 @@ impl Installed<'_> {
         })
         .await?;
         let machines = self.machines().await?;
-        let started: Vec<_> = machines.iter().filter(|machine| !is_off(machine)).collect();
-        match started.is_empty() {
-            true => Ok(snapshot),
-            false => Err(PassError::StartedMeanwhile {
-                cluster: self.known.name.clone(),
-                machines: started.into_iter().map(|machine| machine.name.clone()).collect(),
-            }
-            .into()),
+        let started = machines.iter().filter(|machine| !is_off(machine));
+        let started: Vec<_> = started.map(|machine| &machine.name).collect();
+        if started.is_empty() {
+            return Ok(snapshot);
         }
+        let number = count(started.len(), "machine");
+        let text = format!("{number} started while the disks were saved: {}", names(&started));
+        let hint = format!(
+            "the snapshot is not consistent. Find out what starts the machines, for example high availability, and run \
+             the same command again; `ocpdeploy status {}` shows them",
+            self.known.name
+        );
+        Err(OperationError::new(ErrorKind::Platform, text).hint(hint).into())
     }
 
     async fn revert(&self, snapshot: &Snapshot) -> Result<()> {
@@ -349,7 +359,7 @@ impl Installed<'_> {
     }
 
     /// Calls the platform for each machine, with its concurrency.
-    async fn each(&self, call: impl AsyncFn(&MachineName) -> Result<(), OperationError>) -> Result<()> {
+    async fn each(&self, call: impl AsyncFn(&MachineName) -> Result<(), PlatformError>) -> Result<()> {
         stream::iter(&self.names()?)
             .map(|machine| call(machine))
             .buffer_unordered(self.backend.common_capabilities().concurrency)

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::destroy::delete_machines;
-use super::error::PassError;
 use super::guest_addresses::GuestAddresses;
 use super::images::Handles;
 use super::launch::Launches;
@@ -18,6 +17,7 @@ use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{BackendErrorKind, Machine, MachineSpec, Owned};
 use crate::cluster::{AddressAssignment, Evidence, MachineName, NodeName, Pass, Role, Vip};
+use crate::error::{ErrorKind, OperationError};
 use crate::node::cloud_init;
 use crate::node::services::Release;
 use crate::plan::egress;
@@ -197,12 +197,7 @@ impl Run<'_> {
                     return Ok(());
                 }
                 Some(endpoints) if begun.elapsed() > EGRESS => {
-                    return Err(PassError::NoEgress {
-                        cluster: self.config.name.clone(),
-                        machine: first.name.clone(),
-                        endpoints,
-                    }
-                    .into());
+                    return Err(self.no_egress(&first.name, &endpoints).into());
                 }
                 None if begun.elapsed() > EGRESS => {
                     let name = &first.name;
@@ -212,6 +207,17 @@ impl Run<'_> {
                 _ => tokio::time::sleep(CONSOLE).await,
             }
         }
+    }
+
+    /// The error for endpoints, each `HOST:PORT`, that nodes could not reach either.
+    fn no_egress(&self, machine: &MachineName, endpoints: &[String]) -> OperationError {
+        let text = format!("pass one: {machine} cannot reach {}", endpoints.join(", "));
+        OperationError::new(ErrorKind::Platform, text).hint(format!(
+            "nodes would not pull their images. Check DNS and the route out of the network, on a libvirt host also \
+             `iptables -S FORWARD` and `nft list ruleset` (Docker drops forwarded packets), then run the same command \
+             again: the machines of {} are kept and try again. egress_check=false skips this check",
+            self.config.name
+        ))
     }
 
     /// Waits for the addresses of all these machines; while they are created, of those in `created`, whose sender is dropped
@@ -286,11 +292,7 @@ impl Run<'_> {
     async fn require_network(&self) -> Result<()> {
         match self.backend.network_facts(&self.config.network).await {
             Err(error) if error.kind() == BackendErrorKind::NotFound => {
-                let cluster = &self.config.name;
-                let hint = format!(
-                    "machines do not return to a network that was stopped: start the network again, run \
-                     `ocpdeploy destroy {cluster}`, then deploy again"
-                );
+                let hint = self.subject().without_network();
                 Err(error.source.hint(hint).during(error.operation).into())
             }
             _ => Ok(()),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::error::{PassError, Subject};
+use super::error::network_config;
 use super::fragments;
 use super::guest_addresses::GuestAddresses;
 use super::images::Handles;
@@ -23,6 +23,7 @@ use crate::PROGRESS;
 use crate::backend::{Machine, MachineSpec, Payload, ReservationState};
 use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
+use crate::error::{ErrorKind, OperationError};
 use crate::node::budget::{self, Fitted};
 use crate::node::config::{Fragment, NodeConfigs};
 use crate::node::host::HostParts;
@@ -97,8 +98,16 @@ impl Run<'_> {
         }
         let machines = self.backend.list_machines(&self.config.id()).await?;
         if machines.iter().any(|machine| machine.pass == Pass::Two) {
-            let cluster = self.config.name.clone();
-            return Err(PassError::StaleAssets { cluster, hours }.into());
+            let text = format!(
+                "the installer's files are {hours} hours old; their certificates are valid for 24 hours, and machines \
+                 were created with them"
+            );
+            let hint = format!(
+                "the cluster is not installed and cannot be any more: `ocpdeploy destroy {} --keep-addresses`, then \
+                 deploy again: this creates new files and keeps the addresses",
+                self.config.name
+            );
+            return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
         }
         info!(target: PROGRESS, step = "assets", "the files are {hours} hours old; no machine uses them, so they are created again");
         for step in ["pass-two/create", MERGE, "mcs", "assets"] {
@@ -173,7 +182,7 @@ impl Run<'_> {
                 entry.insert(assets.read(role)?);
             }
         }
-        let connections = connections(self.config, Some(parameters)).map_err(PassError::connections)?;
+        let connections = connections(self.config, Some(parameters)).map_err(network_config)?;
         let all = NodeConfigs::new(self.config, parameters, &installer, fragments, bootstrap)?;
         Ok(all.with_connections(connections))
     }
@@ -228,7 +237,7 @@ impl Run<'_> {
             let fitted = match budget::fit(&carrier, bytes.clone()) {
                 Ok(fitted) => fitted,
                 Err(_) if carrier.fetches => Fitted { bytes, packed: false },
-                Err(too_large) => return Err(PassError::TooLarge { node, too_large }.into()),
+                Err(too_large) => return Err(fragments::too_large(&node, &too_large).into()),
             };
             if fitted.packed {
                 info!(target: PROGRESS, step = "merge", "{node}: compressed to fit {}", carrier.name);
@@ -407,11 +416,8 @@ impl Run<'_> {
                     self.journal.note(&format!("{workflow}/{}/address", plan.node), &ip)?;
                 }
             }
-            if let Some(moved) = planned
-                .iter()
-                .find_map(|plan| moved(self.subject(), plan, &watch, &machines, held))
-            {
-                return Err(moved.into());
+            if let Some(moved) = planned.iter().find_map(|plan| moved(plan, &watch, &machines, held)) {
+                return Err(self.subject().moved(moved).into());
             }
             if watch.is_complete(planned) {
                 return Ok(());
@@ -538,21 +544,19 @@ impl NodeConfig {
     }
 }
 
-/// Whether a machine permanently has another address than planned, and why.
+/// If a machine permanently has another address than planned: which one, and why.
 fn moved(
-    of: Subject,
     plan: &Planned,
     watch: &Watch,
     machines: &[Machine],
     held: &BTreeMap<NodeName, ReservationState>,
-) -> Option<PassError> {
+) -> Option<String> {
     let planned = plan.ip?;
-    let error = |seen: String, why| PassError::Moved {
-        of,
-        machine: plan.name.clone(),
-        planned,
-        seen,
-        why,
+    let text = |seen: &str, why: &str| {
+        format!(
+            "pass two: {} has address {seen}, planned is {planned}: {why}",
+            plan.name
+        )
     };
     if let Some(seen) = watch.address(&plan.name) {
         let why = match held.get(&plan.node) {
@@ -567,14 +571,14 @@ fn moved(
                 "the address is not reserved, and the DHCP server assigned another"
             }
         };
-        return (seen != planned).then(|| error(seen.to_string(), why));
+        return (seen != planned).then(|| text(&seen.to_string(), why));
     }
     let machine = machines.iter().find(|machine| machine.name == plan.name)?;
     match judge_planned(Some(machine), plan.mac()?, planned) {
         Seen::Several(all) if !all.contains(&planned) => {
             let all: Vec<_> = all.iter().map(IpAddr::to_string).collect();
-            Some(error(
-                all.join(" and "),
+            Some(text(
+                &all.join(" and "),
                 "its DHCP client sent more than one client-id, so it got more than one lease",
             ))
         }

@@ -14,7 +14,6 @@ use tracing::info;
 
 use super::destroy::delete_machines;
 use super::effective_settings::EffectiveSettings;
-use super::error::PassError;
 use super::reserve::{hold_in, holds};
 use super::services::RenewedRelease;
 use super::simulated::refuse_simulated;
@@ -22,6 +21,7 @@ use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{AddressReservation, Machine, ReservationState, Reserved};
 use crate::cluster::{AddressAssignment, ClusterConfig, ClusterId, MachineName, NodeName, Pass, Role, Vip};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::releases::{ClusterRelease, Releases};
@@ -91,8 +91,9 @@ pub async fn verify(
 ) -> Result<Verified> {
     let dir = home.cluster(&known.name);
     let journal = Journal::open(&dir, &known.name)?;
-    let table = Parameters::read(&dir.parameters())?.ok_or_else(|| PassError::NotHarvested {
-        cluster: known.name.clone(),
+    let table = Parameters::read(&dir.parameters())?.ok_or_else(|| {
+        let text = format!("cluster {} has no addresses yet", known.name);
+        OperationError::new(ErrorKind::Tool, text).hint("run `ocpdeploy harvest` or `ocpdeploy deploy`")
     })?;
     let held: BTreeMap<NodeName, ReservationState> = journal.output("pass-one/hold")?.unwrap_or_default();
     let is_held = held.values().any(|held| *held == ReservationState::ByPlatform);

@@ -1,9 +1,9 @@
 //! The lock file: what a deployment used, and what the next one must use.
 
 use super::effective_settings::EffectiveSettings;
-use super::error::PassError;
 use crate::backend::ImageRequest;
-use crate::cluster::VersionLock;
+use crate::cluster::{LOCK_FILE, VersionLock};
+use crate::error::{ErrorKind, OperationError};
 use crate::state::journal::{self, Entry};
 
 /// The settings of the nodes' images, and the steps that provide them.
@@ -40,7 +40,7 @@ pub(super) fn content(image: &ImageRequest) -> String {
 }
 
 /// Rejects another image than the locked one; images of pass one are not locked.
-pub(super) fn keep_image(lock: &VersionLock, step: &str, image: &ImageRequest) -> Result<(), PassError> {
+pub(super) fn keep_image(lock: &VersionLock, step: &str, image: &ImageRequest) -> Result<(), OperationError> {
     let Some((setting, _)) = IMAGES.iter().find(|(_, of)| *of == step) else {
         return Ok(());
     };
@@ -48,17 +48,19 @@ pub(super) fn keep_image(lock: &VersionLock, step: &str, image: &ImageRequest) -
 }
 
 /// Rejects another release than the locked one.
-pub(super) fn keep_release(lock: &VersionLock, image: &str) -> Result<(), PassError> {
+pub(super) fn keep_release(lock: &VersionLock, image: &str) -> Result<(), OperationError> {
     keep("the release image", image, lock.release_image.as_ref())
 }
 
-fn keep(what: &str, is: &str, locked: Option<&String>) -> Result<(), PassError> {
+fn keep(what: &str, is: &str, locked: Option<&String>) -> Result<(), OperationError> {
     match locked.filter(|locked| *locked != is) {
         None => Ok(()),
-        Some(locked) => Err(PassError::Locked {
-            what: what.to_owned(),
-            is: is.to_owned(),
-            locked: locked.clone(),
-        }),
+        Some(locked) => {
+            let text = format!("{what} is {is}, and {LOCK_FILE} requires {locked}");
+            Err(OperationError::new(ErrorKind::Usage, text).hint(format!(
+                "remove {LOCK_FILE} from the env file's folder to deploy with what is available now; \
+                 `ocpdeploy config --lock > {LOCK_FILE}` writes it again"
+            )))
+        }
     }
 }
