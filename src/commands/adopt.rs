@@ -11,7 +11,7 @@ use super::saved_settings;
 use super::session::Session;
 use crate::cli::Adopt;
 use crate::cluster::{ClusterDomain, Creation, Deployment, DeploymentId};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::passes;
 use crate::printable::{count, shell_word};
 use crate::state::home::write_private;
@@ -32,7 +32,7 @@ pub fn run(session: &Session, command: &Adopt) -> Result<()> {
             "`ocpdeploy status {}` shows it; another state directory is set with --home",
             config.name
         );
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     let kubeconfig = command.kubeconfig.as_ref();
     let kubeconfig = kubeconfig.map(|path| std::fs::read(path).with_context(|| format!("read {}", path.display())));

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use super::output::print_result;
 use super::session::{ENV_FILE, Session};
 use crate::cli::{Cache, CacheDown, CachePrune, CacheStatus, CacheUp, CacheVerb, CacheWarm, Source};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::registry::content::{self, Blob};
 use crate::local::registry::warm::{Warmed, Warmer};
 use crate::local::registry::{self, Folder, Program, State, Upstream};
@@ -80,7 +80,7 @@ fn wanted(dir: &CacheDir, command: &CacheUp, known: Option<&RegistryCache>) -> R
         if !is_repository(&repository) || !(upstream.contains(['.', ':']) || upstream == "localhost") {
             let text = format!("`{repository}` is not a repository with the name of its registry");
             let hint = "write it without https://, such as registry.redhat.io/openshift4";
-            return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+            return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
         }
         if let Some(registry) = cache
             .registries
@@ -144,7 +144,7 @@ fn upstreams(session: &Session, dir: &CacheDir, command: &CacheUp, cache: &Regis
 fn existing(dir: &CacheDir) -> Result<RegistryCache> {
     let cache = dir.read()?;
     Ok(cache.ok_or_else(|| {
-        CommandError::new(Kind::Usage, "there is no registry cache on this computer")
+        OperationError::new(ErrorKind::Usage, "there is no registry cache on this computer")
             .hint("`ocpdeploy cache up` creates one")
     })?)
 }
@@ -157,7 +157,7 @@ fn own(dir: &CacheDir) -> Result<RegistryCache> {
     }
     let text = format!("the registry cache at {} is another computer's", cache.address);
     let hint = "run the command there; `ocpdeploy cache down --delete` here makes later clusters use no cache";
-    Err(CommandError::new(Kind::Usage, text).hint(hint).into())
+    Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into())
 }
 
 fn status(session: &Session, dir: &CacheDir, command: &CacheStatus) -> Result<()> {

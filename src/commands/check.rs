@@ -9,7 +9,8 @@ use super::platform::connect_for;
 use super::session::Session;
 use crate::backend::{self, Finding};
 use crate::cli::Check;
-use crate::failure::{self, Kind};
+use crate::error::ErrorKind;
+use crate::failure;
 use crate::passes::{self, CheckResult};
 use crate::report;
 
@@ -30,7 +31,7 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     print_result(&command.output, &report, || report::check::text(&report))?;
     Ok(match report.failures {
         0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(Kind::Tool.exit_code()),
+        _ => ExitCode::from(ErrorKind::Tool.exit_code()),
     })
 }
 

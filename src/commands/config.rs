@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::output::{print, print_result};
 use super::session::{ENV_FILE, Session};
 use crate::cli::Config;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::report::settings::Settings;
 use crate::state::journal;
 use crate::{passes, report, settings};
@@ -35,7 +35,7 @@ fn print_lock(session: &Session, cluster: &str) -> Result<()> {
     let journal = journal::read(&session.home.cluster(cluster).journal())?;
     let Some(lock) = passes::version_lock(&journal) else {
         let text = format!("no deployment of cluster {cluster} has provided the nodes' image yet");
-        return Err(CommandError::new(Kind::Tool, text)
+        return Err(OperationError::new(ErrorKind::Tool, text)
             .hint("run `ocpdeploy deploy`")
             .into());
     };

@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal};
 use anyhow::Result;
 
 use super::output::prompt;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 
 /// An operation that requires a confirmation.
 pub(super) struct Loss<'a> {
@@ -27,7 +27,7 @@ impl Loss<'_> {
         let operation = self.operation;
         if !std::io::stdin().is_terminal() {
             let text = format!("cannot prompt for confirmation to {operation}: stdin is not a terminal");
-            return Err(CommandError::new(Kind::Usage, text).hint(self.hint).into());
+            return Err(OperationError::new(ErrorKind::Usage, text).hint(self.hint).into());
         }
         let text = self.text;
         match self.typed {
@@ -39,7 +39,7 @@ impl Loss<'_> {
         match (answer.trim(), self.typed) {
             (answer, Some(typed)) if answer == typed => Ok(()),
             ("y" | "Y" | "yes", None) => Ok(()),
-            _ => Err(CommandError::new(Kind::Usage, format!("canceled; {}", self.canceled)).into()),
+            _ => Err(OperationError::new(ErrorKind::Usage, format!("canceled; {}", self.canceled)).into()),
         }
     }
 }

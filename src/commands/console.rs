@@ -15,7 +15,7 @@ use super::session::runtime;
 use super::terminal;
 use crate::backend::Console;
 use crate::cluster::MachineName;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::state::inventory::Known;
 
 /// What Ctrl-] sends: the key that leaves, as in telnet, virsh and virtctl.
@@ -41,7 +41,7 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
     ] {
         if !is_one {
             let text = format!("an interactive console requires a terminal, but {what} is not one");
-            return Err(CommandError::new(Kind::Usage, text).hint(LINES).into());
+            return Err(OperationError::new(ErrorKind::Usage, text).hint(LINES).into());
         }
     }
     let runtime = runtime()?;
@@ -50,7 +50,7 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
         let attached = backend.attach_console(&known.id(), machine).await?;
         let console = attached.ok_or_else(|| {
             let text = format!("the platform of {machine} does not support interactive consoles");
-            CommandError::new(Kind::Platform, text).hint(LINES)
+            OperationError::new(ErrorKind::Platform, text).hint(LINES)
         })?;
         let signals = signals()?;
         let end = {
@@ -67,13 +67,14 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
     runtime.shutdown_background();
     match end? {
         End::Left => Ok(()),
-        End::Closed => Err(
-            CommandError::new(Kind::Platform, format!("the platform closed the console of {machine}"))
-                .hint("the machine was powered off, or another client attached to its console")
-                .into(),
-        ),
-        End::Ended(signal) => Err(CommandError::new(
-            Kind::Stopped,
+        End::Closed => Err(OperationError::new(
+            ErrorKind::Platform,
+            format!("the platform closed the console of {machine}"),
+        )
+        .hint("the machine was powered off, or another client attached to its console")
+        .into()),
+        End::Ended(signal) => Err(OperationError::new(
+            ErrorKind::Stopped,
             format!("detached from the console of {machine} by {signal}"),
         )
         .into()),

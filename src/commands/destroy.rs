@@ -14,7 +14,7 @@ use crate::backend::connect::connect;
 use crate::backend::platforms::DEFAULT_LIMIT;
 use crate::cli::{Destroy, Source};
 use crate::cluster::{BackendConfig, ClusterDomain, ClusterId, NodeName, WorkersOn};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::client_dns::{self, Computer};
 use crate::passes::{self, DeploymentOnPlatform};
 use crate::report;
@@ -140,7 +140,7 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
     if name.contains('.') {
         let text = format!("no cluster {name} in the state directory");
         let hint = "give the name without the domain; NAME.DOMAIN requires --from-backend";
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     let dir = session.home.cluster(&name);
     let Some(env) = &command.env else {
@@ -163,7 +163,7 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
         let text = format!("{} describes cluster {}, not {name}", env.display(), found.cluster);
         let hint =
             "to remove any NAME.DOMAIN that `ocpdeploy audit` shows on the env file's platform, use --from-backend";
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     let domain = ClusterDomain::new(&found.cluster, &found.domain);
     let known = Known::read(&dir)?.filter(|known| known.domain == found.domain);
@@ -182,7 +182,7 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
                 "to remove a cluster without its record: `ocpdeploy destroy {domain} --from-backend --env {}`",
                 env.display()
             );
-            Err(CommandError::new(Kind::Usage, text).hint(hint).into())
+            Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into())
         }
     }
 }
@@ -194,7 +194,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
     let Ok(domain) = id.parse::<ClusterDomain>() else {
         let text = format!("{id} has no domain; --from-backend requires NAME.DOMAIN");
         let hint = "`ocpdeploy audit` lists the clusters on the platforms";
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     };
     let clusters = inventory::clusters(&session.home)?;
     let runtime = runtime()?;
@@ -217,7 +217,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
                 "no deployment of {domain} has id {wanted}; there is {}",
                 others.join("; ")
             );
-            return Err(CommandError::new(Kind::Usage, text)
+            return Err(OperationError::new(ErrorKind::Usage, text)
                 .hint("correct --id, or leave it out to be asked")
                 .into());
         }
@@ -267,7 +267,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
                 "select the platform with --env ENV",
             ),
         };
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     };
     if command.yes && command.id.is_none() {
         let text = format!("--yes requires --id for {domain}, of which this computer has no record");
@@ -275,7 +275,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
             "it has {}; without --yes, the command shows its objects and asks",
             deployment.summary()
         );
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     Ok(Some(Target {
         name: domain.name().to_owned(),

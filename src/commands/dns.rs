@@ -11,7 +11,7 @@ use super::saved_settings::{self, Counts};
 use super::session::Session;
 use crate::cli::{Again, Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
 use crate::cluster::{self, ClusterDomain};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::client_dns::{self, Change, Computer, How};
 use crate::passes::refuse_simulated_table;
 use crate::state::home::ClusterDir;
@@ -76,7 +76,7 @@ fn refuse_without_servers(session: &Session, known: &Known) -> Result<()> {
         "the masters of cluster {} answer no queries: it has dns=user",
         known.cluster_domain()
     );
-    Err(CommandError::new(Kind::Settings, text)
+    Err(OperationError::new(ErrorKind::Settings, text)
         .hint("your own DNS has the names; for this computer alone use --how hosts")
         .into())
 }

@@ -8,9 +8,9 @@ use anyhow::Result;
 use super::output::print_file;
 use super::session::Session;
 use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
-use crate::cluster::{Affinity, BackendConfig, Sizes};
+use crate::cluster::{Affinity, BackendConfig};
+use crate::error::{ErrorKind, OperationError};
 use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
-use crate::failure::{CommandError, Kind};
 use crate::passes::refuse_simulated_table;
 use crate::state::inventory::Known;
 
@@ -43,7 +43,7 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
             DhcpFormat::Dnsmasq => dhcp::dnsmasq(&parameters),
             DhcpFormat::Isc => dhcp::isc(&parameters),
         },
-        ExportVerb::Kcli(_) => kcli::parameter_file(&parameters, sizes(&known)?),
+        ExportVerb::Kcli(_) => kcli::parameter_file(&parameters, &known.sizes),
         ExportVerb::Ansible(verb) => match verb.format {
             AnsibleFormat::Playbook => ansible::playbook().to_owned(),
             AnsibleFormat::Inventory => {
@@ -52,7 +52,7 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
                     BackendConfig::Ovirt(ovirt) => ovirt.affinity,
                     _ => Affinity::Soft,
                 };
-                ansible::inventory(&parameters, sizes(&known)?, &folder.display().to_string(), affinity)
+                ansible::inventory(&parameters, &known.sizes, &folder.display().to_string(), affinity)
             }
         },
     };
@@ -66,42 +66,28 @@ fn write(target: &ExportTarget, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| cannot_write(path, &error).into())
 }
 
-fn without_ipv4(known: &Known) -> CommandError {
+fn without_ipv4(known: &Known) -> OperationError {
     let text = format!("cluster {} has no IPv4 addresses", known.name);
-    CommandError::new(Kind::Usage, text).hint("add --ipv6")
+    OperationError::new(ErrorKind::Usage, text).hint("add --ipv6")
 }
 
-fn without_dhcp(known: &Known) -> CommandError {
+fn without_dhcp(known: &Known) -> OperationError {
     let text = format!("the nodes of cluster {} have static IPv6 addresses only", known.name);
-    CommandError::new(Kind::Usage, text)
+    OperationError::new(ErrorKind::Usage, text)
         .hint("no DHCP server is needed: `ocpdeploy export dns` prints the records of the nodes")
 }
 
-fn without_ipv6(known: &Known) -> CommandError {
+fn without_ipv6(known: &Known) -> OperationError {
     let text = format!("cluster {} has no IPv6 addresses", known.name);
-    CommandError::new(Kind::Usage, text).hint("remove --ipv6")
+    OperationError::new(ErrorKind::Usage, text).hint("remove --ipv6")
 }
 
-fn cannot_write(path: &Path, error: &std::io::Error) -> CommandError {
-    CommandError::new(Kind::Tool, format!("cannot write {}: {error}", path.display()))
+fn cannot_write(path: &Path, error: &std::io::Error) -> OperationError {
+    OperationError::new(ErrorKind::Tool, format!("cannot write {}: {error}", path.display()))
 }
 
 /// Grows from one export to the next, as servers want it: seconds since 1970, until 2106.
 fn serial() -> u32 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.ok().and_then(|now| u32::try_from(now.as_secs()).ok()).unwrap_or(1)
-}
-
-fn sizes(known: &Known) -> Result<&Sizes, CommandError> {
-    let unknown = || {
-        CommandError::new(
-            Kind::Tool,
-            format!(
-                "the directory of cluster {} does not contain the sizes of its machines",
-                known.name
-            ),
-        )
-        .hint("it was written by an earlier version; run `ocpdeploy deploy` to add them")
-    };
-    known.sizes.as_ref().ok_or_else(unknown)
 }

@@ -12,7 +12,7 @@ use super::scale;
 use super::session::Session;
 use crate::cli::{Again, NodeJoin, NodeJoinFile, NodeRemove, OneNode};
 use crate::cluster::{Dhcp, NodeName};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::coreos_installer::{Installation, PROGRAM};
 use crate::passes::{self, JoinFile, JoinOptions, ScaleOptions};
 use crate::report::changes::{ExternalChanged, JoinFileWritten};
@@ -38,12 +38,12 @@ pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()>
     if image == file {
         let text = format!("{} is the name of the ISO, not of the Ignition config", file.display());
         let hint = format!("use `-o {}`", file.with_extension("ign").display());
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     if let Some(base) = command.iso.as_deref().filter(|base| !base.is_file()) {
         let text = format!("{} is not a file", base.display());
         let hint = "download the live ISO of CoreOS; `openshift-install coreos print-stream-json` has its URL";
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     let options = JoinOptions {
         node: &node,

@@ -14,7 +14,7 @@ use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, ImageRequest};
 use crate::cli::{CacheFolder, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
 use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer::Installer;
 use crate::passes;
 use crate::passes::image_sources::Shop;
@@ -49,8 +49,11 @@ fn cache(folder: &CacheFolder) -> Result<Cache> {
             };
             let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
             base.map(|base| base.join("ocpdeploy")).ok_or_else(|| {
-                CommandError::new(Kind::Usage, "cannot determine the cache directory: HOME is not set")
-                    .hint("use --cache DIR")
+                OperationError::new(
+                    ErrorKind::Usage,
+                    "cannot determine the cache directory: HOME is not set",
+                )
+                .hint("use --cache DIR")
             })?
         }
     };
@@ -132,7 +135,8 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
             .map(named)
             .collect::<Result<_, _>>()
             .map_err(|why| {
-                CommandError::new(Kind::Usage, why).hint("use a name that `ocpdeploy image list` shows, or a URL")
+                OperationError::new(ErrorKind::Usage, why)
+                    .hint("use a name that `ocpdeploy image list` shows, or a URL")
             })?;
         let pulled = session.finish_or_stop(pull_all(&downloads, None, "", &sources))?;
         return print_pulled(command, pulled);

@@ -7,8 +7,8 @@ use anyhow::Result;
 use super::output::print_file;
 use super::session::Session;
 use crate::cli::Kubeconfig;
+use crate::error::{ErrorKind, OperationError};
 use crate::export::kubeconfig;
-use crate::failure::{CommandError, Kind};
 use crate::passes::refuse_simulated;
 use crate::state::home::write_where_asked;
 
@@ -21,7 +21,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
         false => {
             refuse_simulated(&known.name, &known.backend, parameters.api_ip)?;
             kubeconfig::pinned(&text, &parameters.api_endpoint())
-                .map_err(|why| CommandError::new(Kind::Settings, format!("{}: {why}", path.display())))?
+                .map_err(|why| OperationError::new(ErrorKind::Settings, format!("{}: {why}", path.display())))?
         }
     };
     match &command.output {
@@ -29,14 +29,14 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
         // A bare name has no folder to be written in.
         Some(path) => std::path::absolute(path)
             .and_then(|path| write_where_asked(&path, text.as_bytes()))
-            .map_err(|error| CommandError::new(Kind::Tool, error.to_string()).into()),
+            .map_err(|error| OperationError::new(ErrorKind::Tool, error.to_string()).into()),
     }
 }
 
-fn unreadable(path: &Path, error: &std::io::Error, rehearsal: bool) -> CommandError {
+fn unreadable(path: &Path, error: &std::io::Error, rehearsal: bool) -> OperationError {
     let hint = match rehearsal {
         true => "a rehearsal has no API and no kubeconfig",
         false => "openshift-install writes it together with the Ignition files during `ocpdeploy deploy`",
     };
-    CommandError::new(Kind::Tool, format!("cannot read {}: {error}", path.display())).hint(hint)
+    OperationError::new(ErrorKind::Tool, format!("cannot read {}: {error}", path.display())).hint(hint)
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::session::Session;
 use crate::backend::{ImageHandle, Payload, kubevirt};
 use crate::cluster::{BackendConfig, ClusterConfig, ImageSource, KubevirtConfig, Lb, Routes, Vip};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::plan::machines::{self, MacTable};
 use crate::state::home;
 use crate::state::journal::{self, Event};
@@ -24,7 +24,7 @@ pub fn write(
 ) -> Result<usize> {
     let BackendConfig::Kubevirt(site) = &config.backend else {
         let text = format!("machines on {} are not created from manifests", config.backend.name());
-        return Err(CommandError::new(Kind::Usage, text)
+        return Err(OperationError::new(ErrorKind::Usage, text)
             .hint("--manifests requires backend=kubevirt")
             .into());
     };

@@ -10,11 +10,11 @@ use anyhow::Result;
 use super::output::{print, print_result};
 use super::platform::{connect_for, connect_known};
 use super::saved_settings::{self, Counts};
-use super::session::{Session, no_node, runtime};
+use super::session::{Session, runtime};
 use super::{console, external, machine, scale};
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::MachineName;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::local::ssh::{self, SshError};
 use crate::passes;
 use crate::printable::printable_console;
@@ -57,8 +57,9 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
 fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     let node = command.node();
     let (known, table) = session.harvested(node.of.cluster.as_deref())?;
-    let name = node.node.clone();
-    let node = table.node(&name).ok_or_else(|| no_node(&table, name.clone()))?;
+    let node = table
+        .node(&node.node)
+        .ok_or_else(|| passes::no_node(&table, &node.node))?;
     passes::refuse_simulated(&known.name, known.backend_of(known.place_of(&node.name)), node.ip)?;
     let dir = session.home.cluster(&known.name);
     let node = ssh::Node {
@@ -83,18 +84,18 @@ async fn run_on(node: &ssh::Node<'_>, program: &OsString, arguments: &[OsString]
     drop(command);
     // Its socket goes in any case.
     let _ = connection.close().await;
-    let status =
-        ended.map_err(|error| CommandError::new(Kind::Tool, format!("the command on {}: {error}", node.host)))?;
+    let status = ended
+        .map_err(|error| OperationError::new(ErrorKind::Tool, format!("the command on {}: {error}", node.host)))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-fn no_ssh(error: &SshError) -> CommandError {
+fn no_ssh(error: &SshError) -> OperationError {
     let hint = match error {
         SshError::NotRun(_) => "install the OpenSSH client",
         _ => "nothing is asked here; without a command, `ocpdeploy node ssh` may ask for a passphrase",
     };
-    CommandError::new(Kind::Tool, error.to_string()).hint(hint)
+    OperationError::new(ErrorKind::Tool, error.to_string()).hint(hint)
 }
 
 fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
@@ -106,8 +107,8 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
     session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
         let keeps_none = || {
-            CommandError::new(
-                Kind::Platform,
+            OperationError::new(
+                ErrorKind::Platform,
                 format!("the platform keeps no console output of {machine}, or it is empty"),
             )
         };

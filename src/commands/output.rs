@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "all output is written here")]
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::process::exit;
 use std::sync::OnceLock;
 
@@ -12,7 +12,8 @@ use serde::Serialize;
 use super::progress::aside;
 use super::terminal::{self, Canvas};
 use crate::cli::{ColorChoice, Format, Global, Output, ProgressStyle};
-use crate::failure::{Failure, Kind};
+use crate::error::ErrorKind;
+use crate::failure::Failure;
 use crate::printable::{printable_line, printable_text};
 use crate::report;
 
@@ -124,7 +125,7 @@ pub fn fail(failure: &Failure) {
 }
 
 /// Ends the program at once, with a last line that nothing erases.
-pub(super) fn end(kind: Kind, text: &str) -> ! {
+pub(super) fn end(kind: ErrorKind, text: &str) -> ! {
     aside(|| {
         write_err(&printable_text(&format!("{text}\n")));
         exit(kind.exit_code().into())
@@ -141,7 +142,7 @@ fn write_out(bytes: &[u8]) -> Result<()> {
     aside(|| {
         let mut out = io::stdout().lock();
         match out.write_all(bytes).and_then(|()| out.flush()) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             written => written.context("write the result"),
         }
     })

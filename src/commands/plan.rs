@@ -98,7 +98,7 @@ fn compare(
             machines: &machines,
             reservations: &reservations,
             reserves: Capabilities::of(&config.backend).reserves_addresses,
-            sizes: known.as_ref().and_then(|known| known.sizes.as_ref()),
+            sizes: known.as_ref().map(|known| &known.sizes),
             bootstrapped: is_done(journal, BOOTSTRAP_REMOVED),
             installed: is_done(journal, INSTALLED),
         };

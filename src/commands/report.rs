@@ -12,7 +12,8 @@ use super::output::{print, print_file};
 use super::session::Session;
 use super::status::Eyes;
 use crate::cli::Report;
-use crate::failure::{self, CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
+use crate::failure;
 use crate::report::html::{self, Input, Warning};
 use crate::state::durations;
 use crate::state::home::ClusterDir;
@@ -54,7 +55,9 @@ fn write(path: &Path, page: &str) -> Result<()> {
     let written = options.write(true).create(true).truncate(true).mode(0o600).open(path);
     written
         .and_then(|mut file| file.write_all(page.as_bytes()))
-        .map_err(|error| CommandError::new(Kind::Tool, format!("cannot write {}: {error}", path.display())).into())
+        .map_err(|error| {
+            OperationError::new(ErrorKind::Tool, format!("cannot write {}: {error}", path.display())).into()
+        })
 }
 
 /// What the cluster's log warns of, each sentence once.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::session::Session;
 use crate::cli::{Again, Source};
 use crate::cluster::{ClusterConfig, Role};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::settings::{self, Loaded, Sources};
 use crate::state::home::{Home, write_private};
 
@@ -130,7 +130,7 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
     {
         let text = format!("the settings of cluster {cluster} have no pool {name}");
         let hint = format!("add it to `pools` in the env file, such as `pools={name}:1`");
-        return Err(CommandError::new(Kind::Settings, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into());
     }
     let nodes_of = |name: &str| {
         let wanted = counts.pools.iter().rfind(|(pool, _)| pool == name);
@@ -145,7 +145,7 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
     if config.id() != known.id() {
         let text = format!("the settings describe cluster {}, not {}", config.id(), known.id());
         let hint = "set its env file with --env";
-        return Err(CommandError::new(Kind::Settings, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into());
     }
     let recalled = Recalled {
         config,
@@ -174,7 +174,7 @@ fn read(home: &Home, cluster: &str) -> Result<Option<Kept>> {
     Ok(Some(kept))
 }
 
-fn not_understood(path: &Path, why: &str) -> CommandError {
-    CommandError::new(Kind::Settings, format!("cannot parse {}: {why}", path.display()))
+fn not_understood(path: &Path, why: &str) -> OperationError {
+    OperationError::new(ErrorKind::Settings, format!("cannot parse {}: {why}", path.display()))
         .hint("remove this file, then set the cluster's env file with --env")
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::future::Future;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +16,9 @@ use super::output;
 use super::progress::{Progress, Verbosity};
 use crate::cli::{Global, OneCluster, OneNode, Source};
 use crate::cluster::{NodeName, Role};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer;
-use crate::passes::PassError;
+use crate::passes::no_node;
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts, envfile};
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
@@ -40,7 +40,7 @@ impl Session {
         if let Some(why) = home.distrust() {
             let text = format!("the state directory is not safe for secrets: {why}");
             let hint = "make it private with chown and chmod, or choose another directory with --home";
-            return Err(CommandError::new(Kind::Tool, text).hint(hint).into());
+            return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
         }
         let verbosity = match (global.quiet, global.verbose) {
             (true, _) => Verbosity::Quiet,
@@ -134,12 +134,14 @@ impl Session {
         let names: Vec<&str> = clusters.iter().map(|cluster| cluster.known.name.as_str()).collect();
         match names.as_slice() {
             [name] => Ok((*name).to_owned()),
-            [] => Err(CommandError::new(Kind::Usage, "no cluster in the state directory")
-                .hint("`ocpdeploy deploy` creates one")
-                .into()),
+            [] => Err(
+                OperationError::new(ErrorKind::Usage, "no cluster in the state directory")
+                    .hint("`ocpdeploy deploy` creates one")
+                    .into(),
+            ),
             several => {
                 let text = format!("there are several clusters: {}", several.join(", "));
-                Err(CommandError::new(Kind::Usage, text)
+                Err(OperationError::new(ErrorKind::Usage, text)
                     .hint("name one, as the first argument")
                     .into())
             }
@@ -154,8 +156,8 @@ impl Session {
             cluster: cluster.clone(),
         })?;
         let parameters = found.parameters.ok_or_else(|| {
-            CommandError::new(
-                Kind::Tool,
+            OperationError::new(
+                ErrorKind::Tool,
                 format!("the addresses of cluster {cluster} are not known yet"),
             )
             .hint("run `ocpdeploy harvest` or `ocpdeploy deploy`")
@@ -177,13 +179,12 @@ impl Session {
         let known = self.cluster(&node.of)?;
         let name = node.node.clone();
         match Parameters::read(&self.home.cluster(&known.name).parameters())? {
-            Some(table) if table.node(&name).is_none() => Err(no_node(&table, name).into()),
-            Some(table) if table.is_external(&name) => Err(PassError::External {
-                why: "it is an external node, whose machine ocpdeploy does not know".to_owned(),
-                hint: format!("`ocpdeploy node ssh {} {name}` logs in to it", table.cluster),
-                node: name,
+            Some(table) if table.node(&name).is_none() => Err(no_node(&table, &name).into()),
+            Some(table) if table.is_external(&name) => {
+                let text = format!("{name}: it is an external node, whose machine ocpdeploy does not know");
+                let hint = format!("`ocpdeploy node ssh {} {name}` logs in to it", table.cluster);
+                Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into())
             }
-            .into()),
             _ => Ok((known, name)),
         }
     }
@@ -216,7 +217,7 @@ impl Session {
             runtime.spawn(async move {
                 signals.recv().await;
                 installer::end_all().await;
-                output::end(Kind::Stopped, "interrupted; to resume, run the same command again");
+                output::end(ErrorKind::Stopped, "interrupted; to resume, run the same command again");
             });
         }
         let result = runtime.block_on(work);
@@ -232,22 +233,16 @@ pub(super) fn end(runtime: Runtime) {
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-/// A name that no node of the table has.
-pub(super) fn no_node(table: &Parameters, node: NodeName) -> PassError {
-    PassError::NoNode {
-        cluster: table.cluster.clone(),
-        node,
-        known: table.all_nodes().map(|node| node.name.clone()).collect(),
-    }
-}
-
 /// The state directory: as given by `--home` or OCPDEPLOY_HOME, otherwise the XDG data folder.
 pub(super) fn home(given: Option<&Path>) -> Result<Home> {
     let root = match given {
         Some(home) if !home.as_os_str().is_empty() => home.to_owned(),
         _ => default_home(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME")).ok_or_else(|| {
-            CommandError::new(Kind::Usage, "cannot determine the state directory: HOME is not set")
-                .hint("set OCPDEPLOY_HOME or use --home")
+            OperationError::new(
+                ErrorKind::Usage,
+                "cannot determine the state directory: HOME is not set",
+            )
+            .hint("set OCPDEPLOY_HOME or use --home")
         })?,
     };
     let root = std::path::absolute(&root).with_context(|| format!("find directory {}", root.display()))?;
@@ -283,15 +278,15 @@ fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
     let path = source.env.clone().unwrap_or_else(|| ENV_FILE.into());
     match text_of(&path) {
         Ok(text) => Ok(Some((path, text))),
-        Err(error) if error.kind() == ErrorKind::NotFound && source.env.is_none() && source.rehearse => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && source.env.is_none() && source.rehearse => Ok(None),
         Err(error) => {
             let why = match error.kind() {
-                ErrorKind::NotFound => "no such file".to_owned(),
+                io::ErrorKind::NotFound => "no such file".to_owned(),
                 _ => error.to_string(),
             };
             let text = format!("cannot read the env file {}: {why}", path.display());
             let hint = "create one with `ocpdeploy init`, or from env.sh.sample; `ocpdeploy deploy --rehearse --backend sim` works without one";
-            Err(CommandError::new(Kind::Settings, text).hint(hint).into())
+            Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into())
         }
     }
 }
@@ -304,7 +299,7 @@ fn text_of(path: &Path) -> io::Result<String> {
         .read_to_end(&mut bytes)?;
     match bytes.len() > envfile::MOST_BYTES {
         true => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        false => String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error)),
+        false => String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
     }
 }
 

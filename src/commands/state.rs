@@ -16,7 +16,7 @@ use super::saved_settings;
 use super::session::Session;
 use crate::cli::{self, StateCommand, StateExport, StateImport, StateVerb};
 use crate::cluster::{BackendConfig, Role};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::printable::{count, printable_line, shell_word};
 use crate::state::archive;
 use crate::state::home::{self, ClusterDir, Home};
@@ -36,7 +36,7 @@ fn export(session: &Session, command: &StateExport) -> Result<()> {
     let shown = command.output.display();
     if !command.force && path.symlink_metadata().is_ok() {
         let text = format!("{shown} already exists");
-        return Err(CommandError::new(Kind::Usage, text)
+        return Err(OperationError::new(ErrorKind::Usage, text)
             .hint("choose another file, or add --force to replace it")
             .into());
     }
@@ -130,7 +130,7 @@ fn install(home: &Home, known: &Known, unpacked: &ClusterDir, command: &StateImp
                 here.tag(),
                 there.tag()
             );
-            return Err(CommandError::new(Kind::Usage, text)
+            return Err(OperationError::new(ErrorKind::Usage, text)
                 .hint("import it into another state directory, with --home DIR")
                 .into());
         }
@@ -149,7 +149,7 @@ fn install(home: &Home, known: &Known, unpacked: &ClusterDir, command: &StateImp
             ),
             false => format!("`ocpdeploy state import {file} --replace` replaces it"),
         };
-        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     dir.replace_with(unpacked)?;
     Ok(differences)
@@ -244,7 +244,7 @@ fn passphrase(file: Option<&Path>, is_new: bool) -> Result<SecretString> {
         Some(path) => text_of(path)?.trim_end_matches(['\n', '\r']).to_owned(),
         None if !std::io::stdin().is_terminal() => {
             let text = "cannot prompt for a passphrase: stdin is not a terminal";
-            return Err(CommandError::new(Kind::Usage, text)
+            return Err(OperationError::new(ErrorKind::Usage, text)
                 .hint("add --passphrase-file FILE")
                 .into());
         }
@@ -255,27 +255,27 @@ fn passphrase(file: Option<&Path>, is_new: bool) -> Result<SecretString> {
             let prompt = if is_new { prompt } else { prompt.without_confirmation() };
             prompt
                 .prompt()
-                .map_err(|_| CommandError::new(Kind::Stopped, "canceled; nothing was written"))?
+                .map_err(|_| OperationError::new(ErrorKind::Stopped, "canceled; nothing was written"))?
         }
     };
     match text.is_empty() {
-        true => Err(CommandError::new(Kind::Settings, "the passphrase is empty").into()),
+        true => Err(OperationError::new(ErrorKind::Settings, "the passphrase is empty").into()),
         false => Ok(text.into()),
     }
 }
 
-fn text_of(path: &Path) -> Result<String, CommandError> {
+fn text_of(path: &Path) -> Result<String, OperationError> {
     fs_err::read_to_string(path).map_err(|error| invalid(path, &error.to_string()))
 }
 
-fn invalid(path: &Path, why: &str) -> CommandError {
-    CommandError::new(
-        Kind::Settings,
+fn invalid(path: &Path, why: &str) -> OperationError {
+    OperationError::new(
+        ErrorKind::Settings,
         format!("cannot read {}: {}", path.display(), printable_line(why)),
     )
 }
 
 fn other_key(path: &Path, how: &str, hint: &str) -> anyhow::Error {
     let text = format!("{} is encrypted {how}", path.display());
-    CommandError::new(Kind::Usage, text).hint(hint).into()
+    OperationError::new(ErrorKind::Usage, text).hint(hint).into()
 }

@@ -17,7 +17,7 @@ use super::terminal::{self, Canvas};
 use crate::backend::Machine;
 use crate::backend::platforms::Platforms;
 use crate::cli::{Format, Status};
-use crate::failure::Kind;
+use crate::error::ErrorKind;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::wait::clock::{Certificates, Clock};
 use crate::passes::refuse_simulated;
@@ -151,7 +151,7 @@ fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
                     let partial_failure =
                         |status: &ClusterStatus| matches!(status.progress.state, State::Failed | State::Installing);
                     return Ok(match seen.iter().any(partial_failure) {
-                        true => ExitCode::from(Kind::Stopped.exit_code()),
+                        true => ExitCode::from(ErrorKind::Stopped.exit_code()),
                         false => ExitCode::SUCCESS,
                     });
                 }

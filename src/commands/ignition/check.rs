@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::input::{Input, name, read, stdin_once};
 use crate::cli::IgnitionCheck;
 use crate::commands::output::print_result;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::ignition::Major;
 use crate::ignition::check::Severity;
 use crate::report::ignition::check::{Checked, CheckedFile, Remark, Sizes};
@@ -39,7 +39,7 @@ pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
         0 => Ok(ExitCode::SUCCESS),
         bad => {
             let text = format!("{bad} of {} configs failed the check", checked.files.len());
-            Err(CommandError::new(Kind::Settings, text).into())
+            Err(OperationError::new(ErrorKind::Settings, text).into())
         }
     }
 }

@@ -7,7 +7,8 @@ use anyhow::Result;
 use super::input::{name, read, stdin_once};
 use crate::cli::IgnitionDiff;
 use crate::commands::output::print_result;
-use crate::failure::{CommandError, DIFFERENT, Kind};
+use crate::error::{ErrorKind, OperationError};
+use crate::failure::DIFFERENT;
 use crate::ignition::diff::diff;
 use crate::ignition::version;
 use crate::report::ignition::differences::{self, Differences};
@@ -23,7 +24,7 @@ pub fn run(command: &IgnitionDiff) -> Result<ExitCode> {
             "cannot compare {}, which is Ignition {one}, with {}, which is Ignition {other}",
             old.name, new.name
         );
-        return Err(CommandError::new(Kind::Settings, text)
+        return Err(OperationError::new(ErrorKind::Settings, text)
             .hint("compare configs of the same major version of the spec")
             .into());
     }

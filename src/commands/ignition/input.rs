@@ -1,12 +1,12 @@
 //! Configs that the user names: files and stdin, with the positions of their findings.
 
-use std::io::{ErrorKind, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::ignition::check::{Finding, check, other_major};
 use crate::ignition::{Major, document, place};
 use crate::report::ignition::check::Remark;
@@ -35,7 +35,7 @@ pub struct Unreadable {
 
 impl Unreadable {
     /// The failure of a command that requires this file.
-    pub fn failure(self, name: &str) -> CommandError {
+    pub fn failure(self, name: &str) -> OperationError {
         let place = self.place.map(|(line, column)| format!(":{line}:{column}"));
         let path = self.path.map(|path| format!("{path}: "));
         let snippet = self.snippet.iter().flat_map(|snippet| snippet.lines());
@@ -46,7 +46,7 @@ impl Unreadable {
             path.unwrap_or_default(),
             self.text
         );
-        let error = CommandError::new(Kind::Settings, text);
+        let error = OperationError::new(ErrorKind::Settings, text);
         match self.hint {
             Some(hint) => error.hint(hint),
             None => error,
@@ -98,9 +98,9 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
         )),
         Ok(_) => Ok(bytes),
         Err(error) => Err(match error.kind() {
-            ErrorKind::NotFound => "no such file".to_owned(),
-            ErrorKind::IsADirectory => "it is a directory".to_owned(),
-            ErrorKind::PermissionDenied => "permission denied".to_owned(),
+            io::ErrorKind::NotFound => "no such file".to_owned(),
+            io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+            io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
             _ => error.to_string(),
         }),
     }
@@ -130,10 +130,10 @@ pub fn name(path: &Path) -> String {
 }
 
 /// Rejects a second `-`: stdin can be read only once.
-pub fn stdin_once(paths: &[PathBuf]) -> Result<(), CommandError> {
+pub fn stdin_once(paths: &[PathBuf]) -> Result<(), OperationError> {
     match paths.iter().filter(|path| is_stdin(path)).count() {
         0 | 1 => Ok(()),
-        _ => Err(CommandError::new(Kind::Usage, "stdin (-) can be read only once")),
+        _ => Err(OperationError::new(ErrorKind::Usage, "stdin (-) can be read only once")),
     }
 }
 

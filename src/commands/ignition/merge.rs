@@ -1,6 +1,6 @@
 //! `ocpdeploy ignition merge`.
 
-use std::io::ErrorKind;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::input::{Input, is_stdin, read_all};
 use crate::cli::{Global, IgnitionMerge};
 use crate::commands::output::{print_file, tell};
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::ignition::Major;
 use crate::ignition::check::{Finding, Severity, check_merged, traps};
 use crate::ignition::merge::merge;
@@ -120,22 +120,22 @@ impl Remarks {
     }
 
     /// Fails when there is an error, with all of them.
-    fn refuse(&self, what: &str) -> Result<(), CommandError> {
+    fn refuse(&self, what: &str) -> Result<(), OperationError> {
         match self.errors.is_empty() {
             true => Ok(()),
             false => {
                 let text = format!("{what}\n  {}", self.errors.join("\n  "));
-                Err(CommandError::new(Kind::Settings, text))
+                Err(OperationError::new(ErrorKind::Settings, text))
             }
         }
     }
 }
 
 /// Where to write, seen before anything is read: a plain file, or a new one in a folder that is there.
-fn target(path: &Path) -> Result<PathBuf, CommandError> {
+fn target(path: &Path) -> Result<PathBuf, OperationError> {
     let refuse = |why: &str| {
         let text = format!("cannot write {}: {why}", path.display());
-        Err(CommandError::new(Kind::Tool, text))
+        Err(OperationError::new(ErrorKind::Tool, text))
     };
     let named = std::path::absolute(path).or_else(|error| refuse(&error.to_string()))?;
     // Of a link, what it leads to is replaced.
@@ -143,7 +143,7 @@ fn target(path: &Path) -> Result<PathBuf, CommandError> {
         Ok(real) if real.is_dir() => refuse("it is a directory"),
         Ok(real) if !real.is_file() => refuse("it is not a regular file; to write to stdout, leave out --output"),
         Ok(real) => Ok(real),
-        Err(error) if error.kind() == ErrorKind::NotFound => match named.parent().is_some_and(Path::is_dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match named.parent().is_some_and(Path::is_dir) {
             true => Ok(named),
             false => refuse("no such directory"),
         },

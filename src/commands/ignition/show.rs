@@ -12,13 +12,14 @@ use crate::backend::Capabilities;
 use crate::cli::{Global, IgnitionShow};
 use crate::cluster::NodeName;
 use crate::commands::output::{print_file, print_result};
-use crate::commands::session::{Session, no_node};
+use crate::commands::session::Session;
 use crate::digest::sha512;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::ignition::origins::{Layer, Origin, merge_layers, origins};
 use crate::ignition::unpack::{Unpacked, unpack};
 use crate::ignition::version;
 use crate::node::config::KeptLayers;
+use crate::passes::no_node;
 use crate::report::ignition::show::{Head, Shown, file_contents};
 use crate::state::home::ClusterDir;
 use crate::state::inventory::{self, Cluster, InventoryError};
@@ -82,8 +83,9 @@ fn kept_layers(dir: &ClusterDir, cluster: &Cluster, node: &NodeName) -> Result<O
     if !kept.exists() || !installer.exists() {
         return Ok(None);
     }
-    let kept = KeptLayers::parse(&fs_err::read(&kept)?)
-        .map_err(|error| CommandError::new(Kind::Settings, format!("cannot parse {}: {error}", kept.display())))?;
+    let kept = KeptLayers::parse(&fs_err::read(&kept)?).map_err(|error| {
+        OperationError::new(ErrorKind::Settings, format!("cannot parse {}: {error}", kept.display()))
+    })?;
     let Some(ours) = kept.and_then(|kept| kept.layers(node, role)) else {
         return Ok(None);
     };
@@ -138,14 +140,14 @@ impl Target {
         let unknown = InventoryError::Unknown { cluster: name.clone() };
         let cluster = inventory::find(&session.home, &name)?.ok_or(unknown)?;
         let path = dir.ignition(node);
-        let node: NodeName = node.parse().map_err(|why| CommandError::new(Kind::Usage, why))?;
+        let node: NodeName = node.parse().map_err(|why| OperationError::new(ErrorKind::Usage, why))?;
         if let Some(table) = cluster.parameters.as_ref().filter(|table| table.node(&node).is_none()) {
-            return Err(no_node(table, node).into());
+            return Err(no_node(table, &node).into());
         }
         if !path.exists() {
             let text = format!("{node} of cluster {name} has no Ignition config yet");
             let hint = "`ocpdeploy deploy` creates the configs after pass one";
-            return Err(CommandError::new(Kind::Tool, text).hint(hint).into());
+            return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
         }
         let node = NodeOf { node, cluster, dir };
         Ok(Self { path, node: Some(node) })
@@ -153,12 +155,12 @@ impl Target {
 }
 
 /// What is in one file of a config, whole.
-fn contents(config: &Value, path: &str, name: &str) -> Result<Vec<u8>, CommandError> {
+fn contents(config: &Value, path: &str, name: &str) -> Result<Vec<u8>, OperationError> {
     let files = config.pointer("/storage/files").and_then(Value::as_array);
     // In spec 2 a path may be there more than once, and the last is written last.
     let file = files.into_iter().flatten().rfind(|file| file["path"] == path);
     let Some(file) = file else {
-        return Err(CommandError::new(Kind::Usage, format!("{name} has no file {path}"))
+        return Err(OperationError::new(ErrorKind::Usage, format!("{name} has no file {path}"))
             .hint("run the command without --file to list the files; files that the node fetches on its first boot are not listed"));
     };
     let found = file_contents(file);
@@ -166,7 +168,7 @@ fn contents(config: &Value, path: &str, name: &str) -> Result<Vec<u8>, CommandEr
         None => Ok(found.bytes),
         Some(url) => {
             let text = format!("the config of {name} does not contain {path}: the node fetches it from {url}");
-            Err(CommandError::new(Kind::Tool, text))
+            Err(OperationError::new(ErrorKind::Tool, text))
         }
     }
 }

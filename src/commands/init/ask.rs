@@ -14,14 +14,14 @@ use crate::commands::init::line::{Check, Line, wrapped};
 use crate::commands::init::survey::Question;
 use crate::commands::output::{erase_line, make_way, prompt, tell};
 use crate::commands::terminal;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::printable::{printable_block, printable_line};
 use crate::settings::parse;
 
 /// Nobody answers any more.
-fn ended(at: &str) -> CommandError {
-    CommandError::new(
-        Kind::Stopped,
+fn ended(at: &str) -> OperationError {
+    OperationError::new(
+        ErrorKind::Stopped,
         format!("stdin ended at the question `{at}`; no env file was written"),
     )
     .hint("to start over, run the same command again")
@@ -64,7 +64,7 @@ impl Ask {
     }
 
     /// One question until its answer passes; `None` when it was left open and may be.
-    pub fn ask(&self, question: &Question, check: &Check) -> Result<Option<String>, CommandError> {
+    pub fn ask(&self, question: &Question, check: &Check) -> Result<Option<String>, OperationError> {
         make_way();
         let answer = match self {
             Ask::Terminal => on_terminal(question, check),
@@ -74,7 +74,7 @@ impl Ask {
     }
 
     /// Yes or no; nothing is no.
-    pub fn agree(&self, text: &str) -> Result<bool, CommandError> {
+    pub fn agree(&self, text: &str) -> Result<bool, OperationError> {
         let text = &printable_line(text);
         make_way();
         let ended = || ended(text);
@@ -101,7 +101,7 @@ fn leave_with_the_terminal() {
         let mut watched = [PollFd::new(&stdin, PollFlags::empty())];
         match poll(&mut watched, None) {
             Ok(_) if watched[0].revents().contains(PollFlags::HUP) => {
-                std::process::exit(Kind::Stopped.exit_code().into())
+                std::process::exit(ErrorKind::Stopped.exit_code().into())
             }
             Err(Errno::INTR) => {}
             _ => return,

@@ -12,11 +12,11 @@ use super::line::Check;
 use super::survey::{Question, Survey};
 use crate::backend::connect::connect;
 use crate::backend::platforms::DEFAULT_LIMIT;
-use crate::backend::{BackendErrorKind, NetworkFacts, OperationError, PlatformChoices, SettingChoices};
+use crate::backend::{BackendErrorKind, NetworkFacts, PlatformChoices, PlatformError, SettingChoices};
 use crate::cluster::{BackendConfig, ClusterDomain, Role, Vip};
 use crate::commands::output::tell;
 use crate::commands::session::Session;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::plan::addresses::{Others, vip_problem};
 use crate::printable::printable_block;
 use crate::settings::parse::list;
@@ -151,11 +151,11 @@ pub fn may_write(ask: &Ask, path: &Path, hint: &str) -> Result<()> {
         return Ok(());
     }
     let text = format!("{} exists and was not changed", path.display());
-    Err(CommandError::new(Kind::Usage, text).hint(hint).into())
+    Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into())
 }
 
 fn is_absent(error: &anyhow::Error) -> bool {
-    let kind = error.downcast_ref::<OperationError>().map(OperationError::kind);
+    let kind = error.downcast_ref::<PlatformError>().map(PlatformError::kind);
     kind == Some(BackendErrorKind::NotFound)
 }
 

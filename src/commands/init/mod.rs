@@ -22,7 +22,7 @@ use super::session::{Session, end, runtime};
 use crate::backend::connect::require;
 use crate::backend::{Choice, SettingChoices};
 use crate::cli::Init;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::printable::printable_block;
 use crate::settings::{SettingsError, variables};
 use crate::state::home::write_where_asked;
@@ -72,7 +72,7 @@ impl Interview {
             return self.put(self.survey.question("backend"));
         };
         if let Some(problem) = self.survey.problem("backend", given) {
-            return Err(CommandError::new(Kind::Usage, format!("--backend: {problem}")).into());
+            return Err(OperationError::new(ErrorKind::Usage, format!("--backend: {problem}")).into());
         }
         self.survey.answer("backend", given);
         Ok(())

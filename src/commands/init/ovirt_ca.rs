@@ -10,7 +10,7 @@ use super::survey::Question;
 use crate::backend::{Choice, ovirt};
 use crate::cluster::BackendConfig;
 use crate::commands::output::tell;
-use crate::failure::{CommandError, Kind};
+use crate::error::{ErrorKind, OperationError};
 use crate::printable::printable_line;
 use crate::state::home::write_where_asked;
 
@@ -59,7 +59,7 @@ impl Interview {
         ));
         if !self.ask.agree("is this the engine's CA?")? {
             let text = format!("the CA of {} is not trusted; no password was sent", config.url);
-            return Err(CommandError::new(Kind::Platform, text)
+            return Err(OperationError::new(ErrorKind::Platform, text)
                 .hint("get the CA certificate from the engine's administrator and set ovirt_ca to its file")
                 .into());
         }

@@ -1,6 +1,6 @@
 //! What a person sees while it runs: progress and warnings on stderr, everything in the cluster's log.
 //!
-//! Rooms emit tracing events. Those of target `ocpdeploy::progress` have the fields `machine`, `state`,
+//! Modules emit tracing events. Those of target `ocpdeploy::progress` have the fields `machine`, `state`,
 //! `step`, `total` (machines of the step), `done` (how many, or `true` for this machine) and a message; a
 //! terminal shows them as one line for each machine under a line for the step, anything else as plain lines.
 
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn verbose_adds_what_rooms_do_and_nothing_of_libraries() {
+    fn verbose_adds_events_of_our_modules_and_none_of_libraries() {
         let text = shown(Verbosity::Verbose, emit);
         assert!(text.contains("[t] backend::sim: looked machines=3\n"), "{text}");
         assert!(!text.contains("somebody"), "{text}");

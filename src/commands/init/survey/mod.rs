@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use self::file::Answer;
 use crate::backend::{Choice, SettingChoices};
 use crate::cluster::BackendConfig;
-use crate::settings::variables::{self, Kind, Status, Variable};
+use crate::settings::variables::{self, Kind, Variable};
 use crate::settings::{self, ResolvedValue, SettingsError, Sources, profile};
 
 /// What is asked when the platform's part is answered, addresses between cluster and sizes.
@@ -324,7 +324,7 @@ impl<'a> Survey<'a> {
 }
 
 fn names_file(variable: &Variable) -> bool {
-    variable.status == Status::Used && (matches!(variable.kind, Kind::Path) || variable.name == "pull_secret")
+    matches!(variable.kind, Kind::Path) || variable.name == "pull_secret"
 }
 
 #[cfg(test)]
