@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use crate::error::{ErrorKind, OperationError};
 use crate::state::home::remove_folder;
 
 /// The variable that names the parent: its process id and start time.
@@ -60,6 +61,13 @@ pub(super) fn program(path: &Path) -> Command {
     }
     command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
     command
+}
+
+/// The error of a program that cannot be started.
+pub(super) fn not_run(program: &Path, source: io::Error) -> OperationError {
+    OperationError::new(ErrorKind::Tool, format!("cannot run {}", program.display()))
+        .hint("check that it is an executable for this computer: run `openshift-install version`")
+        .source(source)
 }
 
 /// A child that leads a process group. The group is killed if this is dropped before the child has ended.

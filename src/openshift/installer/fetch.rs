@@ -10,13 +10,12 @@ use fs_err as fs;
 use tracing::{info, warn};
 
 use super::Installer;
-use super::error::InstallerError;
-use super::mirror::{self, PROGRAM, Published};
+use super::mirror::{self, PROGRAM, Published, other_version};
 use super::openshift_install::OpenshiftInstall;
 use super::programs::{cached, check_pinned, fetch, newest};
 use super::rehearsal::Rehearsal;
 use crate::PROGRESS;
-use crate::artifacts::download::{Cache, DownloadError};
+use crate::artifacts::download::{Cache, DownloadError, Trust};
 use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Wanted};
 use crate::state::home::{self, ClusterDir};
 
@@ -52,7 +51,7 @@ impl Choice {
             } => (found, version, why),
             Self::Here { installer, .. } => return Ok(installer),
             Self::Published(published) => {
-                let found = fetch(&Cache::new(&downloads.cache), &published)
+                let found = fetch(&Cache::new(&downloads.cache), &Trust::of(downloads)?, &published)
                     .await
                     .with_context(|| format!("download openshift-install {}", published.version))?;
                 (found, published.version, "it was downloaded for version")
@@ -129,17 +128,13 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
         let found = OpenshiftInstall::find(Some(path))?;
         let version = found.about().await?.version.clone();
         return match wanted {
-            Some(wanted) if !wanted.fits(&version) => Err(InstallerError::OtherVersion {
-                path: path.to_owned(),
-                version,
-                wanted: wanted.to_string(),
-            }
-            .into()),
+            Some(wanted) if !wanted.fits(&version) => Err(other_version(path.display(), &version, wanted).into()),
             _ => here(found, "set by installer").await,
         };
     }
     let own = bin(dir).join(PROGRAM);
-    if let Some(found) = fitting(&own, wanted).await {
+    let trust = Trust::of(downloads)?;
+    if let Some(found) = fitting(&own, wanted, &trust).await {
         return here(found, "found in the cluster's directory").await;
     }
     let Some(wanted) = wanted else {
@@ -147,7 +142,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     };
     let cache = Cache::new(&downloads.cache);
     if let Wanted::Exact(version) = wanted
-        && let Some(found) = cached(&cache, version)
+        && let Some(found) = cached(&cache, &trust, version)
     {
         return here(found, "found in the cache").await;
     }
@@ -165,7 +160,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
         Ok(published) => published,
         Err(error) => {
             let unreachable = matches!(error.downcast_ref(), Some(DownloadError::Unreachable { .. }));
-            return match newest(&cache, wanted).filter(|_| unreachable) {
+            return match newest(&cache, &trust, wanted).filter(|_| unreachable) {
                 Some(found) => {
                     warn!("{error:#}; using the newest {wanted} in the cache");
                     here(found, "found in the cache").await
@@ -174,7 +169,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
             };
         }
     };
-    if let Some(found) = cached(&cache, &published.version) {
+    if let Some(found) = cached(&cache, &trust, &published.version) {
         return here(found, "found in the cache").await;
     }
     if let Some(found) = in_path.filter(|_| of_path.as_ref() == Some(&published.version)) {
@@ -184,12 +179,15 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
 }
 
 /// The cluster's own installer if it exists in the requested version; logs why it is skipped.
-async fn fitting(path: &Path, wanted: Option<&Wanted>) -> Option<OpenshiftInstall> {
+async fn fitting(path: &Path, wanted: Option<&Wanted>, trust: &Trust) -> Option<OpenshiftInstall> {
     let found = OpenshiftInstall::find(Some(path)).ok()?;
-    if let Err(error) = check_pinned(path) {
-        warn!("{error}; skipping it");
-        return None;
-    }
+    let is_verified = match check_pinned(path, trust) {
+        Ok(is_verified) => is_verified,
+        Err(error) => {
+            warn!("{error}; skipping it");
+            return None;
+        }
+    };
     let version = match found.about().await {
         Ok(about) => about.version.clone(),
         Err(error) => {
@@ -202,6 +200,6 @@ async fn fitting(path: &Path, wanted: Option<&Wanted>) -> Option<OpenshiftInstal
             warn!("{} is {version}, not {wanted}; skipping it", path.display());
             None
         }
-        _ => Some(found),
+        _ => Some(found.verified(is_verified)),
     }
 }

@@ -8,9 +8,9 @@ use std::path::Path;
 use fs_err as fs;
 
 use super::Installer;
-use super::error::InstallerError;
 use super::fetch::Choice;
 use crate::cluster::{ClusterConfig, major_minor};
+use crate::error::{ErrorKind, OperationError};
 
 /// First release whose ordinary openshift-install is statically linked, and so without validated cryptography.
 const STATIC: (u32, u32) = (4, 16);
@@ -20,7 +20,7 @@ const SKIP: &str = "OPENSHIFT_INSTALL_SKIP_HOSTCRYPT_VALIDATION";
 const HOST: &str = "/proc/sys/crypto/fips_enabled";
 
 /// Rejects `fips` with an installer or on a computer that the installer would reject.
-pub fn check_fips(config: &ClusterConfig, choice: &Choice) -> Result<(), InstallerError> {
+pub fn check_fips(config: &ClusterConfig, choice: &Choice) -> Result<(), OperationError> {
     let skipped = std::env::var_os(SKIP).is_some_and(|value| !value.is_empty());
     let is_new = major_minor(choice.version()).is_none_or(|release| release >= STATIC);
     let path = match choice {
@@ -41,7 +41,10 @@ pub fn check_fips(config: &ClusterConfig, choice: &Choice) -> Result<(), Install
     );
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(InstallerError::Fips { problems }),
+        false => Err(OperationError::new(ErrorKind::Tool, problems.join("; ")).hint(
+            "on RHEL 9 in FIPS mode, download openshift-install-rhel9-amd64.tar.gz from the mirror and set installer \
+             to the openshift-install-fips in it; OPENSHIFT_INSTALL_SKIP_HOSTCRYPT_VALIDATION=1 skips this check",
+        )),
     }
 }
 

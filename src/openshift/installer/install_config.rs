@@ -5,8 +5,8 @@
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use super::error::InstallerError;
 use crate::cluster::{Capabilities, ClusterConfig, IPV6_HOST_PREFIX, Ipv6Settings, major_minor};
+use crate::error::{ErrorKind, OperationError};
 use crate::node::overlay::ssh_keys;
 use crate::state::parameters::Parameters;
 
@@ -18,14 +18,13 @@ const BUNDLE_POLICY: (u32, u32) = (4, 12);
 const WITHOUT_SDN: (u32, u32) = (4, 15);
 
 /// Rejects settings that this version of the installer does not support, before anything is created.
-pub(super) fn check(config: &ClusterConfig, version: &str) -> Result<(), InstallerError> {
+pub(super) fn check(config: &ClusterConfig, version: &str) -> Result<(), OperationError> {
     let Some(release) = major_minor(version) else {
         return Ok(());
     };
     let refuse = |what: String| {
-        Err(InstallerError::Unsupported(format!(
-            "openshift-install {version} {what}"
-        )))
+        let text = format!("openshift-install {version} {what}");
+        Err(OperationError::new(ErrorKind::Tool, text).hint("change the setting, or choose another version"))
     };
     let network_type = &config.networks.network_type;
     if network_type == "OpenShiftSDN" && release >= WITHOUT_SDN {

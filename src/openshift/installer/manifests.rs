@@ -6,6 +6,7 @@ use fs_err as fs;
 
 use crate::cluster::ClusterConfig;
 use crate::digest::sha256;
+use crate::error::{ErrorKind, OperationError};
 use crate::node::services;
 
 /// A manifest of the user's: file name and content.
@@ -13,6 +14,18 @@ pub(super) struct Manifest {
     pub path: PathBuf,
     pub name: String,
     pub content: Vec<u8>,
+}
+
+impl Manifest {
+    /// The error of a manifest with the file name of one that the installer creates.
+    pub fn conflict(&self) -> OperationError {
+        let (path, name) = (self.path.display(), &self.name);
+        let text = format!("manifest {path} would replace the installer's own {name}");
+        OperationError::new(ErrorKind::Tool, text).hint(
+            "rename your manifest; if it is for the same object, remove it: the installer rejects two manifests for \
+             one object",
+        )
+    }
 }
 
 /// The manifests that are added to the installer's own.

@@ -5,20 +5,20 @@
 //! programs in the archives are run on this computer, so whoever can change the list can run any code: see
 //! `check_list`.
 
-use std::path::PathBuf;
+use std::fmt::Display;
 use std::time::Instant;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use tracing::{info, warn};
 
-use super::error::InstallerError;
 use super::signature::Keys;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::{self, Artifact};
 use crate::artifacts::download::{self, Cache, DownloadError};
 use crate::cluster::{Downloads, Wanted};
 use crate::digest::sha256;
+use crate::error::{ErrorKind, OperationError};
 
 pub(super) const PROGRAM: &str = "openshift-install";
 
@@ -106,14 +106,14 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
             )),
         };
         let found = named.and_then(|version| listed(&folder, &text, version));
-        let found = found.ok_or(InstallerError::NotListed { url: sums })?;
+        let not_listed = || {
+            let text = format!("{sums} has no openshift-install and client for this computer");
+            OperationError::new(ErrorKind::Tool, text)
+                .hint("set mirror to the directory that contains ocp/, or OKD's releases")
+        };
+        let found = found.ok_or_else(not_listed)?;
         if !wanted.fits(&found.version) {
-            return Err(InstallerError::OtherVersion {
-                path: PathBuf::from(folder),
-                version: found.version,
-                wanted: wanted.to_string(),
-            }
-            .into());
+            return Err(other_version(folder, &found.version, wanted).into());
         }
         return Ok(found);
     }
@@ -127,11 +127,18 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
 async fn newest_okd(asked: &Asked<'_>) -> anyhow::Result<Wanted> {
     let list = asked.bytes(OKD_RELEASES).await?;
     let found = newest_tag(&list, asked.wanted);
-    let found = found.ok_or_else(|| InstallerError::NoOkd {
-        wanted: asked.wanted.to_string(),
-        url: OKD_RELEASES.to_owned(),
-    })?;
-    Ok(Wanted::Exact(found))
+    let absent = || {
+        let text = format!("{OKD_RELEASES} lists no stable release of {}", asked.wanted);
+        OperationError::new(ErrorKind::Tool, text)
+            .hint("set version to a release of https://github.com/okd-project/okd/releases, or version=okd")
+    };
+    Ok(Wanted::Exact(found.ok_or_else(absent)?))
+}
+
+/// The error of a release or program that is not the requested one; `place` is a path or URL.
+pub(super) fn other_version(place: impl Display, version: &str, wanted: impl Display) -> OperationError {
+    let text = format!("{place} is openshift-install {version}, but version={wanted}");
+    OperationError::new(ErrorKind::Tool, text).hint("remove one of the settings version, installer and mirror")
 }
 
 /// The newest release of a list that is wanted and no preview, such as `4.21.0-okd-scos.ec.5`.
@@ -166,11 +173,24 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
         let found = sha256(list);
         return match found == *pinned {
             true => Ok(()),
-            false => Err(InstallerError::NotPinned { url, found }.into()),
+            false => {
+                let text = format!("{url} has sha256 {found}, which differs from mirror_sha256");
+                let error = OperationError::new(ErrorKind::Tool, text);
+                Err(error
+                    .hint("the list has changed since it was pinned; review it before you update mirror_sha256")
+                    .into())
+            }
         };
     }
+    let untrusted = |text: String| {
+        OperationError::new(ErrorKind::Tool, text).hint(format!(
+            "use a mirror with https and sha256sum.txt.gpg, or pin this one with mirror_sha256=$(curl -s {url} | \
+             sha256sum); mirror_insecure=true runs its programs without verification"
+        ))
+    };
     if folder.starts_with("http:") && !downloads.mirror_insecure {
-        return Err(InstallerError::PlainHttp { url }.into());
+        let why = "plain http does not protect against modification";
+        return Err(untrusted(format!("cannot trust {url}: {why}")).into());
     }
     if downloads.mirror.is_none() && downloads.mirror_key.is_none() && wanted.is_okd() {
         warn!("{url} is verified only by its server's certificate: OKD has no published signing key");
@@ -185,7 +205,13 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
         match asked.bytes(&url).await {
             Ok(signature) => {
                 let verified = keys.verify(list, &signature, Timestamp::now());
-                let key = verified.map_err(|why| InstallerError::Signature { url: url.clone(), why })?;
+                let key = verified.map_err(|why| {
+                    let text = format!("cannot verify signature {url}: {why}");
+                    OperationError::new(ErrorKind::Tool, text).hint(
+                        "no program of this mirror was run; if it signs with its own key, set mirror_key=FILE to the \
+                         public key",
+                    )
+                })?;
                 info!("{url} is signed with key {key}");
                 return Ok(());
             }
@@ -197,7 +223,7 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
         warn!("{url} is not signed; its programs are run because of mirror_insecure=true");
         return Ok(());
     }
-    Err(InstallerError::Unsigned { url }.into())
+    Err(untrusted(format!("cannot verify {url}: it is neither signed nor pinned")).into())
 }
 
 /// The part of archive names after the program's name, for this computer.

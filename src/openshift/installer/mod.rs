@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Role};
 use crate::digest::sha512;
+use crate::error::{ErrorKind, OperationError};
 use crate::ignition::document;
 use crate::node::services::{self, Release};
 use crate::state::home::{self, ClusterDir};
@@ -18,7 +19,6 @@ use crate::state::parameters::{NodeAddress, Parameters};
 
 mod child;
 mod context;
-mod error;
 mod expected;
 pub mod fetch;
 pub mod fips;
@@ -38,13 +38,13 @@ mod signature;
 use child::Unfinished;
 pub use child::end_all;
 pub use context::{NodeReport, WaitContext};
-pub use error::InstallerError;
 use manifests::{Manifests, read_manifests};
 pub use manifests::{manifests_digest, users_manifests};
 pub use mask::Mask;
 pub use openshift_install::OpenshiftInstall;
 pub use probe::guests_answer;
 pub use rehearsal::Rehearsal;
+pub use release::PullSecretRejected;
 
 /// The chosen installer.
 #[derive(Clone, Debug)]
@@ -195,7 +195,8 @@ impl Installer {
             .chain(made.arbiter)
         {
             if !path.is_file() {
-                return Err(InstallerError::NoAsset { path }.into());
+                let text = format!("openshift-install did not create {}", path.display());
+                return Err(OperationError::new(ErrorKind::Tool, text).into());
             }
         }
         if folder.exists() {
@@ -252,7 +253,7 @@ impl Installer {
     }
 
     /// Collects the logs of the bootstrap and the masters in the installer's folder, if the installer can.
-    pub async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
+    pub async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), OperationError> {
         match self {
             Self::OpenshiftInstall(real) => real.gather(wait, limit).await,
             Self::Rehearsal(_) => Ok(()),
@@ -309,7 +310,7 @@ fn planned_reports(wait: &WaitContext<'_>, nodes: &[&NodeAddress]) -> anyhow::Re
 }
 
 /// Rejects settings that a release of OpenShift does not support. A rehearsal accepts all.
-pub fn check_settings(config: &ClusterConfig, version: &str) -> Result<(), InstallerError> {
+pub fn check_settings(config: &ClusterConfig, version: &str) -> Result<(), OperationError> {
     match config.installer {
         InstallerChoice::OpenshiftInstall(_) => install_config::check(config, version),
         InstallerChoice::Rehearsal => Ok(()),

@@ -16,11 +16,10 @@ use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use tracing::info;
 
-use super::child::{self, Running, program};
+use super::child::{self, Running, not_run, program};
 use super::context::WaitContext;
-use super::error::InstallerError;
 use super::install_config::{install_config, without_secrets};
-use super::manifests::{Manifest, Manifests};
+use super::manifests::Manifests;
 use super::mask::Mask;
 use super::release::{self, About};
 use super::release_signature;
@@ -28,6 +27,7 @@ use super::release_signature;
 use crate::PROGRESS;
 use crate::artifacts::download::{self, Cache};
 use crate::cluster::{ClusterConfig, Downloads, Role};
+use crate::error::{ErrorKind, OperationError};
 use crate::node::services::Release;
 use crate::state::home;
 use crate::state::parameters::Parameters;
@@ -45,22 +45,19 @@ pub struct OpenshiftInstall {
     path: PathBuf,
     /// Of the same release.
     oc: PathBuf,
+    /// It was downloaded and compared with a signed or pinned list: then the digest of its release is signed, too.
+    is_verified: bool,
     /// What it says about itself, once it was asked: a program of half a gigabyte takes a second to start.
     about: Arc<OnceCell<About>>,
 }
 
 impl OpenshiftInstall {
     /// Finds the given one, or the first in PATH, and the `oc` beside it or in PATH.
-    pub fn find(given: Option<&Path>) -> Result<Self, InstallerError> {
+    pub fn find(given: Option<&Path>) -> Result<Self, OperationError> {
         let path = match given {
             Some(path) if is_program(path) => path.to_owned(),
-            Some(path) => {
-                let place = format!("at {}", path.display());
-                return Err(InstallerError::NotFound { place });
-            }
-            None => in_path("openshift-install").ok_or(InstallerError::NotFound {
-                place: "in PATH".to_owned(),
-            })?,
+            Some(path) => return Err(not_found(&format!("at {}", path.display()))),
+            None => in_path("openshift-install").ok_or_else(|| not_found("in PATH"))?,
         };
         let beside = path.with_file_name("oc");
         let oc = if is_program(&beside) {
@@ -68,11 +65,24 @@ impl OpenshiftInstall {
         } else {
             in_path("oc")
         };
+        let no_oc = || {
+            let text = "cannot find oc next to openshift-install or in PATH";
+            OperationError::new(ErrorKind::Tool, text).hint(
+                "download openshift-client from the same place as openshift-install, and put it in PATH or next to \
+                 openshift-install",
+            )
+        };
         Ok(Self {
             path,
-            oc: oc.ok_or(InstallerError::NoOc)?,
+            oc: oc.ok_or_else(no_oc)?,
+            is_verified: false,
             about: Arc::default(),
         })
+    }
+
+    /// Sets whether it was downloaded and compared with a signed or pinned list.
+    pub(super) fn verified(self, is_verified: bool) -> Self {
+        Self { is_verified, ..self }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -88,7 +98,7 @@ impl OpenshiftInstall {
         let mut command = program(&self.path);
         command.args(["coreos", "print-stream-json"]);
         let output = child::output(&mut command, Duration::from_secs(30)).await;
-        let output = output.map_err(|source| self.not_run(source))?;
+        let output = output.map_err(|source| not_run(&self.path, source))?;
         let output = output.with_context(|| format!("{} coreos timed out", self.path.display()))?;
         if output.status.success() {
             return Ok(output.stdout);
@@ -120,7 +130,7 @@ impl OpenshiftInstall {
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                     sleep(Duration::from_millis(20)).await
                 }
-                output => break output.map_err(|source| self.not_run(source))?,
+                output => break output.map_err(|source| not_run(&self.path, source))?,
             }
         };
         let output = output.with_context(|| format!("{} version timed out", self.path.display()))?;
@@ -152,7 +162,7 @@ impl OpenshiftInstall {
         // The installer itself uses this variable, so the images must be that release's.
         let overridden = std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE").ok();
         let overridden = overridden.filter(|image| !image.is_empty());
-        let is_verified = overridden.is_none() && self.is_verified(&config.downloads);
+        let is_verified = overridden.is_none() && self.is_verified;
         let about = self.about().await?;
         let Some(image) = overridden.or_else(|| about.release_image.clone()) else {
             anyhow::bail!("{} version reports no release image", self.path.display());
@@ -168,19 +178,11 @@ impl OpenshiftInstall {
         image: &str,
         is_verified: bool,
         config: &ClusterConfig,
-    ) -> Result<Release, InstallerError> {
+    ) -> Result<Release, OperationError> {
         if !is_verified {
             release_signature::check(image, &config.downloads).await?;
         }
         release::ask(&self.oc, image, config, release::release).await
-    }
-
-    /// Whether it was downloaded and compared with a signed list: then the digest of its release is signed, too.
-    fn is_verified(&self, downloads: &Downloads) -> bool {
-        let real = |path: &Path| fs::canonicalize(path).ok();
-        let (path, cache) = (real(&self.path), real(&downloads.cache));
-        let is_downloaded = path.zip(cache).is_some_and(|(path, cache)| path.starts_with(cache));
-        is_downloaded && !downloads.mirror_insecure
     }
 
     /// Fills a new private folder; all files in it get mode 0600.
@@ -202,13 +204,12 @@ impl OpenshiftInstall {
         for manifest in manifests.ours {
             home::write_private(&folder.join(&manifest.path), manifest.content.as_bytes())?;
         }
-        for Manifest { path, name, content } in manifests.users {
-            let target = folder.join("openshift").join(name);
+        for manifest in manifests.users {
+            let target = folder.join("openshift").join(&manifest.name);
             if target.exists() {
-                let (path, name) = (path.clone(), name.clone());
-                return Err(InstallerError::Manifest { path, name }.into());
+                return Err(manifest.conflict().into());
             }
-            home::write_private(&target, content)?;
+            home::write_private(&target, &manifest.content)?;
         }
         let made = self
             .run(&["create", "ignition-configs"], folder, log, MAKE_LIMIT, &mask)
@@ -226,7 +227,7 @@ impl OpenshiftInstall {
     /// Collects the logs of a failed bootstrap over SSH as `log-bundle-….tar.gz` in the folder.
     ///
     /// The installer uses the user's own SSH keys and agent.
-    pub(super) async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
+    pub(super) async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), OperationError> {
         let mut args = vec!["gather".to_owned(), "bootstrap".to_owned()];
         for node in &wait.parameters.nodes {
             match node.role {
@@ -251,44 +252,47 @@ impl OpenshiftInstall {
         log: &Path,
         limit: Duration,
         mask: &Mask,
-    ) -> Result<(), InstallerError> {
+    ) -> Result<(), OperationError> {
         let name = &args[..args.len().min(2)];
-        let operation = format!("openshift-install {}", name.join(" "));
-        let lines = Lines::open(log, name, mask).map_err(|source| self.not_run(source))?;
+        let lines = Lines::open(log, name, mask).map_err(|source| not_run(&self.path, source))?;
         let mut command = program(&self.path);
         command.args(args).arg("--dir").arg(folder).arg("--log-level=info");
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = Running::start(command).await.map_err(|source| self.not_run(source))?;
+        let started = Running::start(command).await;
+        let mut running = started.map_err(|source| not_run(&self.path, source))?;
         let (stdout, stderr) = (running.child.stdout.take(), running.child.stderr.take());
         let run = async { tokio::join!(lines.follow(stdout), lines.follow(stderr), running.wait()).2 };
         let ended: Result<io::Result<ExitStatus>, _> = timeout(limit, run).await;
-        match ended {
-            Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => Err(InstallerError::Failed {
-                operation,
-                status: status.to_string(),
-                tail: lines.tail.take().into(),
-                log: lines.path,
-            }),
-            Ok(Err(source)) => Err(self.not_run(source)),
+        let (kind, outcome) = match ended {
+            Ok(Ok(status)) if status.success() => return Ok(()),
+            Ok(Ok(status)) => (ErrorKind::Tool, format!("failed with {status}")),
+            Ok(Err(source)) => return Err(not_run(&self.path, source)),
             Err(_) => {
                 running.end().await;
-                Err(InstallerError::TooLong {
-                    operation,
-                    after: limit,
-                    tail: lines.tail.take().into(),
-                    log: lines.path,
-                })
+                let outcome = format!("timed out after {} s and was stopped", limit.as_secs());
+                (ErrorKind::Waited, outcome)
             }
-        }
+        };
+        let mut text = format!("openshift-install {} {outcome}", name.join(" "));
+        text.extend(lines.tail.take().iter().map(|line| format!("\n  {line}")));
+        let log = lines.path.display();
+        let hint = match kind {
+            ErrorKind::Tool if name.starts_with(&["create"]) => format!(
+                "correct the settings or manifests that it rejects, then run the same command again; its output is in {log}"
+            ),
+            _ => format!("its output is in {log}; to resume, run the same command again"),
+        };
+        Err(OperationError::new(kind, text).hint(hint))
     }
+}
 
-    fn not_run(&self, source: io::Error) -> InstallerError {
-        InstallerError::NotRun {
-            path: self.path.clone(),
-            source,
-        }
-    }
+/// The error of a missing openshift-install.
+fn not_found(place: &str) -> OperationError {
+    OperationError::new(ErrorKind::Tool, format!("cannot find openshift-install {place}")).hint(
+        "set version=stable (or 4.19, okd, …) in the env file to download it; or get it from \
+         https://mirror.openshift.com/pub/openshift-v4/clients/ocp/ (OKD: the releases of \
+         github.com/okd-project/okd) and put it in PATH, or set installer=PATH",
+    )
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {
@@ -407,7 +411,7 @@ mod tests {
             self.folder.path().join(name)
         }
 
-        async fn gather(&self, limit: Duration) -> Result<(), InstallerError> {
+        async fn gather(&self, limit: Duration) -> Result<(), OperationError> {
             let installer = OpenshiftInstall::find(Some(&self.path("fake")))?;
             let wait = WaitContext {
                 config: &self.config,
@@ -424,16 +428,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_tells_all_but_the_password() {
+    async fn a_run_logs_all_lines_but_that_of_the_password() {
         let fake = Fake::new(
             r#"[ "$*" = "gather bootstrap --bootstrap 192.168.122.11 --master 192.168.122.12 --master 192.168.122.13 --master 192.168.122.14 --dir $(dirname $0)/clusters/lab/installer --log-level=info" ] || exit 9
             echo 'level=info msg="Login to the console with user: \"kubeadmin\", and password: \"aB3dE-fGh1j-Klmn0-pqrst\""' >&2
             echo 'level=info msg="Install complete!"' >&2"#,
         );
         fake.gather(Duration::from_secs(60)).await.unwrap();
-        let log = fake.log();
-        assert!(log.contains("Install complete!") && log.contains("password"), "{log}");
-        assert!(!log.contains("pqrst"), "{log}");
+        assert_eq!(fake.log(), "****\nlevel=info msg=\"Install complete!\"\n");
         let mode = fs::metadata(fake.dir.log().join("openshift-install-gather-bootstrap.log")).unwrap();
         assert_eq!(mode.permissions().mode() & 0o777, 0o600);
     }
@@ -456,7 +458,7 @@ mod tests {
         );
         assert!(!text.contains("line 1\n"), "{text}");
         assert_eq!(fake.log().lines().count(), 12);
-        assert!(error.hint().is_some_and(|hint| hint.contains("gather-bootstrap.log")));
+        assert!(error.hints[0].contains("gather-bootstrap.log"), "{:?}", error.hints);
     }
 
     #[tokio::test]
@@ -465,7 +467,7 @@ mod tests {
         let begun = std::time::Instant::now();
         let error = fake.gather(Duration::from_secs(2)).await.unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(60));
-        assert!(error.is_timeout());
+        assert_eq!(error.kind, ErrorKind::Waited);
         assert_eq!(
             error.to_string(),
             "openshift-install gather bootstrap timed out after 2 s and was stopped\n  still waiting"

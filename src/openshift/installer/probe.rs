@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use super::context::{NodeReport, WaitContext};
-use super::error::InstallerError;
 use super::expected::{self, OnDisk};
 use crate::PROGRESS;
 use crate::cluster::MachineName;
+use crate::error::{ErrorKind, OperationError};
 use crate::http_limits::{self, innermost};
 use crate::printable::count;
 
@@ -49,7 +49,7 @@ pub(super) async fn ask_all(
     wait: &WaitContext<'_>,
     planned: Vec<(NodeReport, Value)>,
     limit: Duration,
-) -> Result<Vec<NodeReport>, InstallerError> {
+) -> Result<Vec<NodeReport>, OperationError> {
     let client = client()?;
     let end = Instant::now() + limit;
     let mut answers: FuturesUnordered<_> = planned
@@ -70,7 +70,7 @@ pub(super) async fn ask_all(
             .collect())
     } else {
         silent.sort();
-        Err(InstallerError::Silent { silent, after: limit })
+        Err(no_report(&silent, limit))
     }
 }
 
@@ -81,7 +81,7 @@ async fn ask(
     config: &Value,
     client: &reqwest::Client,
     end: Instant,
-) -> Result<Option<String>, InstallerError> {
+) -> Result<Option<String>, OperationError> {
     let machine = MachineName::of_node(&wait.config.name, &node.node);
     info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for the report");
     let url = format!("http://{}/report.json", SocketAddr::new(node.ip, 8080));
@@ -90,8 +90,9 @@ async fn ask(
             Ok(report) => {
                 let differences = differences(&report, node, config);
                 if !differences.is_empty() {
-                    let node = node.node.clone();
-                    return Err(InstallerError::Differs { node, differences });
+                    let (name, differences) = (&node.node, indented(&differences));
+                    let text = format!("{name} differs from its planned configuration:{differences}");
+                    return Err(OperationError::new(ErrorKind::Platform, text));
                 }
                 info!(target: PROGRESS, machine = %machine, state = "checked", done = true,
                     "{} bytes of Ignition, {}", report.config_bytes, count(report.disk.files.len(), "file"));
@@ -107,7 +108,7 @@ async fn ask(
 }
 
 /// Waits until each of these guests has sent a report, whatever its content.
-pub async fn guests_answer(guests: &[(MachineName, IpAddr)], limit: Duration) -> Result<(), InstallerError> {
+pub async fn guests_answer(guests: &[(MachineName, IpAddr)], limit: Duration) -> Result<(), OperationError> {
     let client = client()?;
     let end = Instant::now() + limit;
     let mut silent = Vec::new();
@@ -127,12 +128,12 @@ pub async fn guests_answer(guests: &[(MachineName, IpAddr)], limit: Duration) ->
     }
     match silent.is_empty() {
         true => Ok(()),
-        false => Err(InstallerError::Silent { silent, after: limit }),
+        false => Err(no_report(&silent, limit)),
     }
 }
 
 /// Checks that the api VIP, now on a master, serves configs to late workers.
-pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
+pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(), OperationError> {
     let client = client()?;
     let url = format!(
         "http://{}/config/worker",
@@ -150,22 +151,32 @@ pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(
             return Ok(());
         };
         if Instant::now() + PAUSE >= end {
-            let silent = vec![format!("the api VIP at {url}: {}", innermost(&error.without_url()))];
-            return Err(InstallerError::Silent { silent, after: limit });
+            let silent = format!("the api VIP at {url}: {}", innermost(&error.without_url()));
+            return Err(no_report(&[silent], limit));
         }
         sleep(PAUSE).await;
     }
 }
 
-fn client() -> Result<reqwest::Client, InstallerError> {
+/// The error of a wait in which some never answered, each with the last problem.
+fn no_report(silent: &[String], after: Duration) -> OperationError {
+    let text = format!("no report within {} s from:{}", after.as_secs(), indented(silent));
+    OperationError::new(ErrorKind::Waited, text)
+        .hint("the machines are kept; check their consoles, then run the same command again")
+}
+
+fn indented(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("\n  {line}")).collect()
+}
+
+fn client() -> Result<reqwest::Client, OperationError> {
     let builder = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .timeout(ATTEMPT);
-    builder.build().map_err(|error| InstallerError::Silent {
-        silent: vec![error.to_string()],
-        after: Duration::ZERO,
-    })
+    builder
+        .build()
+        .map_err(|error| no_report(&[error.to_string()], Duration::ZERO))
 }
 
 /// A guest's report, or the reason why there is none.

@@ -2,42 +2,48 @@
 //! with these before they are run.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use fs_err as fs;
 use rustix::fs::OFlags;
 use tracing::warn;
 
-use super::error::InstallerError;
-use super::mirror::{ARCHIVES, PROGRAM, Published, is_plain, numbers};
+use super::mirror::{ARCHIVES, PROGRAM, Published, is_plain, numbers, other_version};
 use super::openshift_install::OpenshiftInstall;
-use crate::artifacts::download::{self, Cache, Space};
+use crate::artifacts::download::{self, Cache, Space, Trust};
 use crate::cluster::Wanted;
 use crate::digest;
-use crate::state::dir::{self, Dir, Writers};
+use crate::error::{ErrorKind, OperationError};
+use crate::state::dir::{self, Dir};
 
-/// The folder of all releases' programs in the cache.
-const INSTALLERS: &str = "installers";
 /// In the folder of a release: SHA-256 of each program, from the time when its archive was verified.
 const DIGESTS: &str = "sha256.json";
 const LONGEST_DIGESTS: u64 = 64 << 10;
 /// openshift-install 4.20 has 0.7 GB.
 const LARGEST_PROGRAM: u64 = 4 << 30;
 
-/// An installer in the cache that this user or root has downloaded and verified, because it will be run.
-pub(super) fn cached(cache: &Cache, version: &str) -> Option<OpenshiftInstall> {
-    let places = cache.trusted_places(INSTALLERS).into_iter();
-    let folders = places.filter_map(|place| place.look(version).ok());
-    for folder in folders {
-        match check_programs(&folder) {
-            Ok(()) => return OpenshiftInstall::find(Some(&folder.join(PROGRAM))).ok(),
-            Err(error) => warn!("{error}; skipping it"),
-        }
+/// An installer in the cache that was downloaded with this trust.
+pub(super) fn cached(cache: &Cache, trust: &Trust, version: &str) -> Option<OpenshiftInstall> {
+    let folder = cache.existing_programs(trust)?.look(version).ok()?;
+    if let Err(error) = check_programs(&folder) {
+        warn!("{error}; skipping it");
+        return None;
     }
-    None
+    announce(&folder, trust);
+    let found = OpenshiftInstall::find(Some(&folder.join(PROGRAM))).ok()?;
+    Some(found.verified(trust.is_verified()))
+}
+
+/// Warns each time that programs are used for which nothing vouches.
+fn announce(folder: &Dir, trust: &Trust) {
+    if matches!(trust, Trust::Insecure(_)) {
+        let path = folder.path().display();
+        warn!("the programs in {path} are run without verification because of mirror_insecure=true");
+    }
 }
 
 /// Compares the programs of a folder with their digests from the time of verification.
@@ -46,11 +52,7 @@ pub(super) fn cached(cache: &Cache, version: &str) -> Option<OpenshiftInstall> {
 /// Names the folder or program: other users can change it, it has changed, or it was never verified.
 fn check_programs(folder: &Dir) -> io::Result<()> {
     let refuse = |why: String| io::Error::other(format!("not running {}: {why}", folder.path().display()));
-    match folder.writers()? {
-        Writers::OnlyUs => {}
-        Writers::OwnEntries => return Err(refuse("other users can write to it".to_owned())),
-        Writers::Anybody(why) => return Err(refuse(why)),
-    }
+    folder.judge(dir::me_or_root).map_err(refuse)?;
     let digests = folder
         .read(DIGESTS, LONGEST_DIGESTS)
         .map_err(|error| refuse(error.to_string()))?;
@@ -67,48 +69,58 @@ fn check_programs(folder: &Dir) -> io::Result<()> {
     Ok(())
 }
 
-/// Rejects linked programs of the cluster's folder that other users can replace.
-pub(super) fn check_pinned(path: &Path) -> io::Result<()> {
+/// Rejects linked programs of the cluster's folder that other users can replace, or that were downloaded with another
+/// trust. Returns whether they are verified, see `Trust::is_verified`.
+pub(super) fn check_pinned(path: &Path, trust: &Trust) -> io::Result<bool> {
+    let mut is_verified = trust.is_verified();
     for name in [PROGRAM, "oc"] {
         let Ok(real) = fs::canonicalize(path.with_file_name(name)) else {
             continue;
         };
-        let folder = Dir::open_no_link(real.parent().unwrap_or(Path::new("/")))?;
+        let refuse = |why: &str| io::Error::other(format!("not running {}: {why}", real.display()));
+        let parent = real.parent().unwrap_or(Path::new("/"));
+        let folder = Dir::open_no_link(parent)?;
         if folder.has(DIGESTS) {
+            // The cache has a folder of programs for each trust.
+            let stored = parent.parent().and_then(Path::file_name);
+            if stored != Some(OsStr::new(&trust.folder_name())) {
+                return Err(refuse(
+                    "it was downloaded with other settings (mirror, mirror_sha256, mirror_key or mirror_insecure)",
+                ));
+            }
             check_programs(&folder)?;
+            if name == PROGRAM {
+                announce(&folder, trust);
+            }
             continue;
         }
-        // From an older version of this program, or added by the user.
+        // Added by the user.
+        is_verified = false;
         let file = folder.file(real.file_name().unwrap_or_default(), OFlags::RDONLY)?;
-        if folder.writers()? != Writers::OnlyUs || !dir::is_ours(&file)? {
-            let why = format!(
-                "not running {}: other users can write to it or its directory",
-                real.display()
-            );
-            return Err(io::Error::other(why));
+        if folder.judge(dir::me_or_root).is_err() || !dir::is_ours(&file)? {
+            return Err(refuse("other users can write to it or its directory"));
         }
     }
-    Ok(())
+    Ok(is_verified)
 }
 
 /// The newest one in the cache that matches.
-pub(super) fn newest(cache: &Cache, wanted: &Wanted) -> Option<OpenshiftInstall> {
-    let places = cache.trusted_places(INSTALLERS);
-    let names = places.iter().flat_map(|place| place.names().unwrap_or_default());
+pub(super) fn newest(cache: &Cache, trust: &Trust, wanted: &Wanted) -> Option<OpenshiftInstall> {
+    let names = cache.existing_programs(trust)?.names().unwrap_or_default().into_iter();
     let names = names.filter_map(|name| name.into_string().ok());
     let mut versions: Vec<String> = names.filter(|name| is_plain(name) && wanted.fits(name)).collect();
     versions.sort_by_cached_key(|version| numbers(version));
-    versions.iter().rev().find_map(|version| cached(cache, version))
+    versions.iter().rev().find_map(|version| cached(cache, trust, version))
 }
 
 /// Downloads, verifies and unpacks; the whole folder appears atomically.
-pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Result<OpenshiftInstall> {
+pub(super) async fn fetch(cache: &Cache, trust: &Trust, published: &Published) -> anyhow::Result<OpenshiftInstall> {
     let version = &published.version;
-    let folder = cache.place(INSTALLERS)?;
+    let folder = cache.programs(trust)?;
     // Cannot be mistaken for a version.
     let lock = format!("lock-{version}");
     let _lock = download::lock(&folder, &lock, &format!("openshift-install {version}")).await?;
-    if let Some(found) = cached(cache, version) {
+    if let Some(found) = cached(cache, trust, version) {
         return Ok(found);
     }
     let name = format!("partial-{version}");
@@ -127,25 +139,22 @@ pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Resul
     let found = OpenshiftInstall::find(Some(&partial.join(PROGRAM)))?;
     let reported = &found.about().await?.version;
     if reported != version {
-        return Err(InstallerError::OtherVersion {
-            path: PathBuf::from(&published.archives[0].url),
-            version: reported.clone(),
-            wanted: version.clone(),
-        }
-        .into());
+        return Err(other_version(&published.archives[0].url, reported, version).into());
     }
     // An existing folder is damaged, or older than the stored digests.
     folder.remove(version)?;
     folder.rename(&name, &folder, version)?;
-    Ok(OpenshiftInstall::find(Some(&folder.join(version).join(PROGRAM)))?)
+    let found = OpenshiftInstall::find(Some(&folder.join(version).join(PROGRAM)))?;
+    Ok(found.verified(trust.is_verified()))
 }
 
 /// Extracts the named programs from a gzipped archive and returns their digests; an archive with paths outside of the
 /// target is rejected as a whole.
 fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeMap<String, String>> {
-    let refused = |why: String| InstallerError::Archive {
-        name: archive.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        why,
+    let refused = |why: String| {
+        let name = archive.file_name().unwrap_or_default().to_string_lossy();
+        OperationError::new(ErrorKind::Tool, format!("cannot unpack archive {name}: {why}"))
+            .hint("the mirror's archive is not one of openshift-install; use another mirror")
     };
     let unreadable = |error: io::Error| refused(error.to_string());
     let file = BufReader::with_capacity(1 << 20, File::open(archive)?);

@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::error::InstallerError;
 use super::manifests::Manifests;
 use crate::cluster::{ClusterConfig, Lb, Role};
 use crate::digest::sha256;
@@ -132,8 +131,7 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: Manifes
     for manifest in manifests.users {
         let path = format!("/opt/openshift/openshift/{}", manifest.name);
         if files.iter().any(|file| file["path"] == path.as_str()) {
-            let (path, name) = (manifest.path.clone(), manifest.name.clone());
-            return Err(InstallerError::Manifest { path, name }.into());
+            return Err(manifest.conflict().into());
         }
         files.push(file(&path, 0o644, &manifest.content));
     }

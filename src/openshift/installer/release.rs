@@ -13,9 +13,9 @@ use rustix::process::getpid;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 
-use super::child::{self, program};
-use super::error::InstallerError;
+use super::child::{self, not_run, program};
 use crate::cluster::{ClusterConfig, RegistryMirror, major_minor};
+use crate::error::{ErrorKind, OperationError};
 use crate::node::services::{self, Release};
 
 /// Limit for one small document from one registry.
@@ -104,6 +104,13 @@ pub(super) fn payload(json: &[u8]) -> Option<Vec<String>> {
     Some(images.into_iter().collect())
 }
 
+/// The source of the error if each registry rejected the pull secret, which `ocpdeploy check` reports separately.
+///
+/// The error contains its text, so `failure::explain` does not repeat it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct PullSecretRejected(String);
+
 /// Reads the images of the payload with `read` from a mirror of the release's registry or from the registry itself, with the pull
 /// secret.
 ///
@@ -114,7 +121,7 @@ pub(super) async fn ask<T>(
     image: &str,
     config: &ClusterConfig,
     read: fn(&[u8]) -> Option<T>,
-) -> Result<T, InstallerError> {
+) -> Result<T, OperationError> {
     let places = places(image, &config.mirrors());
     let mut reasons = Vec::new();
     for place in &places {
@@ -129,12 +136,7 @@ pub(super) async fn ask<T>(
                 let words = String::from_utf8_lossy(&words).into_owned();
                 reasons.push((place, words.lines().last().unwrap_or("no reason given").to_owned()));
             }
-            Err(source) => {
-                return Err(InstallerError::NotRun {
-                    path: oc.to_owned(),
-                    source,
-                });
-            }
+            Err(source) => return Err(not_run(oc, source)),
         }
     }
     let why = match reasons.as_slice() {
@@ -145,10 +147,18 @@ pub(super) async fn ask<T>(
             .collect::<Vec<_>>()
             .join("; "),
     };
-    Err(InstallerError::Payload {
-        image: image.to_owned(),
-        denied: reasons.iter().all(|(_, why)| is_denied(why)),
-        why,
+    let error = OperationError::new(
+        ErrorKind::Tool,
+        format!("cannot read the images of release {image}: {why}"),
+    );
+    Err(match reasons.iter().all(|(_, why)| is_denied(why)) {
+        true => error
+            .hint("download the pull secret again; for a mirror, add its credentials to the pull secret")
+            .source(PullSecretRejected(why)),
+        false => error.hint(
+            "check that this computer reaches the registry; to use a mirror, set registry_mirrors, and ca for its \
+             certificate, or OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE in the environment",
+        ),
     })
 }
 

@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tracing::{info, warn};
 
-use super::error::InstallerError;
 use super::signature::Keys;
 use crate::PROGRESS;
 use crate::artifacts::download::{self, Cache};
 use crate::cluster::Downloads;
+use crate::error::{ErrorKind, OperationError};
 
 /// The vendor's store (openshift/cluster-update-keys: `stores/store-openshift-official-release-mirror`).
 const STORE: &str = "https://mirror.openshift.com/pub/openshift-v4/signatures/openshift/release";
@@ -52,8 +52,8 @@ struct Image {
 /// warnings, as is an image without a digest.
 ///
 /// # Errors
-/// `InstallerError::ReleaseSignature` if there are signatures, and none of them is valid.
-pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), InstallerError> {
+/// There are signatures, and none of them is valid.
+pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), OperationError> {
     let unverified = |why: &str| warn!(target: PROGRESS, step = "release", "{image} is not verified: {why}");
     let Some(digest) = digest(image) else {
         unverified("it has no sha256 digest");
@@ -90,8 +90,12 @@ pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), Inst
                 return Ok(());
             }
             Err(why) => {
-                let image = image.to_owned();
-                outcome = outcome.and(Err(InstallerError::ReleaseSignature { image, url, why }));
+                let text = format!("cannot verify release {image}: {url}: {why}");
+                let error = OperationError::new(ErrorKind::Tool, text).hint(
+                    "nothing was created; if the release is signed with your own key, set mirror_key=FILE to the \
+                     public key",
+                );
+                outcome = outcome.and(Err(error));
             }
         }
     }

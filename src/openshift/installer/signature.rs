@@ -15,7 +15,7 @@ use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{PublicKey, PublicSubkey, Signature, SignatureType};
 use pgp::types::{KeyDetails, Tag, VerifyingKey};
 
-use super::error::InstallerError;
+use crate::error::{ErrorKind, OperationError};
 
 /// The keys of the vendor's releases; for their origin see `keys/README.md`.
 const VENDOR: &str = include_str!("keys/redhat.asc");
@@ -28,19 +28,15 @@ pub(super) struct Keys(Vec<SignedPublicKey>);
 
 impl Keys {
     /// The keys of Red Hat's releases.
-    pub fn vendor() -> Result<Self, InstallerError> {
-        let path = || "of this program".to_owned();
-        Self::read(VENDOR.as_bytes()).map_err(|why| InstallerError::Key { path: path(), why })
+    pub fn vendor() -> Result<Self, OperationError> {
+        Self::read(VENDOR.as_bytes()).map_err(|why| unusable("of this program", &why))
     }
 
     /// The keys of a file.
-    pub fn of_file(path: &Path) -> Result<Self, InstallerError> {
+    pub fn of_file(path: &Path) -> Result<Self, OperationError> {
         let text = fs::read(path).map_err(|error| error.to_string());
         let keys = text.and_then(|text| Self::read(&text));
-        keys.map_err(|why| {
-            let path = path.display().to_string();
-            InstallerError::Key { path, why }
-        })
+        keys.map_err(|why| unusable(&path.display().to_string(), &why))
     }
 
     /// The keys of both.
@@ -176,6 +172,12 @@ impl Keys {
             State::Unfit => Err(format!("key {name} is not a signing key")),
         }
     }
+}
+
+/// The error of public keys that cannot be read.
+fn unusable(place: &str, why: &str) -> OperationError {
+    OperationError::new(ErrorKind::Tool, format!("cannot use public key {place}: {why}"))
+        .hint("create the file for mirror_key with `gpg --export --armor KEY`")
 }
 
 /// The first success, otherwise the first error.

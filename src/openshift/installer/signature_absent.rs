@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::error::InstallerError;
+use crate::error::OperationError;
 
 const WHY: &str = "this build of ocpdeploy does not verify OpenPGP signatures (Cargo feature openpgp)";
 
@@ -12,11 +12,11 @@ const WHY: &str = "this build of ocpdeploy does not verify OpenPGP signatures (C
 pub(super) struct Keys;
 
 impl Keys {
-    pub fn vendor() -> Result<Self, InstallerError> {
+    pub fn vendor() -> Result<Self, OperationError> {
         Ok(Self)
     }
 
-    pub fn of_file(_path: &Path) -> Result<Self, InstallerError> {
+    pub fn of_file(_path: &Path) -> Result<Self, OperationError> {
         Ok(Self)
     }
 
