@@ -1,7 +1,7 @@
 //! A folder accessed through a descriptor: renamed folders or added links cannot redirect operations in it.
 //!
 //! Every name is a single component and is opened without following a link. A folder is trusted if it belongs to
-//! this user or to root and no other user can write to it; only then can no other user replace its entries.
+//! this user or to root and no other user can write to it: then no other user can replace its entries.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,17 +12,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-
-/// Who can change the entries of a folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Writers {
-    /// This user and root.
-    OnlyUs,
-    /// Others too, but only their own entries: the sticky bit is set.
-    OwnEntries,
-    /// Others, including this user's entries; with the reason.
-    Anybody(String),
-}
 
 /// For opening a file by its path: rejects a link as the last component.
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
@@ -68,9 +57,13 @@ impl Dir {
         self.path.join(name.as_ref())
     }
 
-    /// Which other users can change the contents of this folder.
-    pub fn writers(&self) -> io::Result<Writers> {
-        Ok(writers(&fs::fstat(&self.fd)?))
+    /// Whether only users whose id `is_trusted` accepts own this folder and can write to it.
+    ///
+    /// # Errors
+    /// Who else owns it or can write to it. The sticky bit makes no difference.
+    pub fn judge(&self, is_trusted: impl Fn(u32) -> bool) -> Result<(), String> {
+        let stat = fs::fstat(&self.fd).map_err(|error| format!("{}: {error}", self.path.display()))?;
+        judge(&stat, &self.path, is_trusted)
     }
 
     /// The existing folder of this name, which must not be a link; any owner.
@@ -82,11 +75,9 @@ impl Dir {
     /// As `look`, but the folder must be trusted.
     pub fn look_ours(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let folder = self.look(name)?;
-        match folder.writers()? {
-            Writers::OnlyUs => Ok(folder),
-            Writers::OwnEntries => Err(untrusted(&folder.path, "other users can write to it")),
-            Writers::Anybody(why) => Err(untrusted(&folder.path, &why)),
-        }
+        let judged = folder.judge(me_or_root);
+        judged.map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
+        Ok(folder)
     }
 
     /// The trusted folder of this name; created with mode 0755 if missing.
@@ -200,16 +191,6 @@ impl Dir {
         Ok(names)
     }
 
-    /// The owner's user id.
-    pub fn owner(&self) -> io::Result<u32> {
-        Ok(fs::fstat(&self.fd)?.st_uid)
-    }
-
-    /// Its permissions.
-    pub fn mode(&self) -> io::Result<u32> {
-        Ok(Mode::from_raw_mode(fs::fstat(&self.fd)?.st_mode).as_raw_mode())
-    }
-
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         fs::fchmod(&self.fd, Mode::from_raw_mode(mode)).map_err(io::Error::from)
     }
@@ -227,7 +208,7 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 
 /// Whether only this user or root can have written a file and can change it.
 pub fn is_ours(file: &File) -> io::Result<bool> {
-    Ok(writers(&fs::fstat(file)?) == Writers::OnlyUs)
+    Ok(judge(&fs::fstat(file)?, Path::new(""), me_or_root).is_ok())
 }
 
 /// This user's id.
@@ -235,24 +216,21 @@ pub fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn writers(stat: &Stat) -> Writers {
-    if ![me(), 0].contains(&stat.st_uid) {
-        return Writers::Anybody(format!("it belongs to user {}", stat.st_uid));
-    }
-    let mode = Mode::from_raw_mode(stat.st_mode);
-    match mode.intersects(Mode::WGRP | Mode::WOTH) {
-        true if mode.contains(Mode::SVTX) => Writers::OwnEntries,
-        true if mode.contains(Mode::WOTH) => Writers::Anybody("everyone can write to it".to_owned()),
-        true => Writers::Anybody("its group can write to it".to_owned()),
-        false => Writers::OnlyUs,
-    }
+/// Whether this is the id of this user or of root.
+pub fn me_or_root(user: u32) -> bool {
+    user == me() || user == 0
 }
 
-fn untrusted(path: &Path, why: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!("ignoring {}: {why}", path.display()),
-    )
+fn judge(stat: &Stat, path: &Path, is_trusted: impl Fn(u32) -> bool) -> Result<(), String> {
+    let (owner, mode, path) = (stat.st_uid, Mode::from_raw_mode(stat.st_mode), path.display());
+    if !is_trusted(owner) {
+        return Err(format!("{path} belongs to user {owner}"));
+    }
+    match mode {
+        mode if mode.contains(Mode::WOTH) => Err(format!("everyone can write to {path}")),
+        mode if mode.contains(Mode::WGRP) => Err(format!("its group can write to {path}")),
+        _ => Ok(()),
+    }
 }
 
 /// A name without path components.
@@ -319,17 +297,21 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_judged_by_who_may_change_its_entries() {
+    fn a_folder_is_judged_by_its_owner_and_by_who_can_write_to_it() {
         let place = tempfile::tempdir().unwrap();
-        let judged = |bits| {
+        let path = place.path().display().to_string();
+        let judged = |bits, owner| {
             mode(place.path(), bits);
-            Dir::open(place.path()).unwrap().writers().unwrap()
+            Dir::open(place.path()).unwrap().judge(|user| user == owner)
         };
-        assert_eq!(judged(0o700), Writers::OnlyUs);
-        assert_eq!(judged(0o755), Writers::OnlyUs);
-        assert_eq!(judged(0o1777), Writers::OwnEntries);
-        assert_eq!(judged(0o775), Writers::Anybody("its group can write to it".to_owned()));
-        assert_eq!(judged(0o777), Writers::Anybody("everyone can write to it".to_owned()));
+        assert_eq!(judged(0o700, me()), Ok(()));
+        assert_eq!(judged(0o755, me()), Ok(()));
+        assert_eq!(judged(0o775, me()), Err(format!("its group can write to {path}")));
+        for bits in [0o777, 0o1777] {
+            assert_eq!(judged(bits, me()), Err(format!("everyone can write to {path}")));
+        }
+        let other = me() + 1;
+        assert_eq!(judged(0o700, other), Err(format!("{path} belongs to user {}", me())));
     }
 
     #[test]

@@ -48,14 +48,14 @@ impl Home {
             false => Ok(folder.look(name).ok()),
         };
         let judge = || {
-            judge(&root)?;
+            root.judge(is_trusted)?;
             let Some(clusters) = below(&root, CLUSTERS.as_ref())? else {
                 return Ok(());
             };
-            judge(&clusters)?;
+            clusters.judge(is_trusted)?;
             for name in clusters.names().unwrap_or_default() {
                 if let Some(cluster) = below(&clusters, &name)? {
-                    judge(&cluster)?;
+                    cluster.judge(is_trusted)?;
                 }
             }
             Ok(())
@@ -114,24 +114,8 @@ impl Home {
 
 /// Whether a user may own the state: this user, root, and for root the user who called it with sudo.
 fn is_trusted(owner: u32) -> bool {
-    let me = dir::me();
     let caller = || std::env::var("SUDO_UID").ok()?.parse().ok();
-    owner == me || owner == 0 || (me == 0 && Some(owner) == caller())
-}
-
-/// Rejects a folder that another user owns or can write to.
-fn judge(folder: &Dir) -> Result<(), String> {
-    let shown = folder.path().display();
-    let unknown = |error: io::Error| format!("{shown}: {error}");
-    let owner = folder.owner().map_err(unknown)?;
-    if !is_trusted(owner) {
-        return Err(format!("{shown} belongs to user {owner}"));
-    }
-    match folder.mode().map_err(unknown)? {
-        mode if mode & 0o002 != 0 => Err(format!("everyone can write to {shown}")),
-        mode if mode & 0o020 != 0 => Err(format!("its group can write to {shown}")),
-        _ => Ok(()),
-    }
+    dir::me_or_root(owner) || (dir::me() == 0 && Some(owner) == caller())
 }
 
 /// What a cluster's folder has that a record of it does not.

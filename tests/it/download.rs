@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -441,28 +441,6 @@ fn what_another_program_damaged_is_fetched_again() {
     fs::write(&cached.path, "cut").unwrap();
     bench.fetch_right();
     assert_eq!(bench.mirror.asked().len(), 2);
-}
-
-#[test]
-fn in_a_folder_that_others_may_write_each_user_has_one_of_their_own() {
-    let bench = Bench::new(1 << 20);
-    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-    fs::set_permissions(bench.folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    let cached = bench.fetch().unwrap();
-    let me = fs::metadata("/proc/self").unwrap().uid();
-    let own = bench.folder.path().join(me.to_string());
-    assert!(cached.path.starts_with(&own), "{}", cached.path.display());
-    assert_eq!(mode(bench.folder.path()), 0o1777);
-    for folder in [&own, &own.join("files"), cached.path.parent().unwrap()] {
-        assert_eq!(mode(folder), 0o755, "{}", folder.display());
-    }
-    assert_eq!(bench.cache().list().len(), 1);
-    // Without the sticky bit others may replace it.
-    for bits in [0o777, 0o2775] {
-        fs::set_permissions(bench.folder.path(), fs::Permissions::from_mode(bits)).unwrap();
-        let error = bench.fetch().unwrap_err();
-        assert!(matches!(error, DownloadError::Unsafe { .. }), "{error}");
-    }
 }
 
 fn text(output: &Output) -> String {

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use ocpdeploy::artifacts::download::Trust;
 use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::cluster::{ClusterConfig, ImageSource, InstallerChoice};
 use ocpdeploy::digest::sha256;
@@ -134,9 +135,9 @@ impl Bench {
 
     /// Whole installers in the cache.
     fn installers(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.config.downloads.cache.join("installers"))
-            .into_iter()
-            .flatten();
+        let trusts = fs::read_dir(self.config.downloads.cache.join("installers"));
+        let trusts = trusts.into_iter().flatten();
+        let entries = trusts.flat_map(|trust| fs::read_dir(trust.unwrap().path()).unwrap());
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<_> = names.filter(|name| name.starts_with('4')).collect();
         names.sort();
@@ -170,7 +171,8 @@ fn a_version_is_fetched_once_verified_and_kept_beside_others() {
     bench.config.downloads.version = Some("4.18.7".parse().unwrap());
     assert_eq!(bench.version(), "4.18.7");
     assert_eq!(bench.installers(), ["4.18.7", "4.19.3"]);
-    let folder = bench.config.downloads.cache.join("installers/4.19.3");
+    let trust = Trust::of(&bench.config.downloads).unwrap().folder_name();
+    let folder = bench.config.downloads.cache.join(format!("installers/{trust}/4.19.3"));
     for name in ["openshift-install", "oc", "kubectl"] {
         let mode = fs::metadata(folder.join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o111, 0o111, "{name}");
@@ -245,11 +247,12 @@ fn the_cluster_stays_with_its_installer_when_the_channel_moves_on() {
     assert_eq!(bench.version(), "4.19.3");
     fs::remove_dir_all(bench.dir.path().join("bin")).unwrap();
     assert_eq!(bench.version(), "4.19.4");
-    // Without the mirror the newest one that is here is as good.
+    // The mirror is not asked for a version that is here.
     let mut bench = bench;
-    bench.config.downloads.mirror = Some("http://127.0.0.1:1/clients".to_owned());
     bench.config.downloads.version = Some("4.19.3".parse().unwrap());
+    let asked = bench.mirror.asked().len();
     assert_eq!(bench.version(), "4.19.3");
+    assert_eq!(bench.mirror.asked().len(), asked);
 }
 
 #[test]

@@ -1,37 +1,47 @@
-//! The download cache: files named by digest, shared by clusters and, if its permissions allow it, by users.
+//! The download cache of one user: files named by digest, and programs by what vouches for them.
 //!
-//! A cache that only this user can write to is used directly. In one that others can write to as well (`chmod 1777`),
-//! each user has an own folder, named by the user id: another user's file is copied from there, and its digest is
-//! verified during the copy. So no other user can change or replace a verified file.
+//! Only this user owns the folder and can write to it: so no other user can change or replace a verified file.
 //!
 //! `files/<digest>/` contains one file and `about.json`, and appears by one rename. `partial/` contains incomplete
-//! files, one folder and one lock each.
+//! files, one folder and one lock each. `lists/` contains the checksum lists of helper images.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use fs_err as fs;
 use rustix::fs::OFlags;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
-use tracing::{debug, info};
+use tracing::info;
 
 use super::entry::{ABOUT, About, Cached, Entry};
 use super::error::{DownloadError, disk, shown};
 use super::partial::Partial;
 use super::pipeline::Space;
 use super::retry::RetryPolicy;
-use super::sums::{Content, Sums};
+use super::trust::Trust;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
-use crate::digest::{hex, sha256};
-use crate::state::dir::{self, Dir, Writers};
+use crate::digest::sha256;
+use crate::state::dir::{self, Dir};
+use crate::state::home::{create_private_dir, write_private};
+
+/// The folder of complete files.
+const FILES: &str = "files";
+/// The folder of incomplete downloads.
+const PARTIAL: &str = "partial";
+/// The folder of all releases' programs.
+const INSTALLERS: &str = "installers";
+/// The folder of checksum lists.
+const LISTS: &str = "lists";
 
 /// Pause between two attempts to get a lock.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// As much as is downloaded of a list.
+const LONGEST_LIST: u64 = 4 << 20;
 
 /// CoreOS's largest published file has 16 GiB.
 const LARGEST: u64 = 64 << 30;
@@ -88,12 +98,12 @@ impl Cache {
             (None, Some(whole)) => about.sha256 == *whole,
             (None, None) => by_url && about.url == artifact.url,
         };
-        let files = self.files()?;
+        let files = self.existing_place(FILES)?;
         let names = match &artifact.content_sha256 {
             Some(content) => vec![content.clone()],
             None => digests(&files),
         };
-        let mut entries = names.iter().filter_map(|name| Entry::ours(&files, name));
+        let mut entries = names.iter().filter_map(|name| Entry::open(&files, name));
         let entry = entries.find(|entry| fits(&entry.about))?;
         // The modification time is the time of the last use.
         let touched = entry.folder.file(ABOUT, OFlags::RDONLY);
@@ -103,96 +113,45 @@ impl Cache {
 
     /// All complete files, most recently used first.
     pub fn list(&self) -> Vec<Cached> {
-        let Some(files) = self.files() else { return Vec::new() };
-        let one = |name: &String| Entry::ours(&files, name)?.cached();
+        let Some(files) = self.existing_place(FILES) else {
+            return Vec::new();
+        };
+        let one = |name: &String| Entry::open(&files, name)?.cached();
         let mut all: Vec<Cached> = digests(&files).iter().filter_map(one).collect();
         all.sort_by_key(|cached| std::cmp::Reverse(cached.used));
         all
     }
 
-    /// This user's folder; created if missing.
-    fn own(&self) -> Result<Dir, DownloadError> {
-        let mut make = std::fs::DirBuilder::new();
-        make.recursive(true).mode(0o755);
-        make.create(&self.root).map_err(disk(&self.root))?;
-        let root = Dir::open(&self.root).map_err(disk(&self.root))?;
-        match root.writers().map_err(disk(&self.root))? {
-            Writers::OnlyUs if root.owner().map_err(disk(&self.root))? == dir::me() => Ok(root),
-            Writers::OnlyUs | Writers::OwnEntries => {
-                let name = dir::me().to_string();
-                root.folder(&name).map_err(disk(&root.join(&name)))
-            }
-            Writers::Anybody(why) => Err(DownloadError::Unsafe {
-                path: self.root.clone(),
-                why,
-            }),
-        }
+    /// The cache's folder; created if missing.
+    fn root_folder(&self) -> Result<Dir, DownloadError> {
+        create_private_dir(&self.root).map_err(disk(&self.root))?;
+        let missing = || disk(&self.root)(io::ErrorKind::NotFound.into());
+        self.existing()?.ok_or_else(missing)
     }
 
-    /// This user's folder, if it exists.
-    fn existing(&self) -> Option<Dir> {
-        let root = Dir::open(&self.root).ok()?;
-        match root.writers().ok()? {
-            Writers::OnlyUs if root.owner().ok()? == dir::me() => Some(root),
-            Writers::OnlyUs | Writers::OwnEntries => root.look_ours(dir::me().to_string()).ok(),
-            Writers::Anybody(_) => None,
-        }
-    }
-
-    fn files(&self) -> Option<Dir> {
-        self.existing()?.look_ours("files").ok()
-    }
-
-    /// Other users' possible copies of an artifact, by name and length. They are not trusted: a copy must have the
-    /// digest that the artifact has according to this user's own source.
-    fn of_others(&self, artifact: &Artifact) -> Vec<(PathBuf, File, u64)> {
-        let wanted = match (&artifact.content_sha256, &artifact.sha256) {
-            (Some(content), _) => content,
-            (None, Some(whole)) if !artifact.is_packed() => whole,
-            _ => return Vec::new(),
+    /// The cache's folder, `None` if it is missing.
+    fn existing(&self) -> Result<Option<Dir>, DownloadError> {
+        let root = match Dir::open(&self.root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(disk(&self.root))?,
         };
-        let Ok(root) = Dir::open(&self.root) else {
-            return Vec::new();
-        };
-        let is_user = |name: &str| name.bytes().all(|b| b.is_ascii_digit()) && name != dir::me().to_string();
-        let names = root.names().unwrap_or_default();
-        let users = names
-            .iter()
-            .filter_map(|name| name.to_str())
-            .filter(|name| is_user(name));
-        let stores = users.filter_map(|name| root.look(name).ok());
-        stores
-            .filter_map(|store| Entry::open(&store.look("files").ok()?, wanted))
-            .filter(|entry| entry.about.bytes <= self.largest)
-            .map(|entry| (entry.path(), entry.file, entry.about.bytes))
-            .collect()
+        let judged = root.judge(|owner| owner == dir::me());
+        judged.map_err(|why| DownloadError::Unsafe {
+            path: self.root.clone(),
+            why,
+        })?;
+        Ok(Some(root))
     }
 
-    /// Copies an artifact from another user of the cache. `None`: no user has it.
-    pub(super) async fn copy(&self, artifact: &Artifact, partial: &Partial) -> Option<Sums> {
-        for (path, file, bytes) in self.of_others(artifact) {
-            let space = self.space();
-            let out = partial.create_content().ok()?;
-            let copied = tokio::task::spawn_blocking(move || copy(file.take(bytes), out, space)).await;
-            let wanted = artifact.content_sha256.as_ref().or(artifact.sha256.as_ref());
-            match copied.map_err(io::Error::other).flatten() {
-                Ok(content) if Some(&content.sha256) == wanted => {
-                    info!(target: PROGRESS, "copied to the cache and verified: {}", path.display());
-                    let packed = artifact.sha256.clone().unwrap_or_else(|| content.sha256.clone());
-                    return Some(Sums {
-                        packed,
-                        content: Ok(content),
-                    });
-                }
-                Ok(_) => info!(
-                    "the digest of {} does not match its file name; ignoring it",
-                    path.display()
-                ),
-                Err(error) => debug!("cannot copy {}: {error}", path.display()),
-            }
-            drop(partial.discard_content());
-        }
-        None
+    /// The folder of this name in the cache, if it exists.
+    fn existing_place(&self, name: &str) -> Option<Dir> {
+        self.existing().ok()??.look_ours(name).ok()
+    }
+
+    /// The folder of this name in the cache; created if missing.
+    fn place(&self, name: &str) -> Result<Dir, DownloadError> {
+        let root = self.root_folder()?;
+        root.folder(name).map_err(disk(&root.join(name)))
     }
 
     /// Limits of a download's size.
@@ -209,7 +168,7 @@ impl Cache {
             artifact.content_sha256.as_deref().unwrap_or_default()
         ));
         let key = key[..32].to_owned();
-        let (files, all) = (self.place("files")?, self.place("partial")?);
+        let (files, all) = (self.place(FILES)?, self.place(PARTIAL)?);
         let lock = lock(&all, &format!("{key}.lock"), shown(&artifact.url)).await?;
         let folder = all.folder(&key).map_err(disk(&all.join(&key)))?;
         Ok(Partial {
@@ -221,34 +180,40 @@ impl Cache {
         })
     }
 
-    /// A folder of this cache that only this user writes to; created if missing.
-    pub fn place(&self, name: &str) -> Result<Dir, DownloadError> {
-        let own = self.own()?;
-        own.folder(name).map_err(disk(&own.join(name)))
+    /// The folder of the releases' programs that were downloaded with this trust; created if missing.
+    pub fn programs(&self, trust: &Trust) -> Result<Dir, DownloadError> {
+        let (all, name) = (self.place(INSTALLERS)?, trust.folder_name());
+        all.folder(&name).map_err(disk(&all.join(&name)))
     }
 
-    /// Folders of this name that belong to this user or root: their contents may be run.
-    pub fn trusted_places(&self, name: &str) -> Vec<Dir> {
-        let of_root = || Dir::open(&self.root).ok()?.look_ours("0").ok();
-        let stores = [self.existing(), of_root()];
-        stores
-            .into_iter()
-            .flatten()
-            .filter_map(|store| store.look_ours(name).ok())
-            .collect()
+    /// The folder of the releases' programs that were downloaded with this trust, if it exists.
+    pub fn existing_programs(&self, trust: &Trust) -> Option<Dir> {
+        self.existing_place(INSTALLERS)?.look_ours(trust.folder_name()).ok()
+    }
+
+    /// The last checksum list of exactly this URL whose file was downloaded.
+    pub fn kept_list(&self, url: &str) -> Option<String> {
+        let list = self.existing_place(LISTS)?.read(sha256(url), LONGEST_LIST).ok()?;
+        String::from_utf8(list).ok()
+    }
+
+    /// Keeps a checksum list for a time when its URL cannot be reached.
+    pub fn keep_list(&self, url: &str, list: &str) -> Result<(), DownloadError> {
+        let path = self.place(LISTS)?.join(sha256(url));
+        write_private(&path, list.as_bytes()).map_err(disk(&path))
     }
 
     /// Removes one file that is no longer needed.
     pub fn forget(&self, cached: &Cached) {
-        drop(self.files().map(|files| files.remove(&cached.sha256)));
+        drop(self.existing_place(FILES).map(|files| files.remove(&cached.sha256)));
     }
 
     /// Removes files that were not used for this time, and incomplete downloads that no process works on.
     pub fn prune(&self, unused: Duration, dry_run: bool) -> Result<Vec<Pruned>, DownloadError> {
         let mut gone = Vec::new();
         let old = |time: SystemTime| time.elapsed().is_ok_and(|age| age >= unused);
-        let Some(own) = self.existing() else { return Ok(gone) };
-        if let Ok(files) = own.look_ours("files") {
+        let Some(root) = self.existing()? else { return Ok(gone) };
+        if let Ok(files) = root.look_ours(FILES) {
             for name in digests(&files) {
                 let about = files.look(&name).and_then(|folder| folder.file(ABOUT, OFlags::RDONLY));
                 let used = about.and_then(|file| file.metadata()?.modified());
@@ -258,7 +223,7 @@ impl Cache {
                 }
             }
         }
-        let Ok(partial) = own.look_ours("partial") else {
+        let Ok(partial) = root.look_ours(PARTIAL) else {
             return Ok(gone);
         };
         for name in partial.names().map_err(disk(partial.path()))? {
@@ -302,23 +267,6 @@ fn remove(parent: &Dir, name: &str, dry_run: bool) -> Result<Pruned, DownloadErr
         parent.remove(name).map_err(disk(&path))?;
     }
     Ok(Pruned { path, bytes })
-}
-
-fn copy(mut from: impl Read, mut to: File, mut space: Space) -> io::Result<Content> {
-    let (mut hash, mut bytes, mut block) = (Sha256::new(), 0, vec![0; 1 << 20]);
-    loop {
-        let count = from.read(&mut block)?;
-        if count == 0 {
-            break;
-        }
-        space.take(&to, count)?;
-        to.write_all(&block[..count])?;
-        hash.update(&block[..count]);
-        bytes += count as u64;
-    }
-    to.sync_all()?;
-    let sha256 = hex(&hash.finalize());
-    Ok(Content { sha256, bytes })
 }
 
 /// Acquires a lock, waiting for its holder. Only this user can open its file.

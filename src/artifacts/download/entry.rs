@@ -1,13 +1,12 @@
 //! A file in the cache and its metadata.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::state::dir::{self, Dir, Writers};
+use crate::state::dir::Dir;
 
 pub(super) const VERSION: u32 = 1;
 
@@ -43,31 +42,20 @@ pub(super) struct About {
     pub fetched: Timestamp,
 }
 
-/// A complete file, open, with its metadata.
+/// The folder of a complete file, with its metadata.
 pub(super) struct Entry {
     pub folder: Dir,
     pub about: About,
-    pub file: File,
 }
 
 impl Entry {
+    /// The entry of this digest, if it is complete and no other user can change it.
     pub fn open(files: &Dir, digest: &str) -> Option<Self> {
-        let folder = files.look(digest).ok()?;
+        let folder = files.look_ours(digest).ok()?;
         let about: About = serde_json::from_slice(&folder.read(ABOUT, LONGEST_ABOUT).ok()?).ok()?;
         let file = folder.file(&about.file, OFlags::RDONLY).ok()?;
         let fits = about.v == VERSION && about.sha256 == digest && file.metadata().ok()?.len() == about.bytes;
-        fits.then_some(Self { folder, about, file })
-    }
-
-    /// As `open`, but only if no other user can have created it, for example in a cache that was shared before.
-    pub fn ours(files: &Dir, digest: &str) -> Option<Self> {
-        let entry = Self::open(files, digest)?;
-        let is_ours = entry.folder.writers().ok()? == Writers::OnlyUs && dir::is_ours(&entry.file).ok()?;
-        is_ours.then_some(entry)
-    }
-
-    pub fn path(&self) -> PathBuf {
-        self.folder.join(&self.about.file)
+        fits.then_some(Self { folder, about })
     }
 
     pub fn cached(self) -> Option<Cached> {
@@ -80,7 +68,7 @@ impl Entry {
             .modified()
             .ok()?;
         Some(Cached {
-            path: self.path(),
+            path: self.folder.join(&self.about.file),
             sha256: self.about.sha256,
             bytes: self.about.bytes,
             url: self.about.url,

@@ -26,9 +26,11 @@ pub enum DownloadError {
     Disk { path: PathBuf, source: io::Error },
     #[error("cannot read {}: {source}", path.display())]
     Local { path: PathBuf, source: io::Error },
+    #[error("cannot read mirror_key {}: {source}", path.display())]
+    KeyFile { path: PathBuf, source: io::Error },
     #[error("cannot download {url}: the file is larger than allowed")]
     TooLong { url: String },
-    #[error("cache directory {} is not safe: {why}", path.display())]
+    #[error("cannot use the cache: {why}")]
     Unsafe { path: PathBuf, why: String },
 }
 
@@ -64,9 +66,10 @@ impl DownloadError {
             }
             Self::Disk { .. } => "set cache to a directory that you can write to".to_owned(),
             Self::Unsafe { path, .. } => format!(
-                "set cache to a directory that you own; `chmod go-w {0}` makes it private, `chmod 1777 {0}` shares it",
+                "set cache to a directory of your own, or make this one yours: `sudo chown $(id -u) {0} && chmod go-w {0}`",
                 path.display()
             ),
+            Self::KeyFile { .. } => "create the file for mirror_key with `gpg --export --armor KEY`".to_owned(),
             Self::TooLong { .. } => "check the mirror's URL".to_owned(),
             Self::Local { .. } => return None,
         })

@@ -12,6 +12,7 @@ mod pipeline;
 mod retry;
 mod sums;
 mod transfer;
+mod trust;
 
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ pub use entry::Cached;
 pub use error::DownloadError;
 pub use pipeline::Space;
 pub use retry::RetryPolicy;
+pub use trust::Trust;
 
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
@@ -60,9 +62,6 @@ impl Cache {
         if let Some(found) = self.find(artifact) {
             partial.discard()?;
             return Ok(found);
-        }
-        if let Some(sums) = self.copy(artifact, &partial).await {
-            return partial.finish(artifact, &sums);
         }
         let url = shown(&artifact.url);
         info!(target: PROGRESS, "download {url}");

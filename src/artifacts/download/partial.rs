@@ -115,7 +115,7 @@ impl Partial {
         let digest = about.sha256.clone();
         let target = self.files.join(&digest);
         self.show(&about).map_err(disk(&target))?;
-        let entry = Entry::ours(&self.files, &digest).and_then(Entry::cached);
+        let entry = Entry::open(&self.files, &digest).and_then(Entry::cached);
         entry.ok_or_else(|| disk(&target)(io::Error::other("it was removed again")))
     }
 
