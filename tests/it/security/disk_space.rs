@@ -68,7 +68,7 @@ fn a_download_leaves_some_of_the_disk_free() {
     let folder = tempfile::tempdir().unwrap();
     // A disk of 320 MiB in a mount namespace that ends with it; the least that was ever free is the last line.
     let script = r#"
-        mount -t tmpfs -o size=320m none "$1"; shift
+        mount -t tmpfs -o size=320m,mode=700 none "$1"; shift
         free() { df -B1M --output=avail cache | tail -1; }
         "$@" & least=$(free)
         while kill -0 $! 2>/dev/null; do now=$(free); [ "$now" -ge "$least" ] || least=$now; done

@@ -399,7 +399,7 @@ fn the_clusters_own_servers_may_be_hostile() {
 
 /// All clients at once, for each waits as long as its own limit is, in seconds of 50 ms.
 #[test]
-fn who_trickles_is_given_up() {
+fn a_slow_sender_times_out() {
     let clients = [
         Client::OpenStack(CHECK, ""),
         Client::Ovirt(CHECK, ""),

@@ -4,8 +4,8 @@ use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -91,105 +91,156 @@ impl Drop for Gpg {
     }
 }
 
-/// A mirror with https, a state folder, and a program that must not be run unless its list is right.
-struct Bench {
+/// The files of a mirror by name, and the names that were asked for.
+struct Files {
+    served: Mutex<BTreeMap<String, Vec<u8>>>,
+    asked: Mutex<Vec<String>>,
+}
+
+/// A mirror with http and https, a state folder, and a program that must not be run unless its list is right.
+pub struct Bench {
     folder: tempfile::TempDir,
-    files: BTreeMap<String, Vec<u8>>,
-    list: Vec<u8>,
+    pub list: Vec<u8>,
     /// Keys take seconds to make, and not each mirror signs.
-    gpg: LazyCell<Gpg>,
+    pub gpg: LazyCell<Gpg>,
+    files: Arc<Files>,
+    ports: [u16; 2],
+    _server: tokio::runtime::Runtime,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ran = folder.path().join("ran");
         let installer = release::installer("4.19.3").replacen('\n', &format!("\ntouch {}\n", ran.display()), 1);
-        let files: BTreeMap<_, _> = release::files("4.19.3", &installer, release::OC).into_iter().collect();
-        let list = files["sha256sum.txt"].clone();
+        let served: BTreeMap<_, _> = release::files("4.19.3", &installer, release::OC).into_iter().collect();
+        let list = served["sha256sum.txt"].clone();
+        let files = Arc::new(Files {
+            served: Mutex::new(served),
+            asked: Mutex::default(),
+        });
+        let authority = Authority::new();
+        fs::write(folder.path().join("ca.pem"), authority.pem()).unwrap();
+        fs::write(folder.path().join("other-ca.pem"), Authority::new().pem()).unwrap();
+        let Signed { certificate, key } = authority.server("localhost", |_| {});
+        let mut server = tokio::runtime::Builder::new_multi_thread();
+        let server = server.worker_threads(1).enable_all().build().unwrap();
+        let ports = [None, Some(acceptor(&certificate, &key))].map(|acceptor| {
+            let app = axum::Router::new().fallback(answer).with_state(Arc::clone(&files));
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            server.spawn(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                match acceptor {
+                    Some(acceptor) => axum::serve(TlsListener::new(listener, acceptor), app).await,
+                    None => axum::serve(listener, app).await,
+                }
+            });
+            port
+        });
         Self {
             folder,
-            files,
             list,
             gpg: LazyCell::new(Gpg::new),
+            files,
+            ports,
+            _server: server,
         }
     }
 
-    fn serve(&mut self, name: &str, content: Vec<u8>) {
-        self.files.insert(name.to_owned(), content);
+    pub fn serve(&self, name: &str, content: Vec<u8>) {
+        self.files.served.lock().unwrap().insert(name.to_owned(), content);
     }
 
-    fn key(&self, name: &str) -> PathBuf {
-        let path = self.folder.path().join(format!("{name}.asc"));
+    pub fn remove(&self, name: &str) {
+        self.files.served.lock().unwrap().remove(name);
+    }
+
+    /// What the mirror was asked for since the last call.
+    pub fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.files.asked.lock().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The file of a public key.
+    pub fn key(&self, name: &str) -> PathBuf {
+        let path = self.path(&format!("{name}.asc"));
         fs::write(&path, self.gpg.export(name)).unwrap();
         path
     }
 
-    /// Runs `image payload` with a mirror by this scheme and these further settings; its exit code and words.
-    fn run(&self, scheme: &str, lines: &str) -> (Option<i32>, String) {
-        let runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
-        let authority = Authority::new();
-        let Signed { certificate, key } = authority.server("localhost", |_| {});
-        let ca = self.folder.path().join("ca.pem");
-        fs::write(&ca, authority.pem()).unwrap();
-        let app = axum::Router::new()
-            .fallback(answer)
-            .with_state(Arc::new(self.files.clone()));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let is_tls = scheme == "https";
-        runtime.spawn(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            match is_tls {
-                true => axum::serve(TlsListener::new(listener, acceptor(&certificate, &key)), app).await,
-                false => axum::serve(listener, app).await,
-            }
-        });
-        let at = self.folder.path();
-        fs::write(at.join("key.pub"), KEY).unwrap();
-        fs::write(at.join("secret"), r#"{"auths":{"quay.io":{"auth":"YTpi"}}}"#).unwrap();
-        let env = format!(
-            "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nversion=4.19.3\n\
-             mirror={scheme}://localhost:{port}/clients\ncache=cache\npub_key=key.pub\npull_secret=secret\n{lines}"
-        );
-        fs::write(at.join("env.sh"), env).unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
-            .args(["image", "payload", "env.sh"])
+    /// The mirror by this scheme.
+    pub fn url(&self, scheme: &str) -> String {
+        format!("{scheme}://localhost:{}", self.ports[usize::from(scheme == "https")])
+    }
+
+    /// Runs a command that trusts servers by the CA in this file.
+    pub fn command(&self, arguments: &[&str], ca: &str) -> Output {
+        drop(fs::remove_file(self.path("ran")));
+        Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .args(arguments)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
-            .env("HOME", at)
-            .env("OCPDEPLOY_HOME", at.join("home"))
-            .env("SSL_CERT_FILE", &ca)
-            .current_dir(at)
+            .env("HOME", self.folder.path())
+            .env("OCPDEPLOY_HOME", self.path("home"))
+            .env("SSL_CERT_FILE", self.path(ca))
+            .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .output()
-            .unwrap();
-        drop(fs::remove_dir_all(at.join("cache")));
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+            .unwrap()
+    }
+
+    pub fn write_env(&self, scheme: &str, lines: &str) {
+        fs::write(self.path("key.pub"), KEY).unwrap();
+        fs::write(self.path("secret"), r#"{"auths":{"quay.io":{"auth":"YTpi"}}}"#).unwrap();
+        let mirror = self.url(scheme);
+        let env = format!(
+            "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nversion=4.19.3\n\
+             mirror={mirror}/clients\ncache=cache\npub_key=key.pub\npull_secret=secret\n{lines}"
+        );
+        fs::write(self.path("env.sh"), env).unwrap();
+    }
+
+    /// Runs `image payload` with a mirror by this scheme and these further settings; its exit code and words.
+    pub fn run(&self, scheme: &str, lines: &str) -> (Option<i32>, String) {
+        self.write_env(scheme, lines);
+        let output = self.command(&["image", "payload", "env.sh"], "ca.pem");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    }
+
+    /// As `run`, with an empty cache.
+    fn run_anew(&self, scheme: &str, lines: &str) -> (Option<i32>, String) {
+        self.clear_cache();
+        self.run(scheme, lines)
+    }
+
+    pub fn clear_cache(&self) {
+        drop(fs::remove_dir_all(self.path("cache")));
+    }
+
+    /// Whether the last command ran the installer.
+    pub fn has_run(&self) -> bool {
+        self.path("ran").exists()
     }
 
     #[track_caller]
     fn accepts(&self, scheme: &str, lines: &str) -> String {
-        let (code, said) = self.run(scheme, lines);
+        let (code, said) = self.run_anew(scheme, lines);
         assert_eq!(code, Some(0), "{lines}: {said}");
-        let ran = self.folder.path().join("ran");
-        assert!(fs::remove_file(ran).is_ok());
+        assert!(self.has_run());
         said
     }
 
     #[track_caller]
     fn refuses(&self, scheme: &str, lines: &str, why: &[&str]) {
-        let (code, said) = self.run(scheme, lines);
+        let (code, said) = self.run_anew(scheme, lines);
         assert_eq!(code, Some(4), "{lines}: {said}");
-        assert!(
-            !self.folder.path().join("ran").exists(),
-            "{lines}: its program was run: {said}"
-        );
+        assert!(!self.has_run(), "{lines}: its program was run: {said}");
         for why in why {
             assert!(said.contains(why), "{lines}: no `{why}` in {said}");
         }
@@ -199,15 +250,14 @@ impl Bench {
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
 
-async fn answer(State(files): State<Arc<BTreeMap<String, Vec<u8>>>>, uri: Uri) -> Response {
-    match uri
-        .path()
-        .strip_prefix("/clients/ocp/4.19.3/")
-        .and_then(|name| files.get(name))
-    {
-        Some(content) => content.clone().into_response(),
-        None => StatusCode::NOT_FOUND.into_response(),
-    }
+async fn answer(State(files): State<Arc<Files>>, uri: Uri) -> Response {
+    let name = ["/clients/ocp/4.19.3/", "/images/"]
+        .iter()
+        .find_map(|folder| uri.path().strip_prefix(folder));
+    let name = name.unwrap_or_default().to_owned();
+    let found = files.served.lock().unwrap().get(&name).cloned();
+    files.asked.lock().unwrap().push(name);
+    found.map_or(StatusCode::NOT_FOUND.into_response(), IntoResponse::into_response)
 }
 
 fn acceptor(certificate: &str, key: &str) -> tokio_rustls::TlsAcceptor {
@@ -226,13 +276,13 @@ fn acceptor(certificate: &str, key: &str) -> tokio_rustls::TlsAcceptor {
     tokio_rustls::TlsAcceptor::from(Arc::new(config))
 }
 
-fn key_line(path: &Path) -> String {
+pub fn key_line(path: &Path) -> String {
     format!("mirror_key={}\n", path.display())
 }
 
 #[test]
 fn a_list_that_a_trusted_key_has_signed_is_taken_in_every_form() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     for key in ["rsa", "ed"] {
         let line = key_line(&bench.key(key));
         for (name, how) in [
@@ -244,14 +294,14 @@ fn a_list_that_a_trusted_key_has_signed_is_taken_in_every_form() {
             let signature = bench.gpg.sign(key, how, &bench.list);
             bench.serve(name, signature);
             bench.accepts("https", &line);
-            bench.files.remove(name);
+            bench.remove(name);
         }
     }
 }
 
 #[test]
 fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     let line = key_line(&bench.key("ed"));
     let missing = ["sha256sum.txt: it is neither signed nor pinned", "https://localhost"];
     bench.refuses("https", &line, &missing);
@@ -337,7 +387,7 @@ fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
 
 #[test]
 fn plain_http_and_a_missing_signature_need_a_pin_or_an_opt_in() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     let line = key_line(&bench.key("ed"));
     let plain = ["plain http does not protect", "mirror_sha256=", "http://localhost"];
     bench.refuses("http", "", &plain);
@@ -345,7 +395,6 @@ fn plain_http_and_a_missing_signature_need_a_pin_or_an_opt_in() {
     bench.serve("sha256sum.txt.gpg", signature);
     bench.refuses("http", &line, &plain);
     bench.accepts("http", &format!("{line}mirror_insecure=true\n"));
-    bench.files.clear();
     let fresh = Bench::new();
     for scheme in ["http", "https"] {
         let said = fresh.accepts(scheme, "mirror_insecure=true\n");

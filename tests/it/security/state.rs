@@ -6,7 +6,7 @@ use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::security::users::{MALLORY, mode};
+use crate::security::{MALLORY, mode};
 use crate::support::left_out::is_root;
 
 /// A state folder with one cluster, in a place of its own.
