@@ -1,0 +1,198 @@
+//! What was downloaded is used again only by runs that trust it for the same reason.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use ocpdeploy::digest::sha256;
+
+use crate::security::signatures::{Bench, key_line};
+use crate::security::{mode, release};
+
+const INSECURE: &str = "mirror_insecure=true\n";
+const SIGNATURE: &str = "sha256sum.txt.gpg";
+const HELPER: &str = "CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2";
+
+/// A reason to trust programs: what the mirror serves, and the settings.
+struct Reason {
+    name: &'static str,
+    scheme: &'static str,
+    lines: String,
+    list: Vec<u8>,
+    signature: Option<Vec<u8>>,
+}
+
+impl Reason {
+    fn serve(&self, bench: &Bench) {
+        bench.serve("sha256sum.txt", self.list.clone());
+        match &self.signature {
+            Some(signature) => bench.serve(SIGNATURE, signature.clone()),
+            None => bench.remove(SIGNATURE),
+        }
+    }
+}
+
+fn reasons(bench: &Bench) -> Vec<Reason> {
+    let pinned = |name, list: Vec<u8>| Reason {
+        name,
+        scheme: "http",
+        lines: format!("mirror_sha256={}\n", sha256(&list)),
+        list,
+        signature: None,
+    };
+    let signed = |name, key| Reason {
+        name,
+        scheme: "https",
+        lines: key_line(&bench.key(key)),
+        list: bench.list.clone(),
+        signature: Some(bench.gpg.sign(key, &["--detach-sign"], &bench.list)),
+    };
+    let insecure = |name, scheme| Reason {
+        name,
+        scheme,
+        lines: INSECURE.to_owned(),
+        list: bench.list.clone(),
+        signature: None,
+    };
+    vec![
+        insecure("nothing, http", "http"),
+        insecure("nothing, https", "https"),
+        pinned("a pin", bench.list.clone()),
+        pinned("another pin", [&bench.list[..], b"# another\n"].concat()),
+        signed("a key", "ed"),
+        signed("another key", "other"),
+    ]
+}
+
+/// The programs in the cache, for a bench that has those of one reason.
+fn programs(bench: &Bench) -> PathBuf {
+    let mut reasons = fs::read_dir(bench.path("cache/installers")).unwrap();
+    let one = reasons.next().unwrap().unwrap().path();
+    assert!(reasons.next().is_none());
+    one.join("4.19.3")
+}
+
+/// In this order and in the reverse one, each reason comes both before and after each other reason.
+#[test]
+fn programs_are_used_again_only_if_the_settings_trust_them_for_the_same_reason() {
+    let bench = Bench::new();
+    let mut reasons = reasons(&bench);
+    for _ in 0..2 {
+        bench.clear_cache();
+        for (archives, outcome) in [(2, "downloaded anew"), (0, "reused")] {
+            for reason in &reasons {
+                reason.serve(&bench);
+                bench.asked();
+                let (code, said) = bench.run(reason.scheme, &reason.lines);
+                assert_eq!(code, Some(0), "{}: {said}", reason.name);
+                assert!(bench.has_run(), "{}", reason.name);
+                let is_announced = said.contains("because of mirror_insecure=true");
+                assert_eq!(is_announced, reason.lines == INSECURE, "{}: {said}", reason.name);
+                let asked = bench.asked();
+                let found = asked.iter().filter(|name| name.ends_with(".tar.gz")).count();
+                assert_eq!(found, archives, "{} should be {outcome}: {asked:?}", reason.name);
+            }
+        }
+        reasons.reverse();
+    }
+    // All of these are in the cache, and no reason is one of the vendor's.
+    bench.remove(SIGNATURE);
+    for (lines, why) in [
+        ("", "is neither signed nor pinned"),
+        ("mirror_key=missing.asc\n", "mirror_key"),
+    ] {
+        let (code, said) = bench.run("https", lines);
+        assert_eq!(code, Some(4), "{said}");
+        assert!(said.contains(why) && !bench.has_run(), "{said}");
+    }
+}
+
+/// The link in the cluster's directory leads to what an earlier run trusted.
+#[test]
+fn the_program_of_a_cluster_is_skipped_if_the_settings_no_longer_trust_it() {
+    let bench = Bench::new();
+    let (code, said) = bench.run("http", INSECURE);
+    assert_eq!(code, Some(0), "{said}");
+    let bin = bench.path("home/clusters/lab/bin");
+    fs::create_dir_all(&bin).unwrap();
+    for folder in bin.ancestors().take(4) {
+        mode(folder, 0o700);
+    }
+    for name in ["openshift-install", "oc"] {
+        symlink(programs(&bench).join(name), bin.join(name)).unwrap();
+    }
+    let (code, said) = bench.run("http", "");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("; skipping it") && !bench.has_run(), "{said}");
+    bench.asked();
+    let (code, said) = bench.run("http", INSECURE);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(bench.has_run() && bench.asked().is_empty(), "{said}");
+}
+
+#[test]
+fn a_program_that_the_user_names_is_not_verified_by_its_path() {
+    let bench = Bench::new();
+    let pin = format!("mirror_sha256={}\n", sha256(&bench.list));
+    let not_verified = "is not verified: it has no sha256 digest";
+    let (code, said) = bench.run("http", &pin);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains(not_verified), "{said}");
+    let program = programs(&bench).join("openshift-install");
+    let (code, said) = bench.run("http", &format!("{pin}installer={}\n", program.display()));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(not_verified), "{said}");
+}
+
+#[test]
+fn a_program_that_has_changed_is_not_run_and_downloaded_again() {
+    let bench = Bench::new();
+    let pin = format!("mirror_sha256={}\n", sha256(&bench.list));
+    bench.run("http", &pin);
+    let (oc, evil) = (programs(&bench).join("oc"), bench.path("evil"));
+    fs::write(&oc, format!("#!/bin/sh\ntouch {}\n", evil.display())).unwrap();
+    let (code, said) = bench.run("http", &pin);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("oc has changed since it was verified"), "{said}");
+    assert!(!evil.exists());
+    assert_eq!(fs::read_to_string(oc).unwrap(), release::OC);
+}
+
+/// The list of a helper image is kept for the time when its URL cannot be reached.
+#[test]
+fn a_helper_image_is_reused_without_its_list_only_if_the_same_list_vouched_for_it() {
+    let bench = Bench::new();
+    let helper = |url: &str, ca: &str| {
+        let lines = format!("harvest=boot\nimage=coreos\nhelper_image=centos9stream\nimage_mirror={url}\n");
+        bench.write_env("https", &lines);
+        let output = bench.command(&["image", "pull", "env.sh"], ca);
+        let said = String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap();
+        (output.status.code(), said)
+    };
+    let list = format!("SHA256 ({HELPER}) = {}\n", sha256("helper"));
+    bench.serve(HELPER, b"helper".to_vec());
+    bench.serve(&format!("{HELPER}.SHA256SUM"), list.into_bytes());
+    let https = format!("{}/images", bench.url("https"));
+    let other = https.replace("localhost", "127.0.0.1");
+
+    // An image that no list vouched for.
+    let image = format!("{https}/{HELPER}");
+    let output = bench.command(&["image", "pull", "--cache", "cache", "--image", &image], "ca.pem");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Whom nobody vouches for cannot be reached.
+    let (code, said) = helper(&https, "other-ca.pem");
+    assert_eq!(code, Some(4), "{said}");
+
+    let (code, said) = helper(&https, "ca.pem");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("plain http"), "{said}");
+    for (url, ca, expected) in [(&https, "other-ca.pem", Some(0)), (&other, "other-ca.pem", Some(4))] {
+        let (code, said) = helper(url, ca);
+        assert_eq!(code, expected, "{url}: {said}");
+        let reused = said.contains("cannot be reached; using image centos9stream");
+        assert_eq!(reused, code == Some(0), "{url}: {said}");
+    }
+    let (code, said) = helper(&format!("{}/images", bench.url("http")), "ca.pem");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("plain http does not protect"), "{said}");
+}
