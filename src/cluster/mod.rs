@@ -48,7 +48,7 @@ pub use self::version_lock::*;
 /// Sources of openshift-install and images, and the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Downloads {
-    /// The cache of all downloads, shared by clusters and, if its permissions allow it, by users.
+    /// The cache of this user's downloads, shared by clusters.
     pub cache: PathBuf,
     /// The release to download; `None`: the available openshift-install.
     pub version: Option<Wanted>,
@@ -84,17 +84,13 @@ pub struct GivenAddresses {
     /// The network of the nodes; read from the platform if not set.
     pub machine_network: Option<IpNetwork>,
     /// The nodes' gateway and name servers, where no DHCP server provides them; read from the platform if not set.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub name_servers: Vec<IpAddr>,
     pub api_ip: Option<IpAddr>,
     pub ingress_ip: Option<IpAddr>,
     pub bootstrap_mac: Option<Mac>,
     pub bootstrap_ip: Option<IpAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub arbiter_mac: Option<Mac>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub arbiter_ip: Option<IpAddr>,
     /// By index; empty if not set.
     pub master_macs: Vec<Mac>,
@@ -110,7 +106,6 @@ pub struct GivenAddresses {
 pub struct ApiEndpoint {
     pub ip: IpAddr,
     /// By the port of the virtual IP; other ports are the same on both.
-    #[serde(default)]
     pub ports: BTreeMap<u16, u16>,
 }
 
@@ -375,8 +370,10 @@ impl ClusterConfig {
                 &self.name,
                 &self.domain,
                 self.masters,
+                self.arbiter,
                 self.all_workers(),
                 &self.networks,
+                &self.ipv6,
             ),
             (&self.ssh_keys, self.pull_secret.expose_secret(), &self.ca),
             (self.installer.without_path(), self.use_br, self.masters_schedulable),
@@ -391,15 +388,7 @@ impl ClusterConfig {
             ),
         );
         // A tuple of strings and numbers can always be serialized.
-        let mut bytes = serde_json::to_vec(&parts).unwrap_or_default();
-        // A cluster with one address family has the digest of earlier versions, and so has one without an arbiter.
-        if let Some(ipv6) = &self.ipv6 {
-            bytes.extend(serde_json::to_vec(ipv6).unwrap_or_default());
-        }
-        if self.arbiter {
-            bytes.extend(b"arbiter");
-        }
-        sha256(bytes)
+        sha256(serde_json::to_vec(&parts).unwrap_or_default())
     }
 
     /// The mirrors of each source: those of `registry_mirrors`, then the cache.

@@ -43,8 +43,6 @@ pub struct LibvirtConfig {
     /// The storage pool for all volumes.
     pub pool: String,
     pub virt_type: VirtType,
-    /// Missing in files of earlier versions.
-    #[serde(default)]
     pub disk_cache: DiskCache,
 }
 
@@ -59,11 +57,10 @@ pub enum OsBoot {
 }
 
 /// Where OpenStack stores a bootstrap's config, which exceeds Nova's limit, until the bootstrap has fetched it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OsIgnition {
     /// Glance, or Swift if Glance rejects it.
-    #[default]
     Auto,
     /// In a private image, fetched with a token.
     Glance,
@@ -76,12 +73,10 @@ pub enum OsIgnition {
 pub struct OsFlavors {
     pub bootstrap: Option<String>,
     pub master: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arbiter: Option<String>,
     pub worker: Option<String>,
     pub helper: Option<String>,
     /// By the name of the pool.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<String, String>,
 }
 
@@ -120,10 +115,8 @@ pub struct OpenStackConfig {
     /// Availability zones of the servers, separated by commas.
     pub zone: Option<String>,
     /// Availability zones of the volumes, separated by commas: as many as zones, or one.
-    #[serde(default)]
     pub volume_zone: Option<String>,
     /// Limit of the creation of a volume.
-    #[serde(default = "volume_timeout")]
     pub volume_timeout: Duration,
     pub affinity: Affinity,
     pub flavors: OsFlavors,
@@ -133,24 +126,14 @@ pub struct OpenStackConfig {
     pub api_floating_ip: Option<Ipv4Addr>,
     pub ingress_floating_ip: Option<Ipv4Addr>,
     /// With `lb=platform`: the VIPs are load balancers of Octavia.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balancers: Option<OsBalancers>,
-    #[serde(default)]
     pub ignition: OsIgnition,
     /// Glance itself downloads images given by URL.
-    #[serde(default)]
     pub image_import: bool,
     /// Networks with access to SSH and node ports, besides the machine network and this computer.
-    #[serde(default)]
     pub admit: Vec<IpNetwork>,
     /// The nodes are a rehearsal's guests, which listen on port 8080.
-    #[serde(default)]
     pub rehearsal: bool,
-}
-
-/// The default of `os_volume_timeout`, for clusters of former versions.
-fn volume_timeout() -> Duration {
-    Duration::from_secs(30 * 60)
 }
 
 /// Settings of the simulated platform.
@@ -176,16 +159,12 @@ pub struct KubevirtConfig {
     /// A PEM file of the CA of the upload proxy's certificate.
     pub upload_ca: Option<PathBuf>,
     /// Masters run on different hosts, and so do workers.
-    #[serde(default)]
     pub affinity: Affinity,
     /// Creates a missing namespace, and deletes it with its last cluster.
-    #[serde(default)]
     pub makes_namespace: bool,
     /// With `network=pod`: the machines use the pod network.
-    #[serde(default)]
     pub pods: Option<PodNetwork>,
     /// The API server's identity is not verified: see `kubevirt_insecure`.
-    #[serde(default)]
     pub insecure: Insecure,
 }
 
@@ -286,10 +265,8 @@ pub struct OvirtConfig {
     pub vnic_profile: Option<String>,
     pub affinity: Affinity,
     /// Names of the only hosts for machines; all hosts of the cluster if not set.
-    #[serde(default)]
     pub hosts: Vec<String>,
     /// Affinity label of workers: they run on the hosts with this label.
-    #[serde(default)]
     pub worker_label: Option<String>,
     /// Disks are copies of the template's instead of layers on it.
     pub clone: bool,
@@ -398,7 +375,6 @@ pub struct WorkersOn {
     /// The machine network's name there.
     pub network: String,
     /// The pools whose nodes are there, and `worker` for the workers outside of pools; empty: all workers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
 }
 

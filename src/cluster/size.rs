@@ -34,11 +34,9 @@ pub struct Sizes {
     pub bootstrap: Size,
     pub master: Size,
     /// Only if there is an arbiter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arbiter: Option<Size>,
     pub worker: Size,
-    /// Missing in files of earlier versions.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// By the name of the pool.
     pub pools: BTreeMap<String, Size>,
 }
 

@@ -15,7 +15,7 @@ use crate::state::parameters::Parameters;
 /// Chosen before pass one, so that a platform cannot assign it to another machine between the passes, and a run after a
 /// crash uses the same one. `52:54:00` is QEMU's locally administered prefix.
 pub fn derive_mac(tenant: &str, cluster: &ClusterDomain, nic: &str, taken: &BTreeSet<Mac>) -> Mac {
-    // A platform without tenants has the MACs of earlier versions.
+    // A platform without tenants adds nothing to the digest.
     let tenant = if tenant.is_empty() {
         String::new()
     } else {

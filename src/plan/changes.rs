@@ -13,7 +13,7 @@ pub struct There<'a> {
     pub reservations: &'a [AddressAssignment],
     /// The platform can reserve addresses.
     pub reserves: bool,
-    /// Of the machines that exist; unknown for clusters of earlier versions.
+    /// Of the machines that exist; `None` if the cluster has no record.
     pub sizes: Option<&'a Sizes>,
     /// The bootstrap is no longer needed.
     pub bootstrapped: bool,

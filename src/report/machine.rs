@@ -39,14 +39,13 @@ struct Configuration {
     pass: Pass,
     /// Of the spec it was created from.
     fingerprint: String,
-    /// As planned; unknown for clusters of earlier versions.
+    /// As planned; `None` for a throwaway machine.
     #[serde(flatten)]
     size: Option<Size>,
 }
 
 impl Shown {
-    pub fn new(platform: &'static str, machine: &Machine, sizes: Option<&Sizes>, described: Description) -> Self {
-        let size = sizes.and_then(|sizes| sizes.of(&machine.node, machine.role)).cloned();
+    pub fn new(platform: &'static str, machine: &Machine, sizes: &Sizes, described: Description) -> Self {
         Self {
             machine: machine.name.clone(),
             node: machine.node.clone(),
@@ -61,7 +60,7 @@ impl Shown {
                 role: machine.role,
                 pass: machine.pass,
                 fingerprint: machine.fingerprint.clone(),
-                size,
+                size: sizes.of(&machine.node, machine.role).cloned(),
             },
             platform_form: described.form,
         }

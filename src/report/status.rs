@@ -376,6 +376,7 @@ pub fn made_at(journal: &[Entry]) -> Option<Timestamp> {
 pub(super) mod tests {
     use super::*;
     use crate::backend::SeenNic;
+    use crate::cluster::ClusterConfig;
     use crate::state::inventory::Known;
     use crate::state::parameters::Parameters;
 
@@ -384,6 +385,7 @@ pub(super) mod tests {
             "v": 2, "name": "lab", "domain": "example.com", "rehearsal": true,
             "deployment": {"id": "x7k2pqrs", "creation": "anna@laptop 2026-11-28T09:12:13Z"},
             "backend": { "sim": { "state": "/sim.json" } },
+            "sizes": ClusterConfig::example().sizes(), "platform_timeout": 120,
         });
         let known: Known = serde_json::from_value(known).unwrap();
         let node = |name: &str, role: &str, last: u8| {

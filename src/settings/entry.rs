@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
     pub name: &'static str,
-    /// Names of earlier generations that mean the same.
+    /// Other names, used by env files of the proof of concept.
     pub aliases: &'static [&'static str],
     pub group: Group,
     pub kind: Kind,
@@ -12,7 +12,6 @@ pub struct Variable {
     pub default: &'static str,
     /// The help: plain text in one line.
     pub doc: &'static str,
-    pub status: Status,
 }
 
 /// A heading of `env.sh.sample`, and the platform on which its settings have an effect; `None`: on all.
@@ -56,14 +55,6 @@ pub enum Kind {
     List(&'static Kind),
     /// Several, each as `POOL:VALUE`.
     PerPool(&'static Kind),
-}
-
-/// Whether a setting has an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    Used,
-    /// Accepted from old env files; the reason is shown when it is set.
-    NoEffect(&'static str),
 }
 
 impl Variable {

@@ -46,7 +46,7 @@ use values::Values;
 #[derive(Debug)]
 pub struct Loaded {
     pub config: ClusterConfig,
-    /// Every setting in the order of the table, and those without effect that were set.
+    /// Every setting in the order of the table.
     pub values: Vec<ResolvedValue>,
     /// One line each, lower case, with the place.
     pub warnings: Vec<String>,

@@ -244,8 +244,5 @@ fn checked_name(name: &str) -> Result<&'static str, (String, Option<String>)> {
             None,
         ));
     }
-    if let variables::Status::NoEffect(reason) = variable.status {
-        return Err((format!("`{name}` has no effect: {reason}"), None));
-    }
     Ok(variable.name)
 }

@@ -4,7 +4,7 @@
 //! `Choice<T>` takes its choices from the enum `T`. `reached by` lists what a connection to the platform requires.
 
 use super::choices::choices;
-use super::entry::{Group, Kind, Status, Variable};
+use super::entry::{Group, Kind, Variable};
 use crate::cluster::{
     Affinity, BackendConfig, CacheUse, Dhcp, DiskCache, Dns, Expose, Harvest, Lb, Mcs, OsBoot, OsIgnition, Registry,
     Routes, VirtType, WorkersWhen,
@@ -43,9 +43,6 @@ macro_rules! settings {
                 $name:ident $(| $alias:ident)*: $kind:ident $(<$of:ident>)? $(= $default:literal)?;
             )*
         })*
-        without effect {
-            $($old:ident $(| $old_alias:ident)*: $reason:literal;)*
-        }
     ) => {
         /// Every setting, in the order of `GROUPS`.
         pub const VARIABLES: &[Variable] = &[
@@ -56,23 +53,12 @@ macro_rules! settings {
                 kind: kind!($kind $($of)?),
                 default: concat!($($default)?),
                 doc: concat!($($help),+).trim_ascii(),
-                status: Status::Used,
             },)*)*
-            $(Variable {
-                name: stringify!($old),
-                aliases: &[$(stringify!($old_alias)),*],
-                group: WITHOUT_EFFECT,
-                kind: Kind::Text,
-                default: "",
-                doc: $reason,
-                status: Status::NoEffect($reason),
-            },)*
         ];
 
         /// Groups in the order of `env.sh.sample`.
         pub const GROUPS: &[Group] = &[
             $(Group { title: $title, platform: platform!($platform) },)*
-            WITHOUT_EFFECT,
         ];
 
         /// For each platform, the settings that a connection to it requires, in the order of the questions of
@@ -82,11 +68,6 @@ macro_rules! settings {
         ];
     };
 }
-
-const WITHOUT_EFFECT: Group = Group {
-    title: "accepted from old env files, without effect",
-    platform: None,
-};
 
 settings! {
     "cluster" on all {
@@ -99,19 +80,19 @@ settings! {
         /// Number of masters (control plane nodes): 1, 3 or 5, or 2 with arbiter=1.
         masters: Count = 3;
         /// 1: add an arbiter, a small third member of etcd, to two masters. Requires masters=2 and OpenShift 4.22.
-        arbiter | arbiters: Count = 0;
+        arbiter: Count = 0;
         /// Number of workers. With 0, the masters also run user workloads.
         workers: Count = 2;
         /// Create a bridge on the first NIC of each node, to connect virtual machines that run on the nodes.
         /// With OVN-Kubernetes it is br-ex, otherwise br-node.
         use_br: Switch = false;
         /// Schedule user workloads on masters. Always on without workers.
-        masters_schedulable | ctlplane_schedulable: Switch = false;
+        masters_schedulable: Switch = false;
         /// Storage of the internal image registry. emptydir: images are lost with the registry pod. removed: no
         /// registry.
         registry: Choice<Registry> = "emptydir";
         /// NTP servers of the nodes. Default: those of CoreOS.
-        ntp_servers | ntp_server: List<Text>;
+        ntp_servers: List<Text>;
         /// Enable FIPS 140 mode on the nodes. From 4.16, this requires openshift-install-fips on a computer in FIPS mode.
         fips: Switch = false;
         /// Baseline capability set of OpenShift: None, vCurrent, or a version from v4.11 to v4.18.
@@ -130,7 +111,7 @@ settings! {
     }
     "platform" on all {
         /// Platform to deploy on: libvirt, ovirt, openstack, kubevirt, or sim (simulated, stored in a file).
-        backend | master_backend: Choice<BackendConfig> = "libvirt";
+        backend: Choice<BackendConfig> = "libvirt";
         /// Network of the first NIC of every machine, in both passes.
         network: Text = "default";
         /// Platform of the workers, if different from backend. It must reach the same machine network.
@@ -174,9 +155,10 @@ settings! {
         os_boot: Choice<OsBoot> = "image";
         /// Volume type. Default: the default type of the cloud.
         os_volume_type: Text;
-        /// Availability zone of the servers. Several, separated by commas: masters, and workers, take turns in them.
+        /// Availability zones of the servers, separated by commas. Masters are distributed over them in turn, and so are
+        /// workers.
         os_zone: Text;
-        /// Availability zone of the volumes, as many as in os_zone, or one. Default: the default zone of block storage.
+        /// Availability zones of the volumes: one, or as many as in os_zone. Default: the default zone of block storage.
         os_volume_zone: Text;
         /// How long the creation of a volume may take. Block storage may copy the whole image.
         os_volume_timeout: Duration = "30m";
@@ -290,7 +272,7 @@ settings! {
         /// Memory of the bootstrap machine in MiB.
         bootstrap_memory: Mib = 16384;
         /// Memory of each pass-one machine in MiB.
-        helper_memory | haproxy_memory: Mib = 2048;
+        helper_memory: Mib = 2048;
         /// Virtual CPUs of each master and worker.
         numcpus: Count = 4;
         /// Virtual CPUs of each master. Default: the value of numcpus.
@@ -324,7 +306,7 @@ settings! {
     }
     "node pools" on all {
         /// Groups of workers with names, sizes, labels and taints of their own, as NAME:COUNT, such as infra:2,gpu:1. Their
-        /// nodes are infra-0, infra-1, gpu-0. What the settings of a pool leave out is as for other workers.
+        /// nodes are infra-0, infra-1, gpu-0. Values that are not set for a pool are those of the other workers.
         pools: List<Text>;
         /// Memory of each node of a pool in MiB, such as infra:16384.
         pool_memory: PerPool<Mib>;
@@ -349,8 +331,7 @@ settings! {
         pool_ips: PerPool<Ip>;
     }
     "addresses" on all {
-        /// How pass one learns the IP addresses. boot: boot machines. reserve: the platform reserves addresses without
-        /// a
+        /// How pass one learns the IP addresses. boot: boot machines. reserve: the platform reserves addresses without a
         /// boot. static: the addresses in this file.
         harvest: Choice<Harvest> = "boot";
         /// Virtual IP of the API. Default: harvested. With two address families, its IPv6 address may follow.
@@ -377,8 +358,8 @@ settings! {
         gateway: Ips;
         /// DNS servers of the nodes' network with dhcp=none. Default: read from the platform.
         name_servers: List<Ip>;
-        /// MTU of the nodes in network, such as 9000. The network must support it. With OVN-Kubernetes, pods have 100 less.
-        /// Default: what the DHCP server or the platform offers, otherwise 1500.
+        /// MTU of the nodes in network, such as 9000. The network must support it. With OVN-Kubernetes, the MTU of the pods
+        /// is 100 less. Default: what the DHCP server or the platform offers, otherwise 1500.
         mtu: Count;
         /// DNS domains to search for short names on the nodes, besides that of the cluster. With dns=user, this requires
         /// dhcp=none.
@@ -428,9 +409,8 @@ settings! {
         worker_image: Text = "auto";
         /// The same as helper_image, for worker_backend.
         worker_helper_image: Text = "auto";
-        /// Path of openshift-install. Default: the one of the cluster, else the one downloaded for version, else the
-        /// one in
-        /// PATH.
+        /// Path of openshift-install. Default: the one that the cluster already uses, otherwise the one downloaded for
+        /// version, otherwise the one in PATH.
         installer: Path;
         /// Release of openshift-install and oc to download: stable, candidate, nightly, okd, okd-4.N, 4.N or
         /// 4.N.Z. Default: no download.
@@ -450,7 +430,7 @@ settings! {
         signature_store: Text;
         /// URL of a folder that contains images under their published file names.
         image_mirror: Text;
-        /// Folder of downloaded files. Several users can share one that they all can write to.
+        /// Folder of downloaded files. It must belong to you, and only you may write to it.
         cache: Path = "${XDG_CACHE_HOME:-$HOME/.cache}/ocpdeploy";
         /// How nodes get their configuration from the machine config server. tls: requires a DNS that resolves api-int.
         /// embed: as part of their Ignition config. http: unencrypted. auto: tls or embed, never http.
@@ -458,7 +438,7 @@ settings! {
     }
     "access and trust" on all {
         /// File of the pull secret, or the JSON text itself in quotes. OKD needs none.
-        pull_secret | pullsecret | PULL_SECRET: Secret = "openshift_pull.json";
+        pull_secret | pullsecret: Secret = "openshift_pull.json";
         /// File of the SSH public key of the user core.
         pub_key | pubkey: Path = "~/.ssh/id_ed25519.pub";
         /// Files of additional SSH public keys.
@@ -486,8 +466,8 @@ settings! {
         harvest_timeout: Duration = "10m";
         /// Timeout until each node appears with its planned address.
         address_timeout: Duration = "15m";
-        /// A machine that stops within this time after its start, while its address is waited for, is started again. Later, while
-        /// the cluster is waited for, it always is.
+        /// A machine that stops within this time after its start is started again while ocpdeploy waits for its address.
+        /// While ocpdeploy waits for the cluster, a stopped machine is always started again.
         launch_timeout: Duration = "10m";
         /// Maximum number of such restarts of a machine in each wait, on another host if the platform supports it.
         launch_retries: Count = 2;
@@ -499,32 +479,5 @@ settings! {
         platform_timeout: Duration = "2m";
         /// How long to wait for a mirror that does not respond to a version query.
         mirror_timeout: Duration = "20s";
-    }
-    without effect {
-        api_internal: "the internal and the external API share one virtual IP";
-        bootstrap_api_ip: "floating IPs exist only on OpenStack, see os_api_floating_ip";
-        bootstrap_helper_ip: "the bootstrap machine has no helper";
-        bootstrap_helper_mac: "the bootstrap machine has no helper";
-        cpupinning: "CPU pinning is not supported";
-        deploy_bootstrap: "every deployment has a bootstrap machine";
-        dhcp_dns: "no DHCP server is created; the DHCP server of the network is used";
-        dhcp_gateway: "no DHCP server is created; the DHCP server of the network is used";
-        dhcp_ip: "no DHCP server is created; the DHCP server of the network is used";
-        dhcp_netmask: "no DHCP server is created; the DHCP server of the network is used";
-        dns_ip: "each node resolves the names of the cluster itself";
-        force: "to resume, run the same command again";
-        haproxy_bootstrap: "the platform itself passes the Ignition config to the bootstrap machine";
-        helper_dedicated | dedicated_helper: "the nodes have the virtual IPs; no helper remains";
-        helper_sleep: "the deployment waits for addresses, see harvest_timeout";
-        macosx: "openshift-install runs on this computer, see installer";
-        numa: "NUMA placement is not supported";
-        numamode: "NUMA placement is not supported";
-        pcidevices: "PCI devices are not supported";
-        prefix: "machine names begin with the cluster name";
-        public_api_ip: "floating IPs exist only on OpenStack, see os_api_floating_ip";
-        scale: "`ocpdeploy scale` changes the number of workers";
-        tag: "everything created is tagged with <cluster>.<domain>; for the release, see version";
-        OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE | OPENSHIFT_RELEASE_IMAGE:
-            "openshift-install reads it from the environment of ocpdeploy, not from an env file";
     }
 }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::problem::{Place, Problems, SettingsError};
 use super::sources::Sources;
-use super::variables::{self, Kind, Status, VARIABLES, Variable};
+use super::variables::{self, Kind, VARIABLES, Variable};
 use super::{choices, envfile, parse};
 use crate::cluster::FragmentSource;
 
@@ -134,10 +134,7 @@ impl<'a> Values<'a> {
 
     /// The value of a setting, from the highest layer that has one; remembered as read.
     pub fn value(&mut self, name: &'static str) -> Option<Value> {
-        debug_assert!(
-            variables::find(name).is_some_and(|v| v.name == name && v.status == Status::Used),
-            "{name}"
-        );
+        debug_assert!(variables::find(name).is_some_and(|v| v.name == name), "{name}");
         self.read.insert(name);
         if self.values.get(name).is_none_or(|value| value.text.is_empty())
             && let Some(variable) = variables::find(name)
@@ -334,15 +331,12 @@ impl<'a> Values<'a> {
             .filter(|(_, value)| value.is_given())
             .collect();
         for (variable, value) in idle {
-            let message = match variable.status {
-                Status::NoEffect(reason) => format!("`{}` has no effect: {reason}", value.written),
-                Status::Used => format!("`{}` has no effect with the other settings", value.written),
-            };
+            let message = format!("`{}` has no effect with the other settings", value.written);
             self.warn(variable.name, &message);
         }
     }
 
-    /// Every setting with value and origin; secrets hidden. Those without effect only if they are set.
+    /// Every setting with value and origin; secrets hidden.
     pub fn finish(mut self) -> Result<Finished, SettingsError> {
         if !self.problems.is_empty() {
             return Err(self.problems.into_error());
@@ -352,7 +346,6 @@ impl<'a> Values<'a> {
         for variable in VARIABLES {
             let value = match self.values.get(variable.name) {
                 Some(value) if !value.text.is_empty() => value.clone(),
-                _ if variable.status != Status::Used => continue,
                 _ => match self.default_of(variable) {
                     Some(value) => value,
                     None => Value {

@@ -1,6 +1,6 @@
 //! The settings by their names. The settings themselves are in `table`.
 
-pub use super::entry::{Group, Kind, Status, Variable};
+pub use super::entry::{Group, Kind, Variable};
 use super::parse;
 use super::table::CONNECTIONS;
 pub use super::table::{GROUPS, VARIABLES};

@@ -36,13 +36,10 @@ pub struct Known {
     pub workers_on: Option<WorkersOn>,
     /// Whether it is a rehearsal.
     pub rehearsal: bool,
-    /// The sizes of the last machines created for each role, or the planned ones if there are none; missing in files of
-    /// earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sizes: Option<Sizes>,
-    /// How long its platforms may be unresponsive, in seconds; missing in files of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub platform_timeout: Option<u64>,
+    /// The sizes of the last machines created for each role, or the planned ones if there are none.
+    pub sizes: Sizes,
+    /// How long its platforms may be unresponsive, in seconds.
+    pub platform_timeout: u64,
 }
 
 /// The identity of a new deployment: random, and begun now by this user on this computer.
@@ -86,8 +83,8 @@ impl Known {
             backend: config.backend.clone(),
             workers_on: config.workers_on.clone(),
             rehearsal: config.is_rehearsal(),
-            sizes: Some(config.sizes()),
-            platform_timeout: Some(config.timeouts.platform.as_secs()),
+            sizes: config.sizes(),
+            platform_timeout: config.timeouts.platform.as_secs(),
         }
     }
 

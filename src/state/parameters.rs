@@ -32,7 +32,7 @@ pub struct Parameters {
     pub network: String,
     /// Distinguishes networks with the same name; two clusters with the same identity share addresses and VRIDs.
     pub network_identity: String,
-    /// The part of the MACs that differs between tenants of a platform; files of earlier programs have none.
+    /// The part of the MACs that differs between tenants of a platform; empty on a platform without tenants.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
     pub machine_network: IpNetwork,
@@ -46,7 +46,7 @@ pub struct Parameters {
     /// How the addresses were determined.
     pub harvest: Harvest,
     /// Where this computer reaches `api_ip`, if not at that address.
-    #[serde(default, alias = "api_door", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_endpoint: Option<ApiEndpoint>,
     pub api_ip: IpAddr,
     pub api_mac: Mac,
@@ -56,7 +56,7 @@ pub struct Parameters {
     pub virtual_router_id: u8,
     /// VRRP id of `ingress_ip`.
     pub ingress_virtual_router_id: u8,
-    /// The password of the cluster's keepalived instances; missing in files of earlier versions.
+    /// The password of the cluster's keepalived instances; `None` with another load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vrrp_password: Option<VrrpPassword>,
     /// The second address family, if the cluster has two.

@@ -168,7 +168,7 @@ fn runs(journal: &[Entry], now: Option<Timestamp>) -> Vec<(Timestamp, Timestamp)
         match runs.last_mut() {
             _ if entry.is_note() && entry.step == RUN => runs.push((entry.time, entry.time)),
             Some((_, end)) => *end = entry.time,
-            // Earlier versions did not record runs.
+            // The note of this run is before the restart from scratch.
             None => {}
         }
     }
