@@ -1,5 +1,5 @@
-//! Reads HTTP responses with limits on size, time and number of values, so that an endless response neither fills the
-//! memory nor blocks the run.
+//! Reads HTTP responses with limits on size and time, so that an endless response neither fills the memory nor blocks
+//! the run.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,6 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use kube::client::{ClientBuilder, DynBody};
 use reqwest::Response;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
 use tower::BoxError;
 use tower::util::MapResponseLayer;
 
@@ -26,13 +25,6 @@ const ERROR: usize = 64 << 10;
 
 /// Limit from a response's headers to its last byte, even if bytes arrive continuously.
 const COMPLETE: Duration = Duration::from_secs(60);
-
-/// Responses that are larger than `SMALL` are read so many at a time, the others wait: a list of all kinds of things asks for
-/// nine at once.
-static LARGE_AT_ONCE: Semaphore = Semaphore::const_new(3);
-
-/// Values in one JSON document. Each takes about 72 bytes of memory, and as few as 2 of the response.
-pub const VALUES: usize = 1 << 20;
 
 /// A limit on the time of a request. Tests that wait it out shorten it: in debug builds a second lasts
 /// `OCPDEPLOY_TEST_SECOND` milliseconds.
@@ -51,8 +43,6 @@ pub fn time_limit(limit: Duration) -> Duration {
 pub enum CapError {
     #[error("the answer is larger than {} KiB", .0 >> 10)]
     Large(usize),
-    #[error("the answer has more than {0} values")]
-    Values(usize),
     #[error("the answer was not complete after {} s", .0.as_secs())]
     Slow(Duration),
     #[error("the answer was cut off: {0}")]
@@ -75,15 +65,11 @@ async fn read_within(mut response: Response, largest: usize, limit: Duration) ->
     }
     let mut bytes = Vec::new();
     let reading = async {
-        let mut turn = None;
         while let Some(chunk) = response
             .chunk()
             .await
             .map_err(|error| CapError::Cut(innermost(&error)))?
         {
-            if turn.is_none() && bytes.len() + chunk.len() > SMALL {
-                turn = LARGE_AT_ONCE.acquire().await.ok();
-            }
             let room = largest - bytes.len();
             if chunk.len() > room {
                 bytes.extend_from_slice(&chunk[..room]);
@@ -102,29 +88,9 @@ async fn read_within(mut response: Response, largest: usize, limit: Duration) ->
     }
 }
 
-/// Parses a JSON document of at most `VALUES` values. serde_json itself rejects more than 128 levels
-/// (serde-rs/json: `src/de.rs`, `remaining_depth`).
+/// Parses a JSON document. serde_json rejects more than 128 levels (serde-rs/json: `src/de.rs`, `remaining_depth`).
 pub fn json<T: DeserializeOwned>(text: &[u8]) -> Result<T, CapError> {
-    if values(text) > VALUES {
-        return Err(CapError::Values(VALUES));
-    }
     serde_json::from_slice(text).map_err(CapError::Json)
-}
-
-/// An upper bound of a JSON document's number of values: counts every opening or separating character outside of
-/// strings.
-pub fn values(text: &[u8]) -> usize {
-    let (mut count, mut in_string, mut is_escaped) = (1, false, false);
-    for byte in text {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if in_string => is_escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' | b',' if !in_string => count += 1,
-            _ => {}
-        }
-    }
-    count
 }
 
 /// A Kubernetes client that aborts responses of more than `LARGEST` bytes.
@@ -240,43 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn large_answers_take_turns_and_small_ones_do_not_wait() {
-        const MIB: &str = match std::str::from_utf8(&[b'x'; 1 << 20]) {
-            Ok(text) => text,
-            Err(_) => "",
-        };
-        let large = || stream::repeat(MIB).take((SMALL >> 20) + 1);
-        let (soon, later) = (Duration::from_millis(100), Duration::from_millis(500));
-        run(async {
-            let open = (0..3).map(|_| read_within(answer(200, large().chain(stream::pending())), LARGEST, later));
-            let begun = futures::future::join_all(open);
-            let others = async {
-                let waits = read_within(answer(200, large()), LARGEST, soon).await;
-                assert!(matches!(waits, Err(CapError::Slow(_))));
-                let small = read_within(answer(200, endless().take(3)), LARGEST, soon).await;
-                assert_eq!(small.unwrap().len(), 30);
-            };
-            let (ended, ()) = futures::join!(begun, others);
-            assert!(ended.iter().all(|one| matches!(one, Err(CapError::Slow(_)))));
-            let whole = read_within(answer(200, large()), LARGEST, LONG).await;
-            assert_eq!(whole.unwrap().len(), SMALL + MIB.len());
-        });
-    }
-
-    #[test]
-    fn a_document_of_too_many_values_is_not_built() {
-        let bomb = |inner: &str| format!("[{}{inner}]", format!("{inner},").repeat(VALUES));
-        for inner in ["{}", "[]", "0"] {
-            let refused = json::<serde_json::Value>(bomb(inner).as_bytes());
-            assert!(matches!(refused, Err(CapError::Values(_))), "{inner}");
-        }
+    fn a_document_of_too_many_levels_is_rejected() {
         let deep = "[".repeat(100_000);
         assert!(matches!(
             json::<serde_json::Value>(deep.as_bytes()),
             Err(CapError::Json(_))
         ));
-        // The contents of strings do not count.
-        assert_eq!(values(br#"{"a": "[{,\"[{,\\", "b": [1, {}]}"#), 6);
         assert_eq!(json::<serde_json::Value>(br#"{"a": [1]}"#).unwrap()["a"][0], 1);
     }
 

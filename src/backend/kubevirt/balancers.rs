@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use ipnetwork::Ipv4Network;
 use serde_json::Value;
 
-use super::anchor::anchor;
 use super::kind::Kind;
 use super::labels;
 use super::objects::POD_NETWORK;
@@ -49,7 +48,7 @@ pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result
             return Err(conflict(format!("{} has {} and {}", other.name, other.mac, other.ip)));
         }
     }
-    let anchor = anchor(session, cluster).await?;
+    let anchor = session.anchor(cluster).await?;
     let wanted = pods::of_node(cluster, lease, Some(&anchor));
     let name = labels::name(&wanted);
     match session.get(Kind::Service, name).await? {
@@ -118,7 +117,7 @@ pub(super) async fn ensure(
     wanted: &LoadBalancer,
 ) -> Result<BalancedVip, BackendError> {
     let cluster = &wanted.cluster;
-    let anchor = anchor(session, cluster).await?;
+    let anchor = session.anchor(cluster).await?;
     let ranges = pod_ranges(session, site).await?;
     for policy in pods::policies(wanted, site, &ranges, Some(&anchor)) {
         session.put(Kind::Policy, cluster, &policy).await?;
@@ -259,7 +258,7 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
     Ok(())
 }
 
-/// Replaces `auto` by what was chosen when the Routes were created.
+/// Replaces `auto` with what was chosen when the Routes were created.
 pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut PodNetwork) -> Result<(), BackendError> {
     site.pod_networks = pod_ranges(session, site).await?;
     if site.routes == Routes::Auto {

@@ -13,11 +13,11 @@ use super::preflight;
 use super::session::{Session, if_allowed};
 use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
-use crate::backend::{BackendError, BackendErrorKind, Choice, OperationError, PlatformChoices, SettingChoices};
+use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, PlatformError, SettingChoices};
 use crate::cluster::KubevirtConfig;
 
 /// The contexts of a kubeconfig, its current one first; none where there is no kubeconfig, as in a pod.
-pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, OperationError> {
+pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, PlatformError> {
     let read = match path {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
@@ -48,7 +48,7 @@ pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, OperationError> {
     Ok(SettingChoices::new("kube_context", choices))
 }
 
-/// Namespaces first; networks and images once one is chosen.
+/// Namespaces first; networks and storage classes once a namespace is chosen.
 pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<PlatformChoices, BackendError> {
     let mut findings = Findings(Vec::new());
     if !preflight::versions(session, &mut findings).await? {

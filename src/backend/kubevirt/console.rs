@@ -49,7 +49,7 @@ pub(super) async fn open(
     tokio::spawn(async move {
         if let Err(error) = carry(line, typed, &written).await {
             let failure = BackendError::new(BackendErrorKind::Unreachable, error.to_string());
-            // The user has closed the console: no error.
+            // If nobody receives it, the user has closed the console.
             let _ = written.send(Err(failure)).await;
         }
     });
@@ -106,8 +106,8 @@ async fn refused(answer: Response<Body>) -> BackendError {
     }
 }
 
-/// virt-api wraps its status in another one (
-/// kubevirt/kubevirt: pkg/virt-api/rest/subresource.go); proxies answer in plain words.
+/// virt-api wraps its status in another one (kubevirt/kubevirt: pkg/virt-api/rest/subresource.go); proxies answer in
+/// plain text.
 fn message(body: &[u8]) -> String {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let told = [&value["message"], &value["ErrStatus"]["message"]];

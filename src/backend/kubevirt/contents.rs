@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::labels;
-use super::look::is_going;
 use super::session::Session;
 use crate::backend::BackendError;
 use crate::backend::error::if_exists;
@@ -41,7 +40,8 @@ struct Listed {
 }
 
 impl Contents {
-    /// Lists all objects in the session's namespace, which is this one. `is_ours` is true for objects that do not count.
+    /// Lists all objects in the session's namespace; `namespace` is its object. `is_ours` is true for objects to leave
+    /// out.
     pub async fn of(
         session: &Session,
         namespace: &Value,
@@ -59,7 +59,10 @@ impl Contents {
                 labels::owners(object).any(|owner| kinds.iter().any(|listed| owner["kind"] == *listed.kind))
             };
             let found = list["items"].as_array().into_iter().flatten().filter(|object| {
-                !is_going(object) && !is_derived(object) && !is_default(plural, object, is_project) && !is_ours(object)
+                !labels::is_going(object)
+                    && !is_derived(object)
+                    && !is_default(plural, object, is_project)
+                    && !is_ours(object)
             });
             all.objects
                 .extend(found.map(|object| printable_line(&format!("{kind} {}", labels::name(object)))));
@@ -105,7 +108,7 @@ impl Contents {
         Ok(found)
     }
 
-    /// Notes what the server refuses.
+    /// Records what the server refuses to list.
     fn unless_refused<T>(&mut self, what: &str, answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
         match answer {
             Err(failure) if failure.code.is_some() => {

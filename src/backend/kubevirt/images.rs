@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::anchor::anchor;
 use super::compare::quantity;
-use super::deletion::remove;
 use super::kind::Kind;
 use super::labels;
 use super::objects::{self, Import, Root};
-use super::rights::may;
 use super::session::{Session, if_allowed, not_owned};
 use crate::backend::error::if_exists;
 use crate::backend::{BackendError, BackendErrorKind, ImageHandle};
@@ -21,7 +18,7 @@ use crate::http_limits;
 use crate::http_upload::{self, UploadError, UploadLimits};
 
 const GIB: u64 = 1 << 30;
-/// The size of a volume for an image of unknown size: CoreOS unpacks to 16 GiB.
+/// The size of a volume for an image of unknown size. An unpacked CoreOS image has 16 GiB.
 const IMPORT_GIB: u64 = 20;
 /// An import without progress for this long has failed.
 const STUCK: Duration = Duration::from_secs(20 * 60);
@@ -71,7 +68,7 @@ pub(super) async fn find(
         }
     }
     may_clone(session, &root).await?;
-    anchor(session, cluster).await?;
+    session.anchor(cluster).await?;
     Ok(root.handle())
 }
 
@@ -97,14 +94,9 @@ async fn may_clone(session: &Session, root: &Root) -> Result<(), BackendError> {
         return Ok(());
     };
     if *namespace == session.namespace
-        || may(
-            session,
-            "create",
-            "cdi.kubevirt.io",
-            "datavolumes/source",
-            Some(namespace),
-        )
-        .await?
+        || session
+            .may("create", "cdi.kubevirt.io", "datavolumes/source", Some(namespace))
+            .await?
     {
         return Ok(());
     }
@@ -173,7 +165,7 @@ async fn import(
     let wanted = objects::image(&identity, &from, class, IMPORT_GIB * GIB, cluster);
     let volume = claimed(session, cluster, &wanted).await?;
     wait_ready(session, &volume, false).await?;
-    anchor(session, cluster).await?;
+    session.anchor(cluster).await?;
     Ok(handle(session, &volume))
 }
 
@@ -196,11 +188,11 @@ async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Resu
         if labels::label(&there, labels::IMAGE) != labels::label(wanted, labels::IMAGE) {
             return Err(not_owned(Kind::DataVolume, name, cluster));
         }
-        if super::look::is_going(&there) {
+        if labels::is_going(&there) {
             tokio::time::sleep(LOOK).await;
             continue;
         }
-        // With the uid, the patch of a volume that was recreated meanwhile fails, and the loop reads it again.
+        // With the uid, the patch fails if the volume was recreated meanwhile; then the loop reads it again.
         let patch = json!({"metadata": {
             "uid": there["metadata"]["uid"],
             "labels": {objects::used_by(cluster): ""},
@@ -232,7 +224,7 @@ pub(super) async fn upload(
             VolumeState::Ready => sent?,
         }
     }
-    anchor(session, cluster).await?;
+    session.anchor(cluster).await?;
     Ok(handle(session, &volume))
 }
 
@@ -324,7 +316,7 @@ async fn send(
     send_to(&proxy, ca, token, image, UploadLimits::default()).await
 }
 
-/// Sends the file to the upload proxy, which trusts these certificates besides the system's.
+/// Sends the file to the upload proxy. The certificates of `ca` are trusted besides the system's.
 ///
 /// CDI responds after it has unpacked the file.
 async fn send_to(
@@ -447,7 +439,7 @@ pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), 
             // Copies of the claim have its labels, but another owner.
             && labels::owners(&claim).any(|owner| owner["uid"] == left["metadata"]["uid"])
         {
-            remove(session, Kind::Claim, &claim).await?;
+            session.remove(Kind::Claim, &claim).await?;
         }
     }
     Ok(())

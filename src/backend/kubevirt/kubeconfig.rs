@@ -12,7 +12,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::KubevirtConfig;
 use crate::http_limits::innermost;
 
-/// Allows what `refuse_insecure` refuses, for commands that read no env file.
+/// Allows insecure connections, for commands that read no env file.
 const INSECURE_VARIABLE: &str = "OCPDEPLOY_KUBEVIRT_INSECURE";
 
 /// Loads the connection settings of the API server.

@@ -1,4 +1,4 @@
-//! Labels of objects: owner, machine and role.
+//! Labels and other metadata of objects.
 
 use serde_json::{Value, json};
 
@@ -41,12 +41,17 @@ pub(super) fn meets(object: &Value, selector: &str) -> bool {
     })
 }
 
-/// The cluster an object belongs to.
+/// Whether an object is being deleted.
+pub(super) fn is_going(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// The cluster that an object belongs to.
 pub(super) fn owner(object: &Value) -> Option<ClusterId> {
     ClusterId::read(label(object, CLUSTER)?)
 }
 
-/// The objects whose deletion deletes an object too.
+/// The owners of an object; it is deleted with them.
 pub(super) fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
 
+use super::errors::EXCEEDED_QUOTA;
 use super::labels::{self, CREATION, FINGERPRINT, MACHINE, NODE, PASS, ROLE};
 use super::objects::POD_NETWORK;
 use super::pods;
-use super::session::EXCEEDED_QUOTA;
 use crate::backend::ownership::Ownership;
 use crate::backend::{Machine, Nic, Power, SeenNic};
 use crate::cluster::Mac;
@@ -53,10 +53,6 @@ pub(super) fn remains(secret: &Value) -> Option<Machine> {
     })
 }
 
-pub(super) fn is_going(object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string()
-}
-
 /// Whether KubeVirt has restored a snapshot of the machine: its volumes have other names then (kubevirt/kubevirt:
 /// `pkg/storage/snapshot/restore.go`, `generateRestoredVMSpec`).
 pub(super) fn was_restored(machine: &Value) -> bool {
@@ -75,7 +71,7 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
             None => Power::Off,
         },
         "Running" | "Migrating" | "Stopping" => Power::Running,
-        // Without an instance it is about to get one: only a guest that shut down keeps its instance.
+        // Without an instance the machine is about to start: only a guest that shut itself down leaves its instance.
         "Stopped" if instance.is_some_and(has_ended) => Power::Off,
         "Terminating" => Power::Off,
         "Paused" => Power::Paused(reason(machine).unwrap_or("paused by a user").to_owned()),
@@ -93,8 +89,8 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
     }
 }
 
-/// A machine whose instance or pod does not exist. virt-controller repeats the attempt and shows the reason: in condition
-/// `Failure` of a machine without an instance, `Synchronized` of an instance without a pod.
+/// A machine whose instance or pod does not exist. virt-controller retries, and reports the reason in a condition:
+/// `Failure` if there is no instance, `Synchronized` if there is no pod.
 /// Source: kubevirt/kubevirt: `pkg/virt-controller/watch/vm/vm.go`, `pkg/virt-controller/watch/vmi/lifecycle.go`.
 fn not_started(machine: &Value) -> Power {
     let conditions = machine["status"]["conditions"].as_array().into_iter().flatten();

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::anchor::anchor;
-use super::deletion::{gone, sweep};
 use super::kind::Kind;
 use super::labels;
 use super::objects::{self, Root, Site};
@@ -49,7 +47,7 @@ pub(super) async fn create(
     if there.is_some() {
         return adopt(session, spec, &object(None)).await;
     }
-    let anchor = anchor(session, &spec.cluster).await?;
+    let anchor = session.anchor(&spec.cluster).await?;
     // The Secret comes first, so an existing machine is always complete.
     session
         .put(Kind::Secret, &spec.cluster, &objects::secret(spec, Some(&anchor)))
@@ -88,18 +86,19 @@ fn fits(spec: &MachineSpec) -> Result<(), BackendError> {
     }
 }
 
-/// The machine of this name; waits for the end of one that is being deleted.
+/// The machine with this name. If it is being deleted, waits until it is gone.
 async fn still(session: &Session, name: &str) -> Result<Option<Value>, BackendError> {
     match session.get(Kind::Machine, name).await? {
-        Some(there) if look::is_going(&there) => {
-            gone(session, Kind::Machine, &there).await?;
+        Some(there) if labels::is_going(&there) => {
+            session.gone(Kind::Machine, &there).await?;
             session.get(Kind::Machine, name).await
         }
         other => Ok(other),
     }
 }
 
-/// Starts the existing machine, and checks that it was stored as it was sent: the run that created it may not have.
+/// Starts the existing machine, and checks that it was stored as it was sent: the run that created it may have been
+/// interrupted before this check.
 async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Action<Machine>, BackendError> {
     start(session, &spec.cluster, &spec.name).await?;
     match find(session, &spec.cluster, &spec.name).await? {
@@ -176,20 +175,20 @@ pub(super) async fn delete(
     let selector = labels::of_machine(cluster, name);
     // First, because KubeVirt keeps a machine while it saves a snapshot, and a restore would create it again.
     for kind in [Kind::Restore, Kind::Snapshot] {
-        changed |= sweep(session, kind, &selector).await?;
+        changed |= session.sweep(kind, &selector).await?;
     }
     if let Some(machine) = &machine {
         changed = true;
-        if !look::is_going(machine) {
+        if !labels::is_going(machine) {
             // Power off first: a guest that is deleted has nothing to save.
             cut(session, machine).await?;
             session.delete(Kind::Machine, machine).await?;
         }
-        gone(session, Kind::Machine, machine).await?;
+        session.gone(Kind::Machine, machine).await?;
     }
     // The garbage collector would delete the rest later; it is not waited for.
     for kind in [Kind::Instance, Kind::DataVolume, Kind::Claim, Kind::Secret] {
-        changed |= sweep(session, kind, &selector).await?;
+        changed |= session.sweep(kind, &selector).await?;
     }
     Ok(if changed {
         Action::Done(())
@@ -198,17 +197,19 @@ pub(super) async fn delete(
     })
 }
 
-/// Powers a machine off; `false` if it is not running. Only this subresource can: KubeVirt rejects changes of an instance's
-/// grace period by users (kubevirt/kubevirt: `pkg/virt-api/webhooks/validating-webhook/admitters/vmi-update-admitter.go`).
+/// Powers a machine off; `false` if it is not running. Only this subresource can do so: KubeVirt does not let users
+/// change the grace period of an instance (kubevirt/kubevirt:
+/// `pkg/virt-api/webhooks/validating-webhook/admitters/vmi-update-admitter.go`).
 async fn cut(session: &Session, machine: &Value) -> Result<bool, BackendError> {
     subresource(session, machine, "stop", &json!({"gracePeriod": 0})).await
 }
 
 /// Calls a subresource of a machine; `false` if the machine is in that state already, gone, or not owned any more.
 ///
-/// Subresources know a machine by its name and take no preconditions (kubevirt/kubevirt: `pkg/virt-api/rest/lifecycle.go`;
-/// `staging/src/kubevirt.io/api/core/v1/types.go`, `StopOptions`), so the machine is read again just before. One that
-/// somebody else puts in its place between these two requests would still be started or stopped.
+/// Subresources identify a machine only by name and take no preconditions (kubevirt/kubevirt:
+/// `pkg/virt-api/rest/lifecycle.go`; `staging/src/kubevirt.io/api/core/v1/types.go`, `StopOptions`), so the machine is
+/// read again just before. If another client replaces the machine between these two requests, the new one is started or
+/// stopped.
 async fn subresource(session: &Session, machine: &Value, verb: &str, body: &Value) -> Result<bool, BackendError> {
     let there = session.again(Kind::Machine, machine).await?;
     if there.is_none_or(|there| labels::owner(&there) != labels::owner(machine)) {
@@ -234,8 +235,8 @@ fn action(changed: bool) -> Action<()> {
     }
 }
 
-/// A machine of this cluster that is off, without the instance that a guest leaves which shut itself down: KubeVirt would
-/// take the machine for a running one.
+/// A machine of this cluster that is off. A guest that shut itself down leaves its instance, which is deleted: KubeVirt
+/// would treat the machine as a running one.
 pub(super) async fn off(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Value, BackendError> {
     let (machine, instance) = with_instance(session, cluster, name).await?;
     if look::power(&machine, instance.as_ref()) != Power::Off {
@@ -244,7 +245,7 @@ pub(super) async fn off(session: &Session, cluster: &ClusterId, name: &MachineNa
     }
     if let Some(instance) = &instance {
         run(session, &machine, "Halted").await?;
-        gone(session, Kind::Instance, instance).await?;
+        session.gone(Kind::Instance, instance).await?;
     }
     Ok(machine)
 }
@@ -302,7 +303,7 @@ pub(super) async fn stop(
     if how == Stop::Force {
         cut(session, &machine).await?;
         if let Some(instance) = &instance {
-            gone(session, Kind::Instance, instance).await?;
+            session.gone(Kind::Instance, instance).await?;
         }
     }
     Ok(Action::Done(()))

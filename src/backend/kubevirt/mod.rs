@@ -1,14 +1,13 @@
-//! KubeVirt: machines in one namespace of a Kubernetes or OpenShift, with the rights of an ordinary user.
+//! KubeVirt: machines in one namespace of a Kubernetes or OpenShift cluster, with the rights of an ordinary user.
 //!
 //! The API server here is the platform's, never the one of the deployed cluster.
 
-mod anchor;
 mod balancers;
 mod choices;
 mod compare;
 mod console;
 mod contents;
-mod deletion;
+mod errors;
 mod images;
 mod kind;
 mod kubeconfig;
@@ -22,7 +21,6 @@ mod objects;
 mod pods;
 mod preflight;
 mod quotas;
-mod rights;
 mod session;
 mod snapshots;
 
@@ -43,7 +41,7 @@ use crate::backend::{
 };
 use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
 
-/// A namespace of a Kubernetes with KubeVirt, accessed with a kubeconfig.
+/// A namespace of a Kubernetes cluster with KubeVirt, accessed with a kubeconfig.
 pub struct Kubevirt {
     session: Session,
     config: KubevirtConfig,
@@ -68,15 +66,15 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     objects::volumes_of(&object);
     look::remains(&object);
     look::macs(&object);
-    look::is_going(&object);
+    labels::is_going(&object);
     compare::quantity(&object);
     compare::difference(&object, &object);
     snapshots::read(&object);
     look::machine(&object, Some(&object))
 }
 
-/// Kinds that can have a cluster's label, in the order of their deletion: machines after what acts on them, before the
-/// rest.
+/// Kinds that can have a cluster's label, in the order of deletion: first what acts on machines, then machines, then
+/// the rest.
 const OURS: [Kind; 11] = [
     Kind::Restore,
     Kind::Snapshot,
@@ -264,7 +262,8 @@ impl Kubevirt {
         Ok(config)
     }
 
-    /// Deletes all objects except machines and theirs; the anchor last, so that an interrupted release is repeated.
+    /// Deletes all objects except machines and their objects. The anchor is the last one, so that an interrupted
+    /// release is repeated.
     async fn release(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let selector = labels::of_cluster(cluster);
         let machines = self.session.list(Kind::Machine, &selector).await?;
@@ -282,7 +281,7 @@ impl Kubevirt {
         }
         images::leave(&self.session, cluster).await?;
         if theirs.is_empty() {
-            deletion::sweep(&self.session, Kind::ConfigMap, &selector).await?;
+            self.session.sweep(Kind::ConfigMap, &selector).await?;
             namespace::leave(&self.session).await?;
         }
         Ok(())
@@ -295,15 +294,15 @@ impl Kubevirt {
             let all = if_allowed(self.session.list_labels(kind, labels::CLUSTER).await)?;
             found.extend(all.iter().flatten().filter_map(labels::owner));
         }
-        // A user without the right has no images there, nor has a namespace that does not exist yet.
+        // Without this right the user has no images here. A namespace that does not exist yet has none either.
         let images = if_allowed(self.session.list(Kind::DataVolume, labels::IMAGE).await)?.unwrap_or_default();
         let images = images.iter().filter(|image| objects::is_image(image));
         found.extend(images.flat_map(objects::users));
         Ok(found)
     }
 
-    /// What this cluster has there. Controllers make instances, volumes and claims of a machine in their own time, so
-    /// a machine stands for its own, and only what has lost its maker is told apart.
+    /// The objects of this cluster. Controllers create a machine's instance, volumes and claims later, so a machine
+    /// stands for its objects; only orphans are listed separately.
     async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let selector = labels::of_cluster(cluster);
         let mut found = BTreeSet::new();

@@ -8,18 +8,17 @@ use serde_json::json;
 use super::contents::Contents;
 use super::kind::Kind;
 use super::labels;
-use super::rights::may;
 use super::session::{Session, if_allowed};
 use crate::backend::error::if_exists;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// Marks a namespace that was created by this program and is deleted with its last cluster.
 const MARK: &str = "ocpdeploy.namespace";
-/// Of the marked namespace: the mark may have been copied to another one.
+/// The uid of the marked namespace, because the mark may have been copied to another one.
 const UID: &str = "uid";
-/// The most objects that a message names.
+/// The largest number of objects that a message names.
 const MOST_NAMES: usize = 12;
-/// The time until a controller has granted the rights in a new project to its user.
+/// How long a controller may take to grant the user rights in a new project.
 const RIGHTS: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -31,10 +30,12 @@ pub(super) enum Way {
 }
 
 pub(super) async fn way(session: &Session) -> Result<Option<Way>, BackendError> {
-    if may(session, "create", "", "namespaces", None).await? {
+    if session.may("create", "", "namespaces", None).await? {
         return Ok(Some(Way::Namespace));
     }
-    let project = may(session, "create", "project.openshift.io", "projectrequests", None).await?;
+    let project = session
+        .may("create", "project.openshift.io", "projectrequests", None)
+        .await?;
     Ok(project.then_some(Way::Project))
 }
 
@@ -43,14 +44,14 @@ pub(super) async fn is_there(session: &Session) -> Result<bool, BackendError> {
     let path = format!("/api/v1/namespaces/{}", session.namespace);
     match if_allowed(if_exists(session.read(&path).await))? {
         Some(found) => Ok(found.is_some_and(|found| found["status"]["phase"] != "Terminating")),
-        None => may(session, "create", "", "configmaps", Some(&session.namespace)).await,
+        None => session.may("create", "", "configmaps", Some(&session.namespace)).await,
     }
 }
 
 /// Creates the namespace if it does not exist.
 pub(super) async fn make(session: &Session) -> Result<(), BackendError> {
     let name = session.namespace.as_str();
-    // A user of projects gets the same response for a missing project and for one of another user.
+    // A user of projects gets the same response for a missing project as for another user's project.
     let known = session.get(Kind::ConfigMap, MARK).await;
     if matches!(&known, Ok(Some(_))) {
         return Ok(());
@@ -67,12 +68,12 @@ pub(super) async fn make(session: &Session) -> Result<(), BackendError> {
                 .ask("/apis/project.openshift.io/v1/projectrequests", &object)
                 .await
         }
-        // Then it must exist.
+        // Then the namespace must already exist.
         None => return Ok(()),
     };
     let uid = match made {
         Ok(made) => made["metadata"]["uid"].clone(),
-        // Not created by this program: it is used and kept.
+        // This program did not create it: it is used, and never deleted.
         Err(failure) if failure.code == Some(409) => return Ok(()),
         Err(failure) => return Err(failure),
     };
@@ -92,16 +93,16 @@ pub(super) async fn make(session: &Session) -> Result<(), BackendError> {
     }
 }
 
-/// Deletes the namespace if this program created it and nobody has anything in it.
+/// Deletes the namespace if this program created it and nothing else is in it.
 ///
-/// An object that somebody creates between the list of its kind and the deletion goes with the namespace.
+/// An object that is created between the listing of its kind and the deletion is deleted with the namespace.
 pub(super) async fn leave(session: &Session) -> Result<(), BackendError> {
     let name = session.namespace.as_str();
     let core = format!("/api/v1/namespaces/{name}");
     let Some(mark) = if_allowed(session.get(Kind::ConfigMap, MARK).await)?.flatten() else {
         return Ok(());
     };
-    // The namespace that was created, and not another one to which the mark was copied.
+    // The namespace that this program created, not another one to which the mark was copied.
     let there = if_allowed(if_exists(session.read(&core).await))?.flatten();
     let Some(there) =
         there.filter(|there| mark["data"][UID].is_string() && mark["data"][UID] == there["metadata"]["uid"])

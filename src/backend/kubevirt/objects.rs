@@ -312,9 +312,10 @@ fn nic((index, nic): (usize, &Nic), address: Option<IpAddr>) -> (Value, Value) {
     }
 }
 
-/// Anti-affinity of machines of one role: preferred or required. Not for pass one, which must not wait for a host.
+/// Anti-affinity of machines of one role: preferred or required. Never required in pass one, which must not wait for a
+/// host.
 ///
-/// The arbiter avoids the masters, and they avoid it: the scheduler also regards the rules of pods that already run
+/// The arbiter avoids the masters, and they avoid it: the scheduler also applies the rules of pods that already run
 /// (kubernetes/kubernetes: `pkg/scheduler/framework/plugins/interpodaffinity`).
 fn apart(spec: &MachineSpec, affinity: Affinity) -> Option<Value> {
     let role = match spec.role {

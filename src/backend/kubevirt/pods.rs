@@ -18,7 +18,7 @@ const ADDRESS: &str = "ocpdeploy.io/address";
 const MAC: &str = "ocpdeploy.io/mac";
 /// The virtual IP of a Service.
 pub(super) const VIP: &str = "ocpdeploy.io/vip";
-/// The label of a user's pod that may access the cluster's API.
+/// The label with which a user lets a pod access the cluster's API.
 const CLIENT: &str = "ocpdeploy.io/client";
 
 /// The network of a guest with this address; `None` if no guest can have it.
@@ -112,8 +112,8 @@ pub(super) fn of_vip(wanted: &LoadBalancer, expose: Expose, anchor: Option<&Valu
 
 /// Network policies: the cluster's machines reach all ports, others only those of the virtual IPs.
 ///
-/// A pod that any policy selects receives nothing that no policy allows (networking.k8s.io/v1). Probes come from
-/// the pod's host, which is always allowed.
+/// A pod that a policy selects receives only what some policy allows (networking.k8s.io/v1). Probes come from the pod's
+/// host, which is always allowed.
 pub(super) fn policies(
     wanted: &LoadBalancer,
     pods: &PodNetwork,
@@ -161,7 +161,7 @@ fn contains(range: Ipv4Network, part: Ipv4Network) -> bool {
     range.contains(part.network()) && range.prefix() <= part.prefix()
 }
 
-/// A Route to ingress for one name beneath `apps`, or with `None` for all.
+/// A Route to ingress for one name below `apps`; `None` is all names.
 pub(super) fn route(cluster: &ClusterId, host: Option<&str>, anchor: Option<&Value>) -> Value {
     let labels = json!({CLUSTER: cluster.tag()});
     let short = short(cluster);

@@ -9,7 +9,6 @@ use super::compare::quantity;
 use super::kind::Kind;
 use super::labels;
 use super::objects::POD_NETWORK;
-use super::rights::may;
 use super::session::{Session, if_allowed};
 use super::{balancers, look, namespace, network, pods, quotas};
 use crate::backend::error::if_exists;
@@ -76,9 +75,9 @@ pub(super) async fn preflight(
         let name = &session.namespace;
         match namespace::way(session).await? {
             // Its creator gets rights in it, and nothing else can be checked before it exists.
-            Some(_) => findings.ok(format!("namespace {name} is going to be made")),
+            Some(_) => findings.ok(format!("namespace {name} will be created")),
             None => findings.fail(
-                format!("there is no namespace {name}, and this user may not make it"),
+                format!("there is no namespace {name}, and this user may not create it"),
                 "have an administrator make it, and leave make_namespace out",
             ),
         }
@@ -157,7 +156,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
             .unwrap_or("of unknown version");
         findings.ok(format!("CDI {version} is there"));
     } else {
-        findings.ok("CDI is there, and its version cannot be read");
+        findings.ok("CDI is installed, but this user cannot read its version");
     }
     if let Some(config) = first("/apis/cdi.kubevirt.io/v1beta1/cdiconfigs").await? {
         let gates = config["spec"]["featureGates"].as_array().into_iter().flatten();
@@ -185,7 +184,10 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
     let namespace = session.namespace.as_str();
     let missing = missing(session, RIGHTS).await?;
     if !missing.is_empty() {
-        let text = format!("this user may not do in namespace {namespace}: {}", missing.join("; "));
+        let text = format!(
+            "this user lacks permissions in namespace {namespace}: {}",
+            missing.join("; ")
+        );
         findings.fail(text, LET_EDIT);
         return Ok(false);
     }
@@ -193,7 +195,7 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
         "this user has all rights that are needed in namespace {namespace}"
     ));
     for (group, resource, verb, without) in WISHES {
-        if !may(session, verb, group, resource, Some(namespace)).await? {
+        if !session.may(verb, group, resource, Some(namespace)).await? {
             findings.add(
                 Verdict::Warn,
                 format!("this user may not {verb} {resource}: {without}"),
@@ -232,7 +234,7 @@ async fn on_pods(
     let missing = missing(session, ON_PODS).await?;
     if !missing.is_empty() {
         let text = format!(
-            "this user may not do in namespace {}: {}",
+            "this user lacks permissions in namespace {}: {}",
             session.namespace,
             missing.join("; ")
         );
@@ -319,7 +321,7 @@ pub(super) async fn missing(session: &Session, rights: &[(&str, &str, &[&str])])
     for (group, resource, verbs) in rights {
         let mut refused = Vec::new();
         for verb in *verbs {
-            if !may(session, verb, group, resource, Some(&session.namespace)).await? {
+            if !session.may(verb, group, resource, Some(&session.namespace)).await? {
                 refused.push(*verb);
             }
         }
@@ -360,13 +362,13 @@ async fn networks(
                     findings.add(Verdict::Warn, format!("network {name}: {trouble}"), Some(hint));
                 }
             }
-            // Without the right a mistyped name would be found by the first machine, which never starts.
+            // Without the right, a mistyped name would show only when the first machine does not start.
             Ok(None) => {
                 let namespace = network::place(session, name).0;
                 findings.fail(
                     format!(
-                        "this user may not do in namespace {namespace}: get {}.k8s.cni.cncf.io, so network {name} cannot be \
-                         checked",
+                        "this user lacks permissions in namespace {namespace}: get {}.k8s.cni.cncf.io, so network {name} \
+                         cannot be checked",
                         Kind::Network.plural()
                     ),
                     LET_NETWORKS,
@@ -450,7 +452,7 @@ async fn capacity(
     Ok(())
 }
 
-/// Checks that no machine that is not owned by the cluster has its names or MACs.
+/// Checks that no machine of another owner has the cluster's names or MACs.
 async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), BackendError> {
     let mut wanted: BTreeMap<Mac, &str> = BTreeMap::new();
     for (name, macs) in &needs.machines {

@@ -17,7 +17,7 @@ use crate::printable::count;
 const MIB: u128 = 1000 << 20;
 const GIB: u128 = MIB << 10;
 
-/// What the pod of a machine requests beside the guest's memory, in MiB.
+/// What the pod of a machine requests besides the guest's memory, in MiB.
 ///
 /// KubeVirt adds 220 MiB for its own processes, 8 MiB for each CPU and for the I/O thread, 32 MiB for the display and a
 /// 512th of the memory for page tables (kubevirt/kubevirt: `pkg/virt-controller/services/renderresources.go`,
@@ -26,7 +26,7 @@ fn overhead_mib(size: &Size) -> u64 {
     220 + 8 * u64::from(size.cpus) + 8 + 32 + size.memory_mib / 512 + 34
 }
 
-/// What machines take of a namespace, in thousandths.
+/// What machines use of a namespace's quota, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wanted {
     machines: u128,
@@ -75,7 +75,7 @@ fn left(quota: &Value, resource: &str) -> Option<u128> {
     Some(hard.saturating_sub(used))
 }
 
-/// What a quota has no room for: what it leaves and what is wanted, in words.
+/// The resources of which a quota leaves too little, as text: what it leaves and what is required.
 fn shortages(quota: &Value, wanted: Wanted) -> Vec<String> {
     let limited = [
         ("requests.memory", wanted.memory, MIB, " MiB of memory"),

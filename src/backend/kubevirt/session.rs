@@ -1,10 +1,9 @@
-//! The connection to the API server: requests, their errors, and the check that objects were stored as sent.
+//! The connection to the API server: requests, and the check that objects were stored as sent.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, Request};
-use kube::client::AuthError;
-use kube::{Client, Error};
+use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -12,13 +11,13 @@ use tokio::time::timeout;
 use super::compare::{self, Difference};
 use super::kind::Kind;
 use super::kubeconfig::load;
-use super::labels;
+use super::{labels, objects};
 use crate::backend::error::if_exists;
 use crate::backend::filters::matching;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::Backoff;
 use crate::cluster::{ClusterId, KubevirtConfig};
-use crate::http_limits::{self, innermost, time_limit};
+use crate::http_limits::{self, time_limit};
 
 /// Attempts of a request that the server asks to repeat.
 const TRIES: u32 = 4;
@@ -26,15 +25,16 @@ const TRIES: u32 = 4;
 /// The first pause if the server does not name one.
 const FIRST_PAUSE: Duration = Duration::from_millis(600);
 
-/// The longest pause that the session waits; for longer ones the caller decides.
+/// The longest pause that the session waits for. Longer ones are left to the caller.
 const LONGEST_PAUSE: Option<Duration> = Some(Duration::from_secs(10));
 
 /// The timeout of a request with its response; API servers end a request after 60 s (kubernetes/kubernetes:
 /// `staging/src/k8s.io/apiserver/pkg/server/config.go`, `RequestTimeout`).
 const ANSWER: Duration = Duration::from_secs(120);
 
-/// The longest message of a server that is quoted.
-const MOST_WORDS: usize = 1000;
+/// The longest time until a deleted object is gone; a guest has one minute to shut down.
+const GOING: Duration = Duration::from_secs(180);
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The manager of fields, as `kubectl get --show-managed-fields` shows it.
 const MANAGER: &str = "ocpdeploy";
@@ -44,108 +44,6 @@ pub(super) struct Session {
     client: Client,
     pub server: String,
     pub namespace: String,
-}
-
-/// In the server's message for an object that a ResourceQuota rejects (kubernetes/kubernetes:
-/// `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`).
-pub(super) const EXCEEDED_QUOTA: &str = "exceeded quota";
-
-/// Messages of the server that are more specific than its status code.
-const SAID: &[(&str, BackendErrorKind, &str)] = &[
-    (
-        EXCEEDED_QUOTA,
-        BackendErrorKind::Quota,
-        "ask for less, or have the namespace's ResourceQuota raised",
-    ),
-    (
-        "requested mac address",
-        BackendErrorKind::Conflict,
-        "KubeMacPool knows the MAC from another machine: give other ones with master_macs and worker_macs",
-    ),
-];
-
-impl From<Error> for BackendError {
-    fn from(error: Error) -> Self {
-        use BackendErrorKind::{Conflict, Denied, NotFound, Rejected, Timeout, TooLarge, Unreachable};
-        match error {
-            Error::Api(status) => {
-                let said = SAID.iter().find(|(words, ..)| status.message.contains(words));
-                let code = match status.code {
-                    422 if is_other_uid(&status.message) => 409,
-                    code => code,
-                };
-                let (kind, hint) = match (said, code) {
-                    (Some((_, kind, hint)), _) => (*kind, Some(*hint)),
-                    (_, 401) => (
-                        Denied,
-                        Some(
-                            "the token of the kubeconfig is wrong or has expired: log in again, then run the same command",
-                        ),
-                    ),
-                    (_, 403) if has_not_read_roles(&status.message) => (Unreachable, None),
-                    (_, 403) => (
-                        Denied,
-                        Some("`ocpdeploy deploy` lists the rights it needs before it makes anything"),
-                    ),
-                    (_, 404) => (NotFound, None),
-                    (_, 409) => (Conflict, None),
-                    (_, 413) => (TooLarge, None),
-                    // The server asks to repeat the request.
-                    (_, 408 | 429 | 504) => (Timeout, None),
-                    (_, 500 | 502 | 503) => (Unreachable, None),
-                    _ => (Rejected, None),
-                };
-                // The Retry-After header is not available here; API servers repeat it in the body.
-                let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-                Self {
-                    kind,
-                    message: http_limits::words(&status.message, MOST_WORDS),
-                    hint: hint.map(str::to_owned),
-                    code: Some(code.into()),
-                    pause: (asked > 0 && matches!(status.code, 429 | 503)).then(|| Duration::from_secs(asked.into())),
-                }
-            }
-            Error::Auth(error) => auth(&error),
-            // The connection failed; the innermost cause says why.
-            error => Self::new(Unreachable, innermost(&error)),
-        }
-    }
-}
-
-/// Whether a patch was rejected because the object of this name has another uid. To the API server the uid is an
-/// immutable field, so this is a validation error and not the 409 of a failed precondition.
-/// Source: kubernetes/apimachinery: `pkg/api/validation/objectmeta.go`, `ValidateObjectMetaAccessorUpdate`.
-fn is_other_uid(message: &str) -> bool {
-    message.contains("metadata.uid: Invalid value") && message.contains("field is immutable")
-}
-
-/// Whether an API server that has just started denied a request because it has not read the roles yet: it misses even
-/// those that every cluster has, and appends that to its denial.
-/// Source: kubernetes/kubernetes: `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`.
-fn has_not_read_roles(message: &str) -> bool {
-    message.contains("RBAC: ") && message.contains("clusterrole.rbac.authorization.k8s.io \"system:")
-}
-
-fn auth(error: &AuthError) -> BackendError {
-    let hint = match error {
-        AuthError::AuthExecStart(_) => {
-            "install the command that the kubeconfig names under `exec`, or use another kubeconfig"
-        }
-        AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
-            "run the command that the kubeconfig names under `exec` by hand; it may want a login first"
-        }
-        _ => "look at the user's entry in the kubeconfig",
-    };
-    // The output of an exec plugin may contain a token.
-    let words = match error {
-        AuthError::AuthExecRun { out, .. } => format!("the kubeconfig's exec command ended with {}", out.status),
-        AuthError::AuthExecStart(error) => format!("the kubeconfig's exec command cannot be started: {error}"),
-        AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
-            "the kubeconfig's exec command printed no credential".to_owned()
-        }
-        other => other.to_string(),
-    };
-    BackendError::new(BackendErrorKind::Denied, words).hint(hint)
 }
 
 /// `None` if this user may not read it.
@@ -190,7 +88,7 @@ impl Session {
         self.accepting(method, path, kind, ANY_JSON, body).await
     }
 
-    /// Sends one request, and repeats it while the server rejects it as too busy.
+    /// Sends one request, and repeats it a few times if the server is too busy.
     async fn accepting(
         &self,
         method: Method,
@@ -223,7 +121,7 @@ impl Session {
                 }
             };
             match answer {
-                // For a longer pause the caller decides, who knows `platform_timeout`.
+                // Longer pauses are left to the caller, which knows `platform_timeout`.
                 Err(failure)
                     if matches!(failure.code, Some(429 | 503)) && tries < TRIES && failure.pause <= LONGEST_PAUSE =>
                 {
@@ -244,6 +142,32 @@ impl Session {
 
     pub async fn ask(&self, path: &str, question: &Value) -> Result<Value, BackendError> {
         self.json(Method::POST, path, JSON, Some(question)).await
+    }
+
+    /// Asks the server whether this user may do something.
+    pub async fn may(
+        &self,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<bool, BackendError> {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let question = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "namespace": namespace.unwrap_or(""),
+                "verb": verb,
+                "group": group,
+                "resource": resource,
+                "subresource": subresource,
+            }},
+        });
+        let answer = self
+            .ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question)
+            .await?;
+        Ok(answer["status"]["allowed"] == true)
     }
 
     pub fn path(&self, kind: Kind, name: &str) -> String {
@@ -267,8 +191,8 @@ impl Session {
         Ok(self.selected(list, &path, selector))
     }
 
-    /// A cluster's objects of a kind; none of an optional kind that this user cannot list, because it cannot have created
-    /// any.
+    /// A cluster's objects of a kind. There are none of an optional kind that this user cannot list: the user cannot
+    /// have created any.
     pub async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, BackendError> {
         let found = self.list(kind, selector).await;
         match kind.is_optional() {
@@ -331,7 +255,7 @@ impl Session {
         }
         // Additional entries in a policy would allow more peers.
         let is_exact = kind != Kind::Policy || there["spec"] == object["spec"];
-        if is_exact && as_sent(kind, object, &there).is_ok() && !there["metadata"]["deletionTimestamp"].is_string() {
+        if is_exact && as_sent(kind, object, &there).is_ok() && !labels::is_going(&there) {
             return Ok(there);
         }
         let mut wanted = object.clone();
@@ -341,6 +265,15 @@ impl Session {
         let stored = self.json(Method::PATCH, &path, APPLY, Some(&wanted)).await?;
         as_sent(kind, object, &stored)?;
         Ok(stored)
+    }
+
+    /// Returns the anchor of a cluster, the object that owns its other objects; creates it if it does not exist.
+    pub async fn anchor(&self, cluster: &ClusterId) -> Result<Value, BackendError> {
+        let name = objects::anchor_name(cluster);
+        match self.get(Kind::ConfigMap, &name).await? {
+            Some(there) if labels::owner(&there).as_ref() == Some(cluster) && !labels::is_going(&there) => Ok(there),
+            _ => self.put(Kind::ConfigMap, cluster, &objects::anchor(cluster)).await,
+        }
     }
 
     pub async fn merge(&self, kind: Kind, name: &str, patch: &Value) -> Result<Value, BackendError> {
@@ -376,10 +309,47 @@ impl Session {
             Err(failure) => Err(failure),
         }
     }
+
+    /// Deletes exactly this object, and waits until it is gone.
+    pub async fn remove(&self, kind: Kind, object: &Value) -> Result<(), BackendError> {
+        self.delete(kind, object).await?;
+        self.gone(kind, object).await
+    }
+
+    /// Deletes all objects of a kind that match the selector, and waits until they are gone. `false` if there were
+    /// none.
+    pub async fn sweep(&self, kind: Kind, selector: &str) -> Result<bool, BackendError> {
+        let found = self.of_kind(kind, selector).await?;
+        for object in found.iter().filter(|object| !labels::is_going(object)) {
+            self.delete(kind, object).await?;
+        }
+        for object in &found {
+            self.gone(kind, object).await?;
+        }
+        Ok(!found.is_empty())
+    }
+
+    /// Waits until exactly this object is gone; a new object of the same name is not waited for.
+    pub async fn gone(&self, kind: Kind, object: &Value) -> Result<(), BackendError> {
+        let begun = Instant::now();
+        while let Some(there) = self.again(kind, object).await? {
+            if begun.elapsed() > GOING {
+                let finalizers = &there["metadata"]["finalizers"];
+                let words = format!(
+                    "{} {} was deleted but still exists; its finalizers: {finalizers}",
+                    kind.word(),
+                    labels::name(object)
+                );
+                return Err(BackendError::new(BackendErrorKind::Timeout, words));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
 }
 
 const JSON: &str = "application/json";
-/// As client-go requests. virt-api declares no media type for the routes that start and stop machines, so its router
+/// As client-go sends it. virt-api declares no media type for the routes that start and stop machines, so its router
 /// responds with 406 unless `*/*` is accepted.
 /// Source: kubevirt/kubevirt: `pkg/virt-api/api.go`; emicklei/go-restful: `route.go`, `matchesAccept`.
 const ANY_JSON: &str = "application/json, */*";
@@ -413,7 +383,7 @@ pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Ba
 }
 
 pub(super) fn not_owned(kind: Kind, name: &str, cluster: &ClusterId) -> BackendError {
-    let words = format!("{} {name} belongs to another owner than cluster {cluster}", kind.word());
+    let words = format!("{} {name} does not belong to cluster {cluster}", kind.word());
     BackendError::new(BackendErrorKind::Conflict, words)
 }
 
@@ -427,54 +397,9 @@ fn escape(selector: &str) -> String {
         .replace('!', "%21")
 }
 
-/// A client without read timeout, for connections that may be idle for hours.
+/// A client without a read timeout, for connections that may be idle for hours.
 pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, BackendError> {
     let mut kube = load(config).await?;
     kube.read_timeout = None;
     Ok(http_limits::kube_client(kube)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::Status;
-
-    use super::*;
-
-    #[test]
-    fn only_what_may_pass_by_itself_is_silence() {
-        use BackendErrorKind::{Conflict, Denied, Quota, Rejected, Timeout, Unreachable};
-        for (code, message, kind) in [
-            (403, "virtualmachines.kubevirt.io is forbidden: no", Denied),
-            (
-                403,
-                "pods is forbidden: RBAC: clusterrole.rbac.authorization.k8s.io \"ours\" not found",
-                Denied,
-            ),
-            (
-                403,
-                "pods is forbidden: RBAC: [clusterrole.rbac.authorization.k8s.io \"system:basic-user\" not found, \
-                 clusterrole.rbac.authorization.k8s.io \"ours\" not found]",
-                Unreachable,
-            ),
-            (403, "pods \"a\" is forbidden: exceeded quota: small", Quota),
-            (409, "the object has been modified", Conflict),
-            (422, "spec.domain: Required value", Rejected),
-            (
-                422,
-                "DataVolume.cdi.kubevirt.io \"a\" is invalid: metadata.uid: Invalid value: \"1\": field is immutable",
-                Conflict,
-            ),
-            (429, "too many requests, please try again later", Timeout),
-            (500, "etcdserver: request timed out", Unreachable),
-            (503, "the server is currently unable to handle the request", Unreachable),
-            (504, "Timeout: request did not complete", Timeout),
-        ] {
-            let status = Status::failure(message, "").with_code(code);
-            assert_eq!(
-                BackendError::from(Error::Api(status.boxed())).kind,
-                kind,
-                "{code} {message}"
-            );
-        }
-    }
 }

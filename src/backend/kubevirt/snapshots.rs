@@ -1,19 +1,16 @@
-//! Snapshots by KubeVirt, which has the CSI drivers of the disks' storage classes save the volumes.
+//! Snapshots. KubeVirt lets the CSI drivers of the disks' storage classes save the volumes.
 //!
 //! Source of fields and behavior: kubevirt/kubevirt: `staging/src/kubevirt.io/api/snapshot/v1beta1/types.go`,
 //! `pkg/storage/snapshot/snapshot.go`, `pkg/storage/snapshot/restore.go`. KubeVirt leaves out volumes that it cannot save
-//! and calls the snapshot a success, so each snapshot records the volumes that it must have.
+//! and still reports success, so each snapshot records the volumes that it must have.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::anchor::anchor;
-use super::deletion::remove;
 use super::kind::{Kind, SNAPSHOTS};
 use super::labels::{self, CLUSTER, MACHINE, SNAPSHOT, TAKEN, label, metadata};
-use super::look;
 use super::machines::{absent, find, off};
 use super::preflight::missing;
 use super::session::{Session, not_owned};
@@ -53,11 +50,11 @@ pub(super) fn read(object: &Value) -> Option<MachineSnapshot> {
     Some(MachineSnapshot {
         machine: label(object, MACHINE)?.parse().ok()?,
         snapshot: Snapshot::new(label(object, SNAPSHOT)?.parse().ok()?, taken),
-        is_complete: is_ready(object) && lacking(object).is_empty() && !look::is_going(object),
+        is_complete: is_ready(object) && lacking(object).is_empty() && !labels::is_going(object),
     })
 }
 
-/// Volumes of a machine that have a state of their own. The others are made of objects of the API at each start.
+/// Volumes of a machine that have a state of their own. The others are created from API objects at each start.
 fn stateful_volumes(machine: &Value) -> Vec<&str> {
     const STATELESS: [&str; 8] = [
         "cloudInitConfigDrive",
@@ -96,7 +93,7 @@ fn is_ready(object: &Value) -> bool {
     object["status"]["phase"] == "Succeeded" && object["status"]["readyToUse"] == true
 }
 
-/// The volumes that a snapshot must have and does not have.
+/// The volumes that a snapshot must have but lacks.
 fn lacking(object: &Value) -> Vec<&str> {
     let included = object["status"]["snapshotVolumes"]["includedVolumes"].as_array();
     let is_included = |name: &&str| included.into_iter().flatten().any(|volume| volume == name);
@@ -185,7 +182,7 @@ pub(super) async fn check(
     let refused = missing(session, RIGHTS).await?;
     if !refused.is_empty() {
         let text = format!(
-            "this user may not do in namespace {}: {}",
+            "this user lacks permissions in namespace {}: {}",
             session.namespace,
             refused.join("; ")
         );
@@ -214,8 +211,8 @@ pub(super) async fn check(
     Ok(findings.0)
 }
 
-/// Why a snapshot of this machine would be rejected. Users cannot read KubeVirt's feature gates, but its webhook does
-/// (kubevirt/kubevirt: `pkg/storage/admitters/vmsnapshot.go`).
+/// Why a snapshot of this machine would be rejected. Users cannot read KubeVirt's feature gates, but its webhook checks
+/// them (kubevirt/kubevirt: `pkg/storage/admitters/vmsnapshot.go`).
 async fn rejection(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
     // No snapshot has this name: it contains no time.
     let labels = json!({CLUSTER: cluster.tag()});
@@ -244,7 +241,7 @@ pub(super) async fn save(
     let object_name = object_name(name, snapshot);
     let is_there = lookup(session, Kind::Snapshot, cluster, &object_name).await?.is_some();
     if !is_there {
-        let anchor = anchor(session, cluster).await?;
+        let anchor = session.anchor(cluster).await?;
         let object = snapshot_object(cluster, name, snapshot, &machine, &anchor);
         session.create(Kind::Snapshot, &object).await?;
     }
@@ -273,8 +270,8 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
     Ok(all)
 }
 
-/// KubeVirt creates volumes from the snapshot under new names, and replaces those of the machine. The restore is an
-/// object of its own; it is deleted when it is complete, so an existing one was interrupted.
+/// KubeVirt creates volumes with new names from the snapshot, and replaces the machine's volumes with them. The restore
+/// is a separate object. It is deleted when it is complete, so an existing one was interrupted.
 pub(super) async fn revert(
     session: &Session,
     cluster: &ClusterId,
@@ -291,16 +288,17 @@ pub(super) async fn revert(
     is_whole(name, &lacking(&saved))?;
     let mut continues = false;
     for restore in session.list(Kind::Restore, &labels::of_machine(cluster, name)).await? {
-        let is_over = is_restored(&restore) || is_failed(&restore) || look::is_going(&restore);
+        let is_over = is_restored(&restore) || is_failed(&restore) || labels::is_going(&restore);
         match labels::name(&restore) == object_name && !is_over {
             true => continues = true,
-            false => remove(session, Kind::Restore, &restore).await?,
+            false => session.remove(Kind::Restore, &restore).await?,
         }
     }
     if !continues {
-        let anchor = anchor(session, cluster).await?;
+        let anchor = session.anchor(cluster).await?;
         let object = restore_object(cluster, name, snapshot, &anchor);
-        // A restore knows its target by the name only (`VirtualMachineRestoreSpec`), so the machine is read again just before.
+        // A restore identifies its target only by name (`VirtualMachineRestoreSpec`), so the machine is read again just
+        // before.
         session
             .again(Kind::Machine, &machine)
             .await?
@@ -312,7 +310,7 @@ pub(super) async fn revert(
     let is_there = |volume: &&str| restored.into_iter().flatten().any(|one| one["volumeName"] == *volume);
     let left_out: Vec<&str> = required(&saved).filter(|volume| !is_there(volume)).collect();
     is_whole(name, &left_out)?;
-    remove(session, Kind::Restore, &restore).await
+    session.remove(Kind::Restore, &restore).await
 }
 
 fn is_restored(restore: &Value) -> bool {
@@ -327,7 +325,7 @@ pub(super) async fn delete(
 ) -> Result<Action<()>, BackendError> {
     find(session, cluster, name).await?;
     match lookup(session, Kind::Snapshot, cluster, &object_name(name, snapshot)).await? {
-        Some(found) => remove(session, Kind::Snapshot, &found).await.map(Action::Done),
+        Some(found) => session.remove(Kind::Snapshot, &found).await.map(Action::Done),
         None => Ok(Action::Unchanged(())),
     }
 }
@@ -340,7 +338,7 @@ async fn lookup(session: &Session, kind: Kind, cluster: &ClusterId, name: &str) 
     }
 }
 
-/// Waits until a snapshot or restore is complete. KubeVirt tries again after errors, until it calls it failed.
+/// Waits until a snapshot or restore is complete. KubeVirt retries after errors until it reports a failure.
 async fn wait(
     session: &Session,
     kind: Kind,

@@ -1,0 +1,159 @@
+//! Errors of the API server and of the login to it, as errors of the backend.
+
+use std::time::Duration;
+
+use kube::Error;
+use kube::client::AuthError;
+
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::http_limits::{self, innermost};
+
+/// The longest message of a server that is quoted.
+const MOST_WORDS: usize = 1000;
+
+/// In the server's message for an object that a ResourceQuota rejects (kubernetes/kubernetes:
+/// `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`).
+pub(super) const EXCEEDED_QUOTA: &str = "exceeded quota";
+
+/// Messages of the server that are more specific than its status code.
+const SAID: &[(&str, BackendErrorKind, &str)] = &[
+    (
+        EXCEEDED_QUOTA,
+        BackendErrorKind::Quota,
+        "ask for less, or have the namespace's ResourceQuota raised",
+    ),
+    (
+        "requested mac address",
+        BackendErrorKind::Conflict,
+        "KubeMacPool knows the MAC from another machine: give other ones with master_macs and worker_macs",
+    ),
+];
+
+impl From<Error> for BackendError {
+    fn from(error: Error) -> Self {
+        use BackendErrorKind::{Conflict, Denied, NotFound, Rejected, Timeout, TooLarge, Unreachable};
+        match error {
+            Error::Api(status) => {
+                let said = SAID.iter().find(|(words, ..)| status.message.contains(words));
+                let code = match status.code {
+                    422 if is_other_uid(&status.message) => 409,
+                    code => code,
+                };
+                let (kind, hint) = match (said, code) {
+                    (Some((_, kind, hint)), _) => (*kind, Some(*hint)),
+                    (_, 401) => (
+                        Denied,
+                        Some(
+                            "the token of the kubeconfig is wrong or has expired: log in again, then run the same command",
+                        ),
+                    ),
+                    (_, 403) if has_not_read_roles(&status.message) => (Unreachable, None),
+                    (_, 403) => (
+                        Denied,
+                        Some("`ocpdeploy deploy` lists the rights it needs before it makes anything"),
+                    ),
+                    (_, 404) => (NotFound, None),
+                    (_, 409) => (Conflict, None),
+                    (_, 413) => (TooLarge, None),
+                    // The server asks to repeat the request.
+                    (_, 408 | 429 | 504) => (Timeout, None),
+                    (_, 500 | 502 | 503) => (Unreachable, None),
+                    _ => (Rejected, None),
+                };
+                // The Retry-After header is not available here; API servers repeat it in the body.
+                let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+                Self {
+                    kind,
+                    message: http_limits::words(&status.message, MOST_WORDS),
+                    hint: hint.map(str::to_owned),
+                    code: Some(code.into()),
+                    pause: (asked > 0 && matches!(status.code, 429 | 503)).then(|| Duration::from_secs(asked.into())),
+                }
+            }
+            Error::Auth(error) => auth(&error),
+            // The connection failed; the innermost cause says why.
+            error => Self::new(Unreachable, innermost(&error)),
+        }
+    }
+}
+
+/// Whether a patch was rejected because the object of this name has another uid. To the API server the uid is an
+/// immutable field, so this is a validation error and not the 409 of a failed precondition.
+/// Source: kubernetes/apimachinery: `pkg/api/validation/objectmeta.go`, `ValidateObjectMetaAccessorUpdate`.
+fn is_other_uid(message: &str) -> bool {
+    message.contains("metadata.uid: Invalid value") && message.contains("field is immutable")
+}
+
+/// Whether an API server that has just started denied a request because it has not read the roles yet: its denial says
+/// that even the roles of every cluster are missing.
+/// Source: kubernetes/kubernetes: `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`.
+fn has_not_read_roles(message: &str) -> bool {
+    message.contains("RBAC: ") && message.contains("clusterrole.rbac.authorization.k8s.io \"system:")
+}
+
+fn auth(error: &AuthError) -> BackendError {
+    let hint = match error {
+        AuthError::AuthExecStart(_) => {
+            "install the command that the kubeconfig names under `exec`, or use another kubeconfig"
+        }
+        AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
+            "run the command that the kubeconfig names under `exec` by hand; it may require a login"
+        }
+        _ => "look at the user's entry in the kubeconfig",
+    };
+    // The output of an exec plugin may contain a token.
+    let words = match error {
+        AuthError::AuthExecRun { out, .. } => format!("the kubeconfig's exec command ended with {}", out.status),
+        AuthError::AuthExecStart(error) => format!("the kubeconfig's exec command cannot be started: {error}"),
+        AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
+            "the kubeconfig's exec command printed no credential".to_owned()
+        }
+        other => other.to_string(),
+    };
+    BackendError::new(BackendErrorKind::Denied, words).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_by_itself_is_silence() {
+        use BackendErrorKind::{Conflict, Denied, Quota, Rejected, Timeout, Unreachable};
+        for (code, message, kind) in [
+            (403, "virtualmachines.kubevirt.io is forbidden: no", Denied),
+            (
+                403,
+                "pods is forbidden: RBAC: clusterrole.rbac.authorization.k8s.io \"ours\" not found",
+                Denied,
+            ),
+            (
+                403,
+                "pods is forbidden: RBAC: [clusterrole.rbac.authorization.k8s.io \"system:basic-user\" not found, \
+                 clusterrole.rbac.authorization.k8s.io \"ours\" not found]",
+                Unreachable,
+            ),
+            (403, "pods \"a\" is forbidden: exceeded quota: small", Quota),
+            (409, "the object has been modified", Conflict),
+            (422, "spec.domain: Required value", Rejected),
+            (
+                422,
+                "DataVolume.cdi.kubevirt.io \"a\" is invalid: metadata.uid: Invalid value: \"1\": field is immutable",
+                Conflict,
+            ),
+            (429, "too many requests, please try again later", Timeout),
+            (500, "etcdserver: request timed out", Unreachable),
+            (503, "the server is currently unable to handle the request", Unreachable),
+            (504, "Timeout: request did not complete", Timeout),
+        ] {
+            let status = Status::failure(message, "").with_code(code);
+            assert_eq!(
+                BackendError::from(Error::Api(status.boxed())).kind,
+                kind,
+                "{code} {message}"
+            );
+        }
+    }
+}
