@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::platforms::Platforms;
 use super::sim::Sim;
-use super::{Backend, BackendError, BackendErrorKind, Capabilities, OperationError, SettingChoices};
+use super::{Backend, BackendError, BackendErrorKind, Capabilities, PlatformError, SettingChoices};
 use crate::cluster::{BackendConfig, WorkersOn, on_platform};
 
 impl Capabilities {
@@ -30,7 +30,7 @@ pub async fn connect(
     backend: &BackendConfig,
     workers: Option<&WorkersOn>,
     limit: Duration,
-) -> Result<Platforms, OperationError> {
+) -> Result<Platforms, PlatformError> {
     let mut platforms = Platforms::on(backend.place(), connect_one(backend).await?).for_at_most(limit);
     if let Some(workers) = workers {
         platforms = platforms.with_workers_on(connect_one(&workers.backend).await?, workers.clone());
@@ -38,7 +38,7 @@ pub async fn connect(
     Ok(platforms)
 }
 
-async fn connect_one(backend: &BackendConfig) -> Result<Box<dyn Backend>, OperationError> {
+async fn connect_one(backend: &BackendConfig) -> Result<Box<dyn Backend>, PlatformError> {
     require(backend.name())?;
     let connected = open(backend).await;
     connected.map_err(|error| error.during(format!("connect to {}", backend.place())))
@@ -76,7 +76,7 @@ const BUILT_IN: &[&str] = &[
 ];
 
 /// An error if this build does not include the backend.
-pub fn require(backend: &str) -> Result<(), OperationError> {
+pub fn require(backend: &str) -> Result<(), PlatformError> {
     if backend == "sim" || BUILT_IN.contains(&backend) {
         return Ok(());
     }
@@ -90,7 +90,7 @@ pub fn require(backend: &str) -> Result<(), OperationError> {
 /// The choices for a setting that is required before a platform can be reached, from files of this computer; `None` if
 /// it has none.
 #[allow(unused_variables, reason = "a build without KubeVirt uses no kubeconfig")]
-pub fn local_choices(setting: &str, kubeconfig: Option<&Path>) -> Result<Option<SettingChoices>, OperationError> {
+pub fn local_choices(setting: &str, kubeconfig: Option<&Path>) -> Result<Option<SettingChoices>, PlatformError> {
     Ok(match setting {
         #[cfg(feature = "kubevirt")]
         "kube_context" => Some(super::kubevirt::contexts(kubeconfig)?),

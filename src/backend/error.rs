@@ -40,8 +40,8 @@ impl BackendError {
     }
 
     /// Adds the operation and its object, e.g. `create machine lab-master-0`.
-    pub fn during(self, operation: impl Into<String>) -> OperationError {
-        OperationError {
+    pub fn during(self, operation: impl Into<String>) -> PlatformError {
+        PlatformError {
             operation: operation.into(),
             source: self,
         }
@@ -51,13 +51,13 @@ impl BackendError {
 /// An operation on the platforms of a cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}: {}", source.kind)]
-pub struct OperationError {
+pub struct PlatformError {
     /// The operation and its object, e.g. `create machine lab-master-0`.
     pub operation: String,
     pub source: BackendError,
 }
 
-impl OperationError {
+impl PlatformError {
     pub fn kind(&self) -> BackendErrorKind {
         self.source.kind
     }

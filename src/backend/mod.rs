@@ -47,7 +47,7 @@ mod snapshots;
 
 pub use self::action::Action;
 pub use self::capabilities::{Capabilities, Carrier};
-pub use self::error::{BackendError, BackendErrorKind, OperationError};
+pub use self::error::{BackendError, BackendErrorKind, PlatformError};
 pub use self::findings::{Finding, Verdict};
 pub use self::optional::{
     BalancedVip, Choice, Console, Description, Form, LoadBalancer, PlatformChoices, Properties, SettingChoices,

@@ -1,7 +1,6 @@
 //! Creates, starts, stops, lists and deletes machines.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::IpAddr;
 use std::sync::Mutex;
 
 use tracing::warn;
@@ -11,20 +10,20 @@ use virt::domain::Domain;
 use virt::error::ErrorNumber;
 use virt::sys;
 
+use super::addresses::{OldLeases, addresses};
 use super::attachment::{self, Attachment};
 use super::domain::{self, Paths, Platform, TaggedDomain, uuid_of};
-use super::leases::OldLeases;
 use super::power::power_of;
 use super::session::{Progress, checked_text, document, lock};
 use super::storage::{self, Content, Storage};
 use super::volumes::{Part, Volume};
-use super::{guest, network, seed};
+use super::{network, seed};
 use crate::backend::error::if_exists;
 use crate::backend::ownership::Ownership;
 use crate::backend::{
     Action, BackendError, BackendErrorKind, Description, Form, Machine, MachineSpec, Nic, Payload, Power, Stop,
 };
-use crate::cluster::{ClusterId, DiskCache, Mac, MachineName};
+use crate::cluster::{ClusterId, DiskCache, MachineName};
 use crate::xml;
 
 const GIB: u64 = 1 << 30;
@@ -271,61 +270,6 @@ pub(super) fn list(
         .collect();
     machines.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(machines)
-}
-
-type Addresses = BTreeMap<Mac, Vec<IpAddr>>;
-
-/// All addresses of the machines' MACs, so that conflicts are detected: IPv4 ones, or IPv6 ones of a machine without.
-/// None of a lease from before the machine's start.
-fn addresses(
-    connect: &Connect,
-    old: &OldLeases,
-    found: &[(Domain, Ownership, Power)],
-) -> Result<Addresses, BackendError> {
-    let mut addresses = Addresses::new();
-    let mut learn = |mac: Mac, ip: IpAddr| {
-        let known = addresses.entry(mac).or_default();
-        if !known.contains(&ip) {
-            known.push(ip);
-        }
-    };
-    let mut served: HashMap<&str, bool> = HashMap::new();
-    for nic in found.iter().flat_map(|(_, ownership, _)| &ownership.nics) {
-        if served.contains_key(nic.network.as_str()) {
-            continue;
-        }
-        if Attachment::read(&nic.network).device().is_some() {
-            served.insert(&nic.network, false);
-            continue;
-        }
-        // A deleted network has no leases.
-        let network = if_exists(connect.lookup_network_by_name(checked_text("network name", &nic.network)?))?;
-        let query = |network| {
-            let leases = network::valid_leases(&network)?;
-            let serves = !leases.is_empty() || network::has_dhcp(&network)?;
-            Ok::<_, BackendError>((leases, serves))
-        };
-        // It may also be deleted before the query.
-        let answer = if_exists(network.map(query).transpose())?.flatten();
-        let (leases, serves) = answer.unwrap_or_default();
-        let shown = leases.iter().filter(|lease| !old.contain(lease));
-        shown.for_each(|lease| learn(lease.mac, lease.ip.into()));
-        served.insert(&nic.network, serves);
-    }
-    for (domain, ownership, power) in found {
-        let unserved = ownership.nics.iter().any(|nic| !served[nic.network.as_str()]);
-        if unserved && *power == Power::Running {
-            for (mac, ip) in guest::addresses(domain) {
-                learn(mac, ip);
-            }
-        }
-    }
-    for known in addresses.values_mut() {
-        if known.iter().any(IpAddr::is_ipv4) {
-            known.retain(IpAddr::is_ipv4);
-        }
-    }
-    Ok(addresses)
 }
 
 /// Deletes a machine of this cluster with its volumes.

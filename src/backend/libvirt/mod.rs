@@ -3,15 +3,14 @@
 //! All data, including images and Ignition, is sent over the connection, so a remote host requires only libvirt. All
 //! state is on the host.
 
+mod addresses;
 mod attachment;
 mod choices;
 mod console;
 mod domain;
 mod entries;
 mod ffi;
-mod guest;
 mod images;
-mod leases;
 mod machines;
 mod network;
 mod power;
@@ -29,9 +28,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use async_trait::async_trait;
 use virt::connect::Connect;
 
+use self::addresses::OldLeases;
 use self::domain::{Platform, TaggedDomain, uuid_of};
 use self::entries::Entry;
-use self::leases::OldLeases;
 use self::machines::TagCache;
 use self::session::{Progress, Session, document, lock};
 use self::storage::Storage;

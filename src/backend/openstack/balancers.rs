@@ -16,8 +16,9 @@ use super::auth::Service::{Balancer as OCTAVIA, Network as NEUTRON};
 use super::cloud::{OpenStack, PAUSE};
 use super::listing::has_tags;
 use super::network::{Network, Subnet};
-use super::ports::our_address;
-use super::wire::{self, Port, TAG, query, text};
+use super::ports::Port;
+use super::security_groups::{near, our_address};
+use super::wire::{self, TAG, query, text};
 use crate::backend::{BackendError, BackendErrorKind, BalancedVip, LoadBalancer};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
@@ -162,7 +163,7 @@ impl OpenStack {
         subnet: &Subnet,
     ) -> Result<(), BackendError> {
         let id = text(balancer, "id");
-        let near = wire::near(Some(subnet.cidr.into()), our_address(subnet));
+        let near = near(Some(subnet.cidr.into()), our_address(subnet));
         let cidrs = wire::allowed_cidrs(balancer, port, &near);
         let listener = match listener {
             Some(listener) => listener.clone(),

@@ -8,11 +8,11 @@ use super::auth::Service::{Image, Network as NEUTRON};
 use super::auth::Sources;
 use super::cloud::OpenStack;
 use super::wire::text;
-use crate::backend::{BackendError, Choice, Finding, OperationError, PlatformChoices, SettingChoices};
+use crate::backend::{BackendError, Choice, Finding, PlatformChoices, PlatformError, SettingChoices};
 use crate::printable::count;
 
 /// The clouds of clouds.yaml; optional if `OS_AUTH_URL` is set.
-pub fn clouds() -> Result<SettingChoices, OperationError> {
+pub fn clouds() -> Result<SettingChoices, PlatformError> {
     let sources = Sources::of_process();
     let found = sources
         .find("clouds", "OS_CLIENT_CONFIG_FILE")

@@ -1,4 +1,4 @@
-//! Stores configs that are too large for Nova's user data where their machines fetch them.
+//! The user data of servers. Configs that are too large for it are stored where their machines fetch them.
 //!
 //! In Glance: a private image, fetched with a token. In Swift: an object with a random name, fetched by a temporary URL
 //! (openstack/swift: `swift/common/middleware/tempurl.py`).
@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ use super::auth::Service::{Image as GLANCE, Object as SWIFT};
 use super::cloud::{OpenStack, lock};
 use super::images::CONTENT;
 use super::wire::{TAG, escape, text};
-use crate::backend::{BackendError, BackendErrorKind, MachineSpec};
+use crate::backend::{BackendError, BackendErrorKind, Carrier, MachineSpec, Payload};
 use crate::cluster::{ClusterId, MachineName, OsIgnition};
 use crate::digest::{hex, hmac_sha256, sha512};
 use crate::ignition::stub::{Stub, stub};
@@ -50,10 +52,42 @@ fn container(cluster: &ClusterId) -> String {
 }
 
 impl OpenStack {
+    /// The user data in base64. A config that is too large is replaced by one that fetches it.
+    pub(super) async fn user_data(&self, spec: &MachineSpec) -> Result<String, BackendError> {
+        let bytes = match &spec.payload {
+            Payload::CloudInit { user_data, .. } => user_data.as_bytes(),
+            Payload::Ignition(config) => config,
+        };
+        let fits = |bytes: &[u8]| {
+            Carrier::USER_DATA
+                .max_config_bytes()
+                .is_none_or(|room| bytes.len() <= room)
+        };
+        if fits(bytes) {
+            return Ok(STANDARD.encode(bytes));
+        }
+        let too_large = |bytes: usize| {
+            let room = Carrier::USER_DATA.max_config_bytes().unwrap_or_default();
+            let message = format!(
+                "the user data of {} has {bytes} bytes, the limit of Nova is {room}",
+                spec.name
+            );
+            BackendError::new(BackendErrorKind::TooLarge, message)
+        };
+        if !matches!(spec.payload, Payload::Ignition(_)) {
+            return Err(too_large(bytes.len()));
+        }
+        let stub = self.store_config(spec, bytes).await?;
+        match fits(&stub) {
+            true => Ok(STANDARD.encode(stub)),
+            false => Err(too_large(stub.len())),
+        }
+    }
+
     /// Stores a config, and returns a small config that fetches it.
     ///
     /// The small config verifies the digest. Token and URL expire; the content is deleted with the machine.
-    pub(super) async fn store_config(&self, spec: &MachineSpec, config: &[u8]) -> Result<Vec<u8>, BackendError> {
+    async fn store_config(&self, spec: &MachineSpec, config: &[u8]) -> Result<Vec<u8>, BackendError> {
         let document: Value = serde_json::from_slice(config)
             .map_err(|error| rejected(format!("the config of {} is not JSON: {error}", spec.name)))?;
         let version = version(&document).map_err(|error| rejected(error.to_string()))?;

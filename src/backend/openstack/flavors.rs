@@ -2,7 +2,7 @@
 
 use super::auth::Service::Compute as NOVA;
 use super::cloud::OpenStack;
-use super::wire::{Flavor, FlavorRequirements};
+use super::wire::{Flavor, FlavorRequirements, some_of};
 use crate::backend::{BackendError, BackendErrorKind, MachineSpec};
 use crate::cluster::{OsBoot, Role};
 
@@ -47,7 +47,7 @@ impl OpenStack {
                 Some(_) => "os_pool_flavors".to_owned(),
                 None => format!("os_{role}_flavor"),
             };
-            let mut hint = format!("set {setting} to one of {}", super::ports::some_of(&names));
+            let mut hint = format!("set {setting} to one of {}", some_of(&names));
             if wanted.ephemeral_gib > 0 {
                 hint += "; without block storage (Cinder) the flavor must have extra disks";
             } else if self.config.boot == OsBoot::Image {

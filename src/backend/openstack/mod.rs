@@ -11,8 +11,8 @@ mod check_balancers;
 mod choices;
 mod cloud;
 mod content;
-mod describe;
 mod flavors;
+mod floating_ips;
 mod groups;
 mod images;
 mod listing;
@@ -21,6 +21,7 @@ mod network;
 mod networks;
 mod ports;
 mod preflight;
+mod security_groups;
 mod servers;
 mod session;
 mod transport;
@@ -142,12 +143,12 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     let value: Value = serde_json::from_str(text).ok()?;
     let _ = wire::next_marker(&value, "servers");
     wire::cluster_of(&value);
-    let port = wire::Port::read(&value);
+    let port = ports::Port::read(&value);
     port.allowed();
     if let Some(cluster) = ClusterId::read(text) {
-        wire::pairs_of(crate::cluster::Role::Worker, &cluster, &[port], None);
+        ports::pairs_of(crate::cluster::Role::Worker, &cluster, &[port], None);
     }
-    wire::same_rule(&value, &value);
+    security_groups::same_rule(&value, &value);
     wire::too_small(&Flavor::read(&value), 1, &value);
     wire::power(&value);
     wire::cluster_of_tag(self::text(&value, "description"));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::auth::Service::Network as NEUTRON;
 use super::cloud::{OpenStack, lock};
 use super::network::{Ipv6Subnet, Network, Subnet};
-use super::ports::some_of;
-use super::wire::{Port, text};
+use super::ports::Port;
+use super::wire::{some_of, text};
 use crate::backend::{BackendError, BackendErrorKind, Ipv6Facts, NetworkFacts};
 
 impl OpenStack {
