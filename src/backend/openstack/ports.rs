@@ -1,21 +1,115 @@
-//! Ports, security groups and floating IPs.
+//! Ports, which reserve the MACs and addresses of nodes and VIPs.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use ipnetwork::Ipv6Network;
+use ipnetwork::{IpNetwork, Ipv6Network};
 use serde_json::{Value, json};
-use tracing::info;
 
 use super::auth::Service::Network as NEUTRON;
 use super::cloud::OpenStack;
-use super::network::{Network, Subnet};
-use super::wire::{self, Port, tag_text, text};
+use super::network::Network;
+use super::wire::{self, tag_text, text};
 use crate::backend::ownership::conflict;
 use crate::backend::{
     Action, AddressReservation, BackendError, BackendErrorKind, MachineSpec, Nic, ReservationState, Reserved,
+    is_forbidden,
 };
-use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
+use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, Role, Vip};
+
+/// A port of Neutron.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Port {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub network: String,
+    pub mac: Option<Mac>,
+    pub ips: Vec<Ipv4Addr>,
+    pub ipv6: Vec<Ipv6Addr>,
+    /// The server that uses it; empty if none.
+    pub device: String,
+    pub device_owner: String,
+    pub groups: Vec<String>,
+    /// Whether Neutron filters its packets.
+    pub port_security: bool,
+    /// The allowed address pairs, as Neutron stores them.
+    pub pairs: Vec<Value>,
+}
+
+impl Port {
+    pub fn read(port: &Value) -> Self {
+        let list = |key: &str| port[key].as_array().into_iter().flatten();
+        let ips = || list("fixed_ips").filter_map(|address| address["ip_address"].as_str());
+        Self {
+            id: text(port, "id").to_owned(),
+            name: text(port, "name").to_owned(),
+            description: text(port, "description").to_owned(),
+            network: text(port, "network_id").to_owned(),
+            mac: text(port, "mac_address").parse().ok(),
+            ips: ips().filter_map(|ip| ip.parse().ok()).collect(),
+            ipv6: ips().filter_map(|ip| ip.parse().ok()).collect(),
+            device: text(port, "device_id").to_owned(),
+            device_owner: text(port, "device_owner").to_owned(),
+            groups: list("security_groups")
+                .filter_map(|id| Some(id.as_str()?.to_owned()))
+                .collect(),
+            port_security: port["port_security_enabled"] != false,
+            pairs: list("allowed_address_pairs").cloned().collect(),
+        }
+    }
+
+    pub fn is_of(&self, cluster: &ClusterId) -> bool {
+        self.description == tag_text(cluster)
+    }
+
+    /// The further addresses that Neutron lets through; `None` if it filters nothing. A pair is an address or a network,
+    /// with the MAC of a sender (openstack/neutron: `neutron/db/allowedaddresspairs_db.py`).
+    pub fn allowed(&self) -> Option<Vec<IpNetwork>> {
+        let network = |pair: &Value| {
+            let mac: Option<Mac> = pair["mac_address"].as_str().and_then(|mac| mac.parse().ok());
+            let is_ours = mac.is_none() || mac == self.mac;
+            text(pair, "ip_address").parse().ok().filter(|_| is_ours)
+        };
+        self.port_security
+            .then(|| self.pairs.iter().filter_map(network).collect())
+    }
+
+    /// Whether Neutron drops packets from this further address.
+    pub fn forbids(&self, ip: IpAddr) -> bool {
+        is_forbidden(self.allowed().as_deref(), ip)
+    }
+
+    /// The node or VIP for which it reserves an address; `None`: it belongs to a machine and is deleted with it.
+    pub fn reserved_for(&self, cluster: &ClusterId) -> Option<NodeName> {
+        let host = cluster.domain().host_of(&self.name)?;
+        serde_json::from_value(json!(host)).ok()
+    }
+}
+
+/// The name of a port that is deleted with its machine. Host names contain no colon.
+pub(super) fn port_of(machine: &MachineName, index: usize) -> String {
+    format!("{machine}:{index}")
+}
+
+/// The addresses of the VIPs that nodes of this role may use, in one or two families.
+pub(super) fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port], ipv6: Option<Ipv6Network>) -> Vec<IpAddr> {
+    let of_vip = |vip: &Vip| {
+        let name = NodeName::vip(*vip);
+        ports
+            .iter()
+            .filter(move |port| port.reserved_for(cluster).as_ref() == Some(&name))
+    };
+    let addresses = |port: &Port| {
+        let second = port
+            .ipv6
+            .iter()
+            .filter(|ip| ipv6.is_some_and(|network| network.contains(**ip)));
+        let first = port.ips.iter().map(|ip| IpAddr::V4(*ip));
+        first.chain(second.map(|ip| IpAddr::V6(*ip))).collect::<Vec<_>>()
+    };
+    role.vips().iter().flat_map(of_vip).flat_map(addresses).collect()
+}
 
 impl OpenStack {
     /// The ports of this project.
@@ -182,7 +276,7 @@ impl OpenStack {
         let server = server.filter(|server| wire::cluster_of(server).as_ref() == Some(&reservation.cluster));
         match server.as_ref().and_then(wire::machine) {
             Some(machine) => {
-                let body = json!({"port": {"name": wire::port_of(&machine.name, 0)}});
+                let body = json!({"port": {"name": port_of(&machine.name, 0)}});
                 self.session.put(NEUTRON, &format!("/ports/{}", port.id), &body).await?;
             }
             None => {
@@ -208,11 +302,11 @@ impl OpenStack {
     ) -> Result<Vec<Port>, BackendError> {
         let names = Vip::ALL.map(|vip| spec.cluster.domain().fqdn(NodeName::vip(vip).as_str()));
         let vips = self.ports_named(&spec.cluster, &names).await?;
-        let vips = wire::pairs_of(spec.role, &spec.cluster, &vips, spec.ipv6);
+        let vips = pairs_of(spec.role, &spec.cluster, &vips, spec.ipv6);
         let mut ports = Vec::new();
         for (index, (nic, network)) in spec.nics.iter().zip(networks).enumerate() {
             let vips = if index == 0 { vips.as_slice() } else { &[] };
-            let name = wire::port_of(&spec.name, index);
+            let name = port_of(&spec.name, index);
             ports.push(self.port_for(&spec.cluster, &name, nic, network, groups, vips).await?);
         }
         Ok(ports)
@@ -267,171 +361,6 @@ impl OpenStack {
             .map_err(with_policy_hint)?;
         Ok(Port::read(&created["port"]))
     }
-
-    /// The cluster's security group with all its rules.
-    pub(super) async fn security_group(
-        &self,
-        cluster: &ClusterId,
-        network: Option<&Subnet>,
-        ipv6: Option<Ipv6Network>,
-    ) -> Result<String, BackendError> {
-        let _alone = self.groups.lock().await;
-        let group = match self.security_groups(cluster).await?.into_iter().next() {
-            Some(group) => group,
-            None => {
-                let group = json!({"security_group": {"name": tag_text(cluster), "description": tag_text(cluster)}});
-                self.session.post(NEUTRON, "/security-groups", &group).await?["security_group"].take()
-            }
-        };
-        let id = text(&group, "id").to_owned();
-        let there = group["security_group_rules"].as_array().cloned().unwrap_or_default();
-        let mut wanted = wire::rules(
-            &id,
-            network.map(|subnet| subnet.cidr),
-            network.and_then(our_address),
-            &self.config.admit,
-            self.config.rehearsal,
-            self.config.balancers.is_some(),
-        );
-        if let Some(network) = ipv6 {
-            let us = our_address_towards(network.network().into());
-            wanted.extend(wire::ipv6_rules(
-                &id,
-                network,
-                us,
-                &self.config.admit,
-                self.config.rehearsal,
-            ));
-        }
-        let lacking: Vec<_> = wanted
-            .iter()
-            .filter(|rule| !there.iter().any(|other| wire::same_rule(other, rule)))
-            .collect();
-        if !lacking.is_empty() {
-            let rules = json!({"security_group_rules": lacking});
-            self.session.post(NEUTRON, "/security-group-rules", &rules).await?;
-        }
-        for rule in there.iter().filter(|rule| wire::is_outdated(rule, &wanted)) {
-            let path = format!("/security-group-rules/{}", text(rule, "id"));
-            self.session.delete(NEUTRON, &path).await?;
-        }
-        Ok(id)
-    }
-
-    pub(super) async fn security_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
-        let filter = [("description", &*tag_text(cluster))];
-        self.session
-            .list_own_where(NEUTRON, "/security-groups", &filter, "security_groups")
-            .await
-    }
-
-    /// Deletes the cluster's security group if no port uses it.
-    pub(super) async fn delete_security_group(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        for group in self.security_groups(cluster).await? {
-            let path = format!("/security-groups/{}", text(&group, "id"));
-            match self.session.delete(NEUTRON, &path).await {
-                Err(failure) if failure.kind == BackendErrorKind::Conflict => {}
-                other => drop(other?),
-            }
-        }
-        Ok(())
-    }
-
-    /// Assigns the configured floating IP to a VIP.
-    pub(super) async fn assign_floating_ip(
-        &self,
-        cluster: &ClusterId,
-        vip: Vip,
-        port: &str,
-    ) -> Result<(), BackendError> {
-        let given = match vip {
-            Vip::Api => self.config.api_floating_ip,
-            Vip::Ingress => self.config.ingress_floating_ip,
-        };
-        if given.is_none() && self.config.external_network.is_none() {
-            return Ok(());
-        }
-        let on_port = self.floating_ips(&[("port_id", port)]).await?;
-        if let Some(there) = on_port.first() {
-            info!("floating IP of {vip}: {}", text(there, "floating_ip_address"));
-            return Ok(());
-        }
-        let address = match (given, &self.config.external_network) {
-            (Some(ip), _) => {
-                let found = self
-                    .floating_ips(&[("floating_ip_address", &ip.to_string())])
-                    .await?
-                    .into_iter()
-                    .next();
-                let found = found.ok_or_else(|| {
-                    BackendError::new(BackendErrorKind::NotFound, format!("floating IP {ip} does not exist in this project"))
-                        .hint("create one with `openstack floating ip create NETWORK`, or remove this setting and set os_external_network")
-                })?;
-                if !text(&found, "port_id").is_empty() {
-                    return Err(conflict(format!("floating IP {ip} is in use by another port")));
-                }
-                let path = format!("/floatingips/{}", text(&found, "id"));
-                self.session
-                    .put(NEUTRON, &path, &json!({"floatingip": {"port_id": port}}))
-                    .await?
-            }
-            (None, Some(external)) => {
-                let network = self.network(external).await?;
-                let floating = json!({"floatingip": {
-                    "floating_network_id": network.id,
-                    "port_id": port,
-                    "description": tag_text(cluster),
-                }});
-                self.session.post(NEUTRON, "/floatingips", &floating).await?
-            }
-            (None, None) => return Ok(()),
-        };
-        info!(
-            "floating IP of {vip}: {}",
-            text(&address["floatingip"], "floating_ip_address")
-        );
-        Ok(())
-    }
-
-    /// The floating IPs of this project.
-    pub(super) async fn floating_ips(&self, filter: &[(&str, &str)]) -> Result<Vec<Value>, BackendError> {
-        self.session
-            .list_own_where(NEUTRON, "/floatingips", filter, "floatingips")
-            .await
-    }
-
-    /// Deletes floating IPs that were created for this cluster, all or those of one port. Others are kept.
-    pub(super) async fn delete_floating_ips(
-        &self,
-        cluster: &ClusterId,
-        port: Option<&str>,
-    ) -> Result<(), BackendError> {
-        let tag = tag_text(cluster);
-        let mut filter = vec![("description", tag.as_str())];
-        filter.extend(port.map(|port| ("port_id", port)));
-        for floating in self.floating_ips(&filter).await? {
-            self.session
-                .delete(NEUTRON, &format!("/floatingips/{}", text(&floating, "id")))
-                .await?;
-        }
-        Ok(())
-    }
-}
-
-/// The address of this computer on connections to a subnet. No packet is sent.
-pub(super) fn our_address(subnet: &Subnet) -> Option<IpAddr> {
-    our_address_towards(subnet.gateway.unwrap_or(subnet.cidr.network()).into())
-}
-
-fn our_address_towards(destination: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr = match destination {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect((destination, 9)).ok()?;
-    let ip = socket.local_addr().ok()?.ip();
-    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
 }
 
 /// The addresses of a reserved port, with their subnets.
@@ -456,11 +385,75 @@ pub(super) fn with_policy_hint(failure: BackendError) -> BackendError {
 pub(super) const WAYS_OUT: &str = "use a network that this project owns, with a router to the other one; or let the \
      administrator make the network's policy allow members to set mac_address, fixed_ips and allowed_address_pairs";
 
-/// Up to 12 names for a hint.
-pub(super) fn some_of(names: &[&str]) -> String {
-    match names {
-        [] => "none".to_owned(),
-        names if names.len() > 12 => format!("{} and {} more", names[..12].join(", "), names.len() - 12),
-        names => names.join(", "),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lab() -> ClusterId {
+        ClusterId::read("lab.example.com.x7k2pqrs").unwrap()
+    }
+
+    #[test]
+    fn nodes_may_use_the_vips_of_their_role_and_cluster() {
+        let port = |name: &str, ip: [u8; 4]| {
+            Port::read(&json!({"name": name, "fixed_ips": [{"ip_address": Ipv4Addr::from(ip)}]}))
+        };
+        let ports = [
+            port("api.lab.example.com", [10, 0, 0, 2]),
+            port("ingress.lab.example.com", [10, 0, 0, 3]),
+            port("api.b.lab.example.com", [10, 0, 0, 4]),
+            port("lab-master-0:0", [10, 0, 0, 5]),
+        ];
+        let pairs = |role| {
+            let pairs = pairs_of(role, &lab(), &ports, None);
+            pairs.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(Role::Master), ["10.0.0.2", "10.0.0.3"]);
+        assert_eq!(pairs(Role::Bootstrap), ["10.0.0.2", "10.0.0.3"]);
+        assert_eq!(pairs(Role::Worker), ["10.0.0.3"]);
+        assert_eq!(pairs(Role::Arbiter), [""; 0]);
+        assert_eq!(pairs(Role::Helper), [""; 0]);
+        assert_eq!(ports[3].reserved_for(&lab()), None);
+    }
+
+    /// Neutron adds an address of each subnet with automatic addresses to every port.
+    #[test]
+    fn nodes_may_use_the_vips_of_the_second_family_in_the_machine_network_only() {
+        let ips = ["10.0.0.3", "fd00:1::a00:3", "fd00:2::5054:ff:fe00:1"];
+        let ips = ips.map(|ip| json!({"ip_address": ip}));
+        let port = Port::read(&json!({"name": "ingress.lab.example.com", "fixed_ips": ips}));
+        for (network, expected) in [
+            (None, &["10.0.0.3"][..]),
+            (Some("fd00:1::/64"), &["10.0.0.3", "fd00:1::a00:3"]),
+        ] {
+            let network = network.map(|network| network.parse().unwrap());
+            let pairs = pairs_of(Role::Worker, &lab(), std::slice::from_ref(&port), network);
+            let pairs: Vec<_> = pairs.iter().map(ToString::to_string).collect();
+            assert_eq!(pairs, expected, "{network:?}");
+        }
+    }
+
+    /// A pair is an address or a network, for packets with its MAC.
+    #[test]
+    fn pairs_of_a_port_allow_addresses_to_its_own_mac() {
+        let mac = "fa:16:3e:00:00:01";
+        let port = |filtered: bool| {
+            let pairs = json!([
+                {"ip_address": "10.0.0.2"},
+                {"ip_address": "fd00:1::/120", "mac_address": "FA:16:3E:00:00:01"},
+                {"ip_address": "10.0.0.3", "mac_address": "fa:16:3e:00:00:02"},
+            ]);
+            Port::read(&json!({"mac_address": mac, "port_security_enabled": filtered, "allowed_address_pairs": pairs}))
+        };
+        for (ip, expected) in [
+            ("10.0.0.2", true),
+            ("fd00:1::2", true),
+            ("10.0.0.3", false),
+            ("fd00:1::1:2", false),
+        ] {
+            let ip = ip.parse().unwrap();
+            assert_eq!(port(true).forbids(ip), !expected, "{ip}");
+            assert!(!port(false).forbids(ip), "without a filter");
+        }
     }
 }

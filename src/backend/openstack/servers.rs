@@ -1,10 +1,8 @@
-//! Creates, starts, stops, lists and deletes servers.
+//! Creates, starts, stops, lists, describes and deletes servers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -12,9 +10,10 @@ use tokio::time::{Instant, sleep};
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::cloud::{OpenStack, PAUSE, turn};
 use super::listing::has_tags;
-use super::wire::{self, Parts, Port, query, text};
+use super::ports::{Port, port_of};
+use super::wire::{self, Parts, query, text};
 use crate::backend::ownership::{Ownership, conflict};
-use crate::backend::{Action, BackendError, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, Stop};
+use crate::backend::{Action, BackendError, BackendErrorKind, Description, Form, Machine, MachineSpec, Power, Stop};
 use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot};
 
 /// The longest time for creating or deleting a server or volume.
@@ -23,6 +22,17 @@ pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 const TAIL: u32 = 50;
 /// The maximum number of NICs of a machine.
 const NICS: usize = 16;
+/// Fields about placement: our name and Nova's.
+const SCHEDULING: [(&str, &str); 2] = [("zone", "OS-EXT-AZ:availability_zone"), ("host id", "hostId")];
+/// Fields about the present state.
+const DYNAMIC: [(&str, &str); 5] = [
+    ("status", "status"),
+    ("task", "OS-EXT-STS:task_state"),
+    ("id", "id"),
+    // Only for administrators.
+    ("host", "OS-EXT-SRV-ATTR:host"),
+    ("instance", "OS-EXT-SRV-ATTR:instance_name"),
+];
 
 impl OpenStack {
     pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
@@ -305,7 +315,7 @@ impl OpenStack {
     /// Deletes all objects of a machine except its server and reserved ports: other ports, volumes, its stored config.
     async fn delete_parts(&self, cluster: &ClusterId, name: &MachineName) -> Result<bool, BackendError> {
         let mut changed = self.delete_content(cluster, Some(name)).await?;
-        let names: Vec<_> = (0..NICS).map(|index| wire::port_of(name, index)).collect();
+        let names: Vec<_> = (0..NICS).map(|index| port_of(name, index)).collect();
         let ports = self.ports_named(cluster, &names).await?;
         for port in self.unused_ports(cluster, ports).await? {
             changed |= self.delete_port(&port.id).await?;
@@ -326,38 +336,6 @@ impl OpenStack {
             image.ok_or_else(|| BackendError::new(BackendErrorKind::NotFound, format!("image {id} does not exist")))?;
         super::images::check_active(&image)?;
         Ok(image)
-    }
-
-    /// The user data in base64. A config that is too large is replaced by one that fetches it.
-    async fn user_data(&self, spec: &MachineSpec) -> Result<String, BackendError> {
-        let bytes = match &spec.payload {
-            Payload::CloudInit { user_data, .. } => user_data.as_bytes(),
-            Payload::Ignition(config) => config,
-        };
-        let fits = |bytes: &[u8]| {
-            Carrier::USER_DATA
-                .max_config_bytes()
-                .is_none_or(|room| bytes.len() <= room)
-        };
-        if fits(bytes) {
-            return Ok(STANDARD.encode(bytes));
-        }
-        let too_large = |bytes: usize| {
-            let room = Carrier::USER_DATA.max_config_bytes().unwrap_or_default();
-            let message = format!(
-                "the user data of {} has {bytes} bytes, the limit of Nova is {room}",
-                spec.name
-            );
-            BackendError::new(BackendErrorKind::TooLarge, message)
-        };
-        if !matches!(spec.payload, Payload::Ignition(_)) {
-            return Err(too_large(bytes.len()));
-        }
-        let stub = self.store_config(spec, bytes).await?;
-        match fits(&stub) {
-            true => Ok(STANDARD.encode(stub)),
-            false => Err(too_large(stub.len())),
-        }
     }
 
     pub(super) async fn absolute_limits(&self) -> Result<&Value, BackendError> {
@@ -443,6 +421,38 @@ impl OpenStack {
             Err(failure) if matches!(failure.code, Some(404 | 409 | 501)) => Ok(None),
             Err(failure) => Err(failure),
         }
+    }
+
+    pub(super) async fn describe(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        let server = self.existing(cluster, name).await?;
+        let mut described = Description::default();
+        let text = |path: &Value| path.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        for (message, map) in [
+            (&SCHEDULING[..], &mut described.scheduling),
+            (&DYNAMIC[..], &mut described.dynamic),
+        ] {
+            map.extend(
+                message
+                    .iter()
+                    .filter_map(|(ours, novas)| Some(((*ours).to_owned(), text(&server[*novas])?.into()))),
+            );
+        }
+        let scheduling = &mut described.scheduling;
+        scheduling.extend(text(&server["flavor"]["original_name"]).map(|name| ("flavor".to_owned(), name.into())));
+        let groups = self.server_groups(cluster).await?;
+        let is_member = |group: &&Value| {
+            let mut members = group["members"].as_array().into_iter().flatten();
+            members.any(|member| *member == server["id"])
+        };
+        if let Some(group) = groups.iter().find(is_member) {
+            let (name, policy) = (wire::text(group, "name"), wire::text(group, "policy"));
+            scheduling.insert("affinity".to_owned(), format!("{policy} ({name})").into());
+        }
+        described.form = Some(Form {
+            name: "Nova JSON",
+            text: format!("{:#}", wire::without_payload(server)),
+        });
+        Ok(described)
     }
 
     /// The names of planned machines that are in use by servers of other owners.

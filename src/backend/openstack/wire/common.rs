@@ -1,4 +1,4 @@
-//! What all services share: faults, paths with queries, pages of lists, and the tags of a cluster.
+//! What all services share: faults, paths with queries, pages of lists, names for hints, and the tags of a cluster.
 
 use std::fmt::Write;
 
@@ -132,6 +132,15 @@ pub fn escape(text: &str) -> String {
 
 pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
+}
+
+/// Up to 12 names for a hint.
+pub fn some_of(names: &[&str]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names if names.len() > 12 => format!("{} and {} more", names[..12].join(", "), names.len() - 12),
+        names => names.join(", "),
+    }
 }
 
 /// The tag of a cluster in descriptions, and in names of objects without description.

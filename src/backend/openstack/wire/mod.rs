@@ -3,7 +3,6 @@
 mod balancers;
 mod common;
 mod flavors;
-mod ports;
 mod servers;
 #[cfg(test)]
 mod tests;
@@ -11,5 +10,4 @@ mod tests;
 pub(super) use self::balancers::*;
 pub(super) use self::common::*;
 pub(super) use self::flavors::*;
-pub(super) use self::ports::*;
 pub(super) use self::servers::*;
