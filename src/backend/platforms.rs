@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use super::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
     Description, Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSnapshot, MachineSpec, NetworkFacts,
-    OperationError, Owned, PlatformChoices, Requirements, ReservationState, Reserved, Snapshot, Stop,
+    Owned, PlatformChoices, PlatformError, Requirements, ReservationState, Reserved, Snapshot, Stop,
 };
 use crate::PROGRESS;
 use crate::backoff::Backoff;
@@ -195,7 +195,7 @@ impl Platforms {
         verb: &'static str,
         object: impl fmt::Display,
         work: impl AsyncFn(&dyn Backend) -> Result<T, BackendError>,
-    ) -> Result<T, OperationError> {
+    ) -> Result<T, PlatformError> {
         let object = object.to_string();
         let operation = Operation { verb, object };
         let [first, longest] = PAUSES.map(|part| self.limit / part);
@@ -243,7 +243,7 @@ impl Platforms {
         verb: &'static str,
         cluster: &ClusterId,
         work: impl AsyncFn(&dyn Backend) -> Result<T, BackendError>,
-    ) -> Result<Vec<T>, OperationError> {
+    ) -> Result<Vec<T>, PlatformError> {
         try_join_all(self.each().map(|platform| self.call(platform, verb, cluster, &work))).await
     }
 
@@ -254,7 +254,7 @@ impl Platforms {
         cluster: &ClusterId,
         names: &[MachineName],
         work: impl AsyncFn(&dyn Backend, &[MachineName]) -> Result<Vec<T>, BackendError>,
-    ) -> Result<Vec<T>, OperationError> {
+    ) -> Result<Vec<T>, PlatformError> {
         let mut all = Vec::new();
         for platform in self.each() {
             let is_there = |name: &&MachineName| std::ptr::eq(self.of_machine(name), platform);
@@ -290,7 +290,7 @@ impl Platforms {
         }
     }
 
-    pub async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, OperationError> {
+    pub async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, PlatformError> {
         let check = async |platform: &Platform, needs: &Requirements| {
             let call = async |backend: &dyn Backend| backend.preflight(needs).await;
             self.call(platform, "check", &platform.place, call).await
@@ -302,7 +302,7 @@ impl Platforms {
         Ok(findings)
     }
 
-    pub async fn network_facts(&self, network: &str) -> Result<NetworkFacts, OperationError> {
+    pub async fn network_facts(&self, network: &str) -> Result<NetworkFacts, PlatformError> {
         let query = async |platform: &Platform, network: &str| {
             let call = async |backend: &dyn Backend| backend.network_facts(network).await;
             self.call(platform, "query network", network, call).await
@@ -321,7 +321,7 @@ impl Platforms {
         role: Role,
         cluster: &ClusterId,
         image: &ImageRequest,
-    ) -> Result<ImageHandle, OperationError> {
+    ) -> Result<ImageHandle, PlatformError> {
         let (verb, object) = match image {
             ImageRequest::Platform(url) if url.contains("://") => ("import image", url.clone()),
             ImageRequest::Platform(name) => ("find image", name.clone()),
@@ -331,13 +331,13 @@ impl Platforms {
         self.call(self.at(role), verb, object, call).await
     }
 
-    pub async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, OperationError> {
+    pub async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.create_machine(spec).await;
         self.call(self.of_node(&spec.node), "create machine", &spec.name, call)
             .await
     }
 
-    pub async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, OperationError> {
+    pub async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.list_machines(cluster).await;
         Ok(self
             .call_each("list the machines of cluster", cluster, call)
@@ -345,12 +345,12 @@ impl Platforms {
             .concat())
     }
 
-    pub async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, OperationError> {
+    pub async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.delete_machine(cluster, name).await;
         self.call(self.of_machine(name), "delete machine", name, call).await
     }
 
-    pub async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, OperationError> {
+    pub async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.start_machine(cluster, name).await;
         self.call(self.of_machine(name), "start machine", name, call).await
     }
@@ -360,13 +360,13 @@ impl Platforms {
         cluster: &ClusterId,
         name: &MachineName,
         how: Stop,
-    ) -> Result<Action<()>, OperationError> {
+    ) -> Result<Action<()>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.stop_machine(cluster, name, how).await;
         self.call(self.of_machine(name), "stop machine", name, call).await
     }
 
     /// Both platforms are on one network: what the workers' cannot reserve there, the other one may.
-    pub async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, OperationError> {
+    pub async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, PlatformError> {
         let reserve = async |platform: &Platform, reservation: &AddressReservation| {
             let AddressReservation {
                 network, assignment, ..
@@ -384,13 +384,13 @@ impl Platforms {
         reserve(&self.all, reservation).await
     }
 
-    pub async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, OperationError> {
+    pub async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.list_reservations(cluster).await;
         let verb = "list the reserved addresses of cluster";
         Ok(self.call_each(verb, cluster, call).await?.concat())
     }
 
-    pub async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, OperationError> {
+    pub async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, PlatformError> {
         let release = async |platform: &Platform, reservation: &AddressReservation| {
             let AddressReservation {
                 network, assignment, ..
@@ -422,19 +422,19 @@ impl Platforms {
         })
     }
 
-    pub async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), OperationError> {
+    pub async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), PlatformError> {
         let call = async |backend: &dyn Backend| backend.delete_remaining(cluster).await;
         let verb = "delete what remains of cluster";
         self.call_each(verb, cluster, call).await.map(drop)
     }
 
-    pub async fn delete_fetched_configs(&self, cluster: &ClusterId) -> Result<(), OperationError> {
+    pub async fn delete_fetched_configs(&self, cluster: &ClusterId) -> Result<(), PlatformError> {
         let call = async |backend: &dyn Backend| backend.delete_fetched_configs(cluster).await;
         let verb = "delete the stored configs of cluster";
         self.call_each(verb, cluster, call).await.map(drop)
     }
 
-    pub async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, OperationError> {
+    pub async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.list_owned(cluster).await;
         Ok(self
             .call_each("list the objects of cluster", cluster, call)
@@ -442,7 +442,7 @@ impl Platforms {
             .concat())
     }
 
-    pub async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, OperationError> {
+    pub async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, PlatformError> {
         let list = async |backend: &dyn Backend| backend.list_clusters().await;
         let verb = "list the clusters on";
         let calls = self
@@ -451,11 +451,7 @@ impl Platforms {
         Ok(try_join_all(calls).await?.into_iter().flatten().collect())
     }
 
-    pub async fn console_tail(
-        &self,
-        cluster: &ClusterId,
-        name: &MachineName,
-    ) -> Result<Option<String>, OperationError> {
+    pub async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.console_tail(cluster, name).await;
         let verb = "read the console of machine";
         self.call(self.of_machine(name), verb, name, call).await
@@ -465,14 +461,14 @@ impl Platforms {
         &self,
         cluster: &ClusterId,
         name: &MachineName,
-    ) -> Result<Option<Console>, OperationError> {
+    ) -> Result<Option<Console>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.attach_console(cluster, name).await;
         let verb = "open the console of machine";
         self.call(self.of_machine(name), verb, name, call).await
     }
 
     /// A network with load balancers is on one platform only.
-    pub async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, OperationError> {
+    pub async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, PlatformError> {
         let at = balancer.ip.map(|ip| format!(" at {ip}")).unwrap_or_default();
         let members = balancer.members.iter().flatten();
         let members: Vec<&str> = members.map(|member| member.name.as_str()).collect();
@@ -485,7 +481,7 @@ impl Platforms {
         self.call(&self.all, "set the load balancer of", object, call).await
     }
 
-    pub async fn choices(&self) -> Result<PlatformChoices, OperationError> {
+    pub async fn choices(&self) -> Result<PlatformChoices, PlatformError> {
         let call = async |backend: &dyn Backend| backend.choices().await;
         self.call(&self.all, "check", &self.all.place, call).await
     }
@@ -494,17 +490,17 @@ impl Platforms {
         &self,
         cluster: &ClusterId,
         name: &MachineName,
-    ) -> Result<Description, OperationError> {
+    ) -> Result<Description, PlatformError> {
         let call = async |backend: &dyn Backend| backend.describe_machine(cluster, name).await;
         self.call(self.of_machine(name), "describe machine", name, call).await
     }
 
-    pub async fn server_time(&self) -> Result<Option<SystemTime>, OperationError> {
+    pub async fn server_time(&self) -> Result<Option<SystemTime>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.server_time().await;
         self.call(&self.all, "query the time of", &self.all.place, call).await
     }
 
-    pub async fn local_disk_dir(&self) -> Result<Option<PathBuf>, OperationError> {
+    pub async fn local_disk_dir(&self) -> Result<Option<PathBuf>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.local_disk_dir().await;
         let verb = "query the folder of the disks of";
         self.call(&self.all, verb, &self.all.place, call).await
@@ -514,7 +510,7 @@ impl Platforms {
         &self,
         cluster: &ClusterId,
         names: &[MachineName],
-    ) -> Result<Vec<Finding>, OperationError> {
+    ) -> Result<Vec<Finding>, PlatformError> {
         let verb = "check the disks of cluster";
         self.call_with_machines(verb, cluster, names, async |backend, names| {
             backend.check_snapshots(cluster, names).await
@@ -527,13 +523,13 @@ impl Platforms {
         cluster: &ClusterId,
         name: &MachineName,
         snapshot: &Snapshot,
-    ) -> Result<Action<()>, OperationError> {
+    ) -> Result<Action<()>, PlatformError> {
         let object = format!("{} of machine {name}", snapshot.name);
         let call = async |backend: &dyn Backend| backend.save_snapshot(cluster, name, snapshot).await;
         self.call(self.of_machine(name), "save snapshot", object, call).await
     }
 
-    pub async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, OperationError> {
+    pub async fn list_snapshots(&self, cluster: &ClusterId) -> Result<Vec<MachineSnapshot>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.list_snapshots(cluster).await;
         Ok(self
             .call_each("list the snapshots of cluster", cluster, call)
@@ -546,7 +542,7 @@ impl Platforms {
         cluster: &ClusterId,
         names: &[MachineName],
         snapshot: &Snapshot,
-    ) -> Result<Vec<Finding>, OperationError> {
+    ) -> Result<Vec<Finding>, PlatformError> {
         let verb = "check the snapshots of cluster";
         self.call_with_machines(verb, cluster, names, async |backend, names| {
             backend.check_restore(cluster, names, snapshot).await
@@ -559,7 +555,7 @@ impl Platforms {
         cluster: &ClusterId,
         name: &MachineName,
         snapshot: &Snapshot,
-    ) -> Result<(), OperationError> {
+    ) -> Result<(), PlatformError> {
         let object = format!("{} of machine {name}", snapshot.name);
         let call = async |backend: &dyn Backend| backend.revert_to_snapshot(cluster, name, snapshot).await;
         self.call(self.of_machine(name), "restore snapshot", object, call).await
@@ -570,7 +566,7 @@ impl Platforms {
         cluster: &ClusterId,
         name: &MachineName,
         snapshot: &Snapshot,
-    ) -> Result<Action<()>, OperationError> {
+    ) -> Result<Action<()>, PlatformError> {
         let object = format!("{} of machine {name}", snapshot.name);
         let call = async |backend: &dyn Backend| backend.delete_snapshot(cluster, name, snapshot).await;
         self.call(self.of_machine(name), "delete snapshot", object, call).await

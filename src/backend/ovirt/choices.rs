@@ -15,7 +15,7 @@ use super::session::{self};
 use super::site::Filters;
 use super::wire::{GIB, Version};
 use crate::backend::{
-    BackendError, BackendErrorKind, Choice, Finding, OperationError, PlatformChoices, SettingChoices, Verdict,
+    BackendError, BackendErrorKind, Choice, Finding, PlatformChoices, PlatformError, SettingChoices, Verdict,
 };
 use crate::digest::sha256;
 use crate::xml::Element;
@@ -72,7 +72,7 @@ fn pem_of(der: &[u8]) -> String {
 }
 
 /// Fetches the CA of an engine, without credentials. The user must compare its fingerprint.
-pub async fn fetch_ca(url: &str) -> Result<Ca, OperationError> {
+pub async fn fetch_ca(url: &str) -> Result<Ca, PlatformError> {
     let ca = ca_of(url).await;
     ca.map_err(|error| error.during(format!("fetch the CA of {url}")))
 }

@@ -7,7 +7,6 @@
 //!
 //! This file has more than 500 lines because it is one implementation of the trait.
 
-mod choices;
 mod dhcp;
 mod machines;
 mod noted;
@@ -26,9 +25,9 @@ use async_trait::async_trait;
 
 use super::ownership::Ownership;
 use super::{
-    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description, Finding,
-    Form, ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices,
-    Requirements, ReservationState, Reserved, Snapshot, Stop,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Choice, Description,
+    Finding, Form, ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned,
+    PlatformChoices, Requirements, ReservationState, Reserved, SettingChoices, Snapshot, Stop,
 };
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, SimConfig};
 use dhcp::Reservation;
@@ -460,7 +459,15 @@ impl Backend for Sim {
 
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
         let world = self.store.read()?;
-        Ok(choices::of(&world, self.store.path()))
+        let networks = world.networks.iter().map(|(name, network)| {
+            let (from, to) = (network.dhcp_from, network.dhcp_to);
+            Choice::new(name, format!("{}, DHCP {from} to {to}", network.cidr))
+        });
+        let seen = Finding::ok(format!("simulated platform {} is usable", self.store.path().display()));
+        Ok(PlatformChoices {
+            seen: vec![seen],
+            settings: vec![SettingChoices::new("network", networks.collect())],
+        })
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
