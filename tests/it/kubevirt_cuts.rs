@@ -1,4 +1,4 @@
-//! Deployments on the pretend KubeVirt that end after their n-th change, on both networks: the same command continues, and
+//! Deployments on the fake KubeVirt that end after their n-th change, on both networks: the same command continues, and
 //! `destroy` leaves nothing. A usual run takes samples; `OCPDEPLOY_CUTS=all` takes every n (`make reliability`).
 
 use crate::support::fake_kubevirt::World;
@@ -10,16 +10,6 @@ fn sandbox(lines: &str) -> Sandbox {
     let sandbox = Sandbox::new(World::with_tenants(&["blue", "red"]));
     sandbox.env("lab", lines);
     sandbox
-}
-
-#[track_caller]
-fn destroy(sandbox: &Sandbox) {
-    let destroyed = sandbox.run(&["destroy", "lab", "--yes"]);
-    assert!(
-        destroyed.status.success(),
-        "{}",
-        String::from_utf8_lossy(&destroyed.stderr)
-    );
 }
 
 fn cut_after_each_change(lines: &str) {
@@ -39,11 +29,11 @@ fn cut_after_each_change(lines: &str) {
         cuts += usize::from(sandbox.cut("lab", changes));
         sandbox.deploy("lab").unwrap();
         assert_eq!(sandbox.inventory("blue"), whole, "continued after change {changes}");
-        destroy(&sandbox);
+        sandbox.destroy("lab");
         assert_eq!(sandbox.inventory("blue"), before, "destroyed after change {changes}");
         // At once, by a home that may know nothing of it.
         cuts += usize::from(sandbox.cut("lab", changes));
-        destroy(&sandbox);
+        sandbox.destroy("lab");
         assert_eq!(
             sandbox.inventory("blue"),
             before,

@@ -1,4 +1,4 @@
-//! The pretend KubeVirt's watches, judged by clients that are not ours: kube's, and `kubectl`, which survives all of it.
+//! The fake KubeVirt's watches, judged by clients that are not ours: kube's, and `kubectl`, which survives all of it.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ async fn next(watch: &mut (impl Stream<Item = Event> + Unpin), bookmarks: bool) 
 }
 
 #[test]
-fn a_watch_tells_what_goes_on_and_marks_where_it_stands() {
+fn a_watch_reports_changes_and_bookmarks() {
     let sandbox = sandbox();
     run(tells(&sandbox));
 }
@@ -95,7 +95,7 @@ async fn tells(sandbox: &Sandbox) {
 }
 
 #[test]
-fn a_watch_that_expires_or_is_cut_loses_nothing_to_who_looks_anew() {
+fn no_change_is_lost_when_a_watch_expires_or_is_cut() {
     let sandbox = sandbox();
     run(expires(&sandbox));
 }

@@ -1,4 +1,4 @@
-//! The life of a cluster on the pods' own network of the pretend KubeVirt, with the binary: a fake of openshift-install, and
+//! The life of a cluster on the pods' own network of the fake KubeVirt, with the binary: a fake of openshift-install, and
 //! behind the api Service, on the loopback, a fake API and a machine config server.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -29,20 +29,10 @@ impl Sandbox {
         Self(folder)
     }
 
-    /// A rehearsal with images of this computer.
-    fn rehearse(&self) -> std::process::Output {
-        let images = self.0.path().join("images");
-        std::fs::create_dir(&images).unwrap();
-        for name in ["coreos", "helper"] {
-            std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
-        }
-        self.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[])
-    }
-
-    /// What a rehearsal says that ends in the middle.
+    /// What a rehearsal with these lines says that is interrupted.
     #[track_caller]
-    fn interrupted_rehearsal(&self) -> String {
-        let output = self.rehearse();
+    fn interrupted_rehearsal(&self, lines: &str) -> String {
+        let output = self.begin_to_deploy(lines);
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(7), "{text}");
         text
@@ -65,6 +55,11 @@ impl Sandbox {
     pub(crate) fn write(&self, name: &str, text: &str) -> &Self {
         std::fs::write(self.0.path().join(name), text).unwrap();
         self
+    }
+
+    /// Adds lines to the env file.
+    pub(crate) fn add(&self, lines: &str) -> &Self {
+        self.write("env.sh", &env(self, lines))
     }
 
     pub(crate) fn clouds(&self, auth_url: &str, more: &str) -> &Self {
@@ -92,7 +87,7 @@ impl Sandbox {
             .unwrap()
     }
 
-    /// A rehearsal whose guests never tell of themselves, which the pretend computes cannot make them do.
+    /// A rehearsal whose guests never tell of themselves, which the fake computes cannot make them do.
     pub(crate) fn deploy_in_vain(&self, lines: &str) -> String {
         let output = self.begin_to_deploy(lines);
         let text = String::from_utf8(output.stderr).unwrap();
@@ -162,10 +157,43 @@ pub(crate) fn succeeded(output: &Output) -> String {
     text
 }
 
-#[test]
-fn a_harvest_makes_one_port_for_each_node_and_vip() {
+/// A thin cloud, and a cluster whose settings lead to it.
+pub(crate) fn cloud() -> (FakeCloud, Sandbox) {
+    cloud_with(&[])
+}
+
+/// As `cloud`, with these services besides the usual ones.
+pub(crate) fn cloud_with(services: &[&'static str]) -> (FakeCloud, Sandbox) {
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = services.to_vec());
+    (cloud, sandbox)
+}
+
+/// Destroys the cluster: nothing of it is left, and nothing unknown was asked for.
+#[track_caller]
+fn destroys_all(cloud: FakeCloud, sandbox: &Sandbox) {
+    sandbox.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+/// Nothing of the cluster, by whatever name.
+#[track_caller]
+pub(crate) fn is_empty(stores: &Stores) {
+    let kinds = [
+        &stores.images,
+        &stores.groups,
+        &stores.server_groups,
+        &stores.servers,
+        &stores.volumes,
+    ];
+    assert!(kinds.iter().all(|kind| kind.is_empty()), "{kinds:#?}");
+    assert!(stores.containers.is_empty() && stores.objects.is_empty());
+}
+
+#[test]
+fn a_harvest_makes_one_port_for_each_node_and_vip() {
+    let (cloud, sandbox) = cloud();
     succeeded(&sandbox.harvest());
     let world = cloud.finish();
     let names: Vec<_> = world.ports.iter().map(|port| port["name"].as_str().unwrap()).collect();
@@ -180,9 +208,8 @@ fn a_harvest_makes_one_port_for_each_node_and_vip() {
 }
 
 #[test]
-fn a_service_that_asks_for_a_pause_gets_it() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn a_retry_after_header_is_obeyed() {
+    let (cloud, sandbox) = cloud();
     cloud.trouble("GET /network/v2.0/networks", [Trouble::Later(429, 1)]);
     cloud.trouble(
         "POST /network/v2.0/ports",
@@ -195,9 +222,8 @@ fn a_service_that_asks_for_a_pause_gets_it() {
 }
 
 #[test]
-fn what_only_looks_is_asked_again_after_a_fault_and_what_makes_is_not() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn queries_are_repeated_after_a_fault_and_changes_are_not() {
+    let (cloud, sandbox) = cloud();
     let broken = || Trouble::Status(502, json!("<html><h1>Bad Gateway</h1></html>"));
     cloud.trouble("GET /compute/v2.1/limits", [broken(), broken()]);
     cloud.trouble("POST /network/v2.0/ports", [broken()]);
@@ -213,9 +239,8 @@ fn what_only_looks_is_asked_again_after_a_fault_and_what_makes_is_not() {
 }
 
 #[test]
-fn a_port_whose_answer_was_cut_off_is_found_again_and_not_made_twice() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn a_port_whose_response_was_cut_off_is_not_created_twice() {
+    let (cloud, sandbox) = cloud();
     cloud.trouble("POST /network/v2.0/ports", [Trouble::Half]);
     let refusal = sandbox.refusal(7);
     assert!(refusal.contains("was cut off"), "{refusal}");
@@ -225,9 +250,8 @@ fn a_port_whose_answer_was_cut_off_is_found_again_and_not_made_twice() {
 }
 
 #[test]
-fn a_token_that_ends_under_way_is_renewed() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn a_token_that_expires_during_a_run_is_renewed() {
+    let (cloud, sandbox) = cloud();
     cloud.trouble("GET /compute/v2.1/flavors", [Trouble::Expired]);
     cloud.trouble("POST /network/v2.0/ports", [Trouble::Expired]);
     succeeded(&sandbox.harvest());
@@ -236,12 +260,10 @@ fn a_token_that_ends_under_way_is_renewed() {
 }
 
 #[test]
-fn a_token_that_ends_soon_is_renewed_before_it_is_used() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| world.more = vec!["object-store"]);
+fn a_token_that_expires_soon_is_renewed_before_use() {
+    let (cloud, sandbox) = cloud_with(&["object-store"]);
     // A token of this length cannot be put into user data.
-    sandbox.write("env.sh", &env(&sandbox, "os_ignition=swift\n"));
+    sandbox.add("os_ignition=swift\n");
     cloud.with(|world| world.lifetime = Some(200));
     succeeded(&sandbox.harvest());
     let (renewed, refused) = (cloud.asked("POST /identity/"), cloud.asked("GET /"));
@@ -251,8 +273,7 @@ fn a_token_that_ends_soon_is_renewed_before_it_is_used() {
 
 #[test]
 fn slow_answers_are_waited_for() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = cloud();
     cloud.trouble("POST /network/v2.0/ports", [Trouble::Slow(Duration::from_secs(3))]);
     succeeded(&sandbox.harvest());
     assert_eq!(cloud.asked("POST /network/v2.0/ports"), 4);
@@ -260,7 +281,7 @@ fn slow_answers_are_waited_for() {
 }
 
 #[test]
-fn variables_and_application_credentials_let_in_too() {
+fn variables_and_application_credentials_authenticate_too() {
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     let url = cloud.auth_url();
     let plain = url.trim_end_matches("/v3");
@@ -296,26 +317,11 @@ fn variables_and_application_credentials_let_in_too() {
     cloud.finish();
 }
 
-/// Nothing of the cluster, by whatever name.
-#[track_caller]
-pub(crate) fn is_empty(stores: &Stores) {
-    let kinds = [
-        &stores.images,
-        &stores.groups,
-        &stores.server_groups,
-        &stores.servers,
-        &stores.volumes,
-    ];
-    assert!(kinds.iter().all(|kind| kind.is_empty()), "{kinds:#?}");
-    assert!(stores.containers.is_empty() && stores.objects.is_empty());
-}
-
 #[test]
 fn a_floating_ip_without_a_router_to_its_network_is_a_warning_of_the_checks() {
     for gateway in ["ext-1", "ext-2"] {
-        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-        sandbox.clouds(&cloud.auth_url(), "");
-        sandbox.write("env.sh", &env(&sandbox, "os_api_floating_ip=203.0.113.9\n"));
+        let (cloud, sandbox) = cloud();
+        sandbox.add("os_api_floating_ip=203.0.113.9\n");
         cloud.with(|world| {
             world
                 .stores
@@ -348,10 +354,8 @@ fn user_data(server: &Value) -> Value {
 }
 
 #[test]
-fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| world.more = vec!["volumev3"]);
+fn volumes_have_the_clusters_tag_and_are_deleted_with_it() {
+    let (cloud, sandbox) = cloud_with(&["volumev3"]);
     sandbox.deploy_in_vain("os_boot=volume\nos_volume_type=ssd\nextra_disks=5,6\n");
     cloud.with(|world| {
         let mut volumes: Vec<_> = world
@@ -423,8 +427,7 @@ fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
 
 #[test]
 fn servers_that_nova_keeps_after_their_deletion_are_deleted_for_good() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = cloud();
     cloud.with(|world| world.stores.keeps_deleted = true);
     sandbox.deploy_in_vain("");
     // A destroy that was killed deleted one of them: no list has it, and its port is in use.
@@ -438,15 +441,11 @@ fn servers_that_nova_keeps_after_their_deletion_are_deleted_for_good() {
 }
 
 #[test]
-fn a_swift_that_was_not_used_stops_neither_deploy_nor_destroy() {
+fn an_unreachable_swift_that_is_not_used_is_skipped() {
     for (lines, is_skipped) in [("os_ignition=glance\n", false), ("", true)] {
-        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-        sandbox.clouds(&cloud.auth_url(), "");
-        cloud.with(|world| {
-            world.more = vec!["object-store"];
-            // Nothing listens there.
-            world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1");
-        });
+        let (cloud, sandbox) = cloud_with(&["object-store"]);
+        // Nothing listens there.
+        cloud.with(|world| world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1"));
         sandbox.deploy_in_vain(lines);
         let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
         let text = succeeded(&output);
@@ -455,59 +454,43 @@ fn a_swift_that_was_not_used_stops_neither_deploy_nor_destroy() {
         is_empty(&cloud.finish().stores);
     }
     // Where it was asked for, its failure is an error.
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| world.more = vec!["object-store"]);
+    let (cloud, sandbox) = cloud_with(&["object-store"]);
     sandbox.deploy_in_vain("os_ignition=swift\n");
     cloud.with(|world| world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1"));
     let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
     assert_ne!(output.status.code(), Some(0));
     cloud.with(|world| world.swift_at = None);
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
-fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| {
-        world.more = vec!["volumev3"];
-        world.stores.bad_volumes = vec!["lab-bootstrap:disk0", "lab-master-0:disk0"];
-    });
-    sandbox.write("env.sh", &env(&sandbox, "os_boot=volume\n"));
-    let text = sandbox.interrupted_rehearsal();
+fn a_failed_volume_is_reported_and_deleted() {
+    let (cloud, sandbox) = cloud_with(&["volumev3"]);
+    cloud.with(|world| world.stores.bad_volumes = vec!["lab-bootstrap:disk0", "lab-master-0:disk0"]);
+    let text = sandbox.interrupted_rehearsal("os_boot=volume\n");
     assert!(text.contains("of 1 GiB has status error"), "{text}");
     cloud.with(|world| assert_eq!(world.stores.volumes, [Value::Null; 0]));
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
 fn the_wait_for_a_volume_is_limited() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| {
-        world.more = vec!["volumev3"];
-        world.stores.slow_volumes = true;
-    });
-    sandbox.write("env.sh", &env(&sandbox, "os_boot=volume\nos_volume_timeout=2s\n"));
-    let text = sandbox.interrupted_rehearsal();
+    let (cloud, sandbox) = cloud_with(&["volumev3"]);
+    cloud.with(|world| world.stores.slow_volumes = true);
+    let text = sandbox.interrupted_rehearsal("os_boot=volume\nos_volume_timeout=2s\n");
     assert!(
         text.contains("is still creating after 2 s") && text.contains("hint: set os_volume_timeout to a longer time"),
         "{text}"
     );
     cloud.with(|world| world.stores.slow_volumes = false);
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
-fn a_mac_that_somebody_else_took_meanwhile_is_reported_at_once() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn a_mac_that_was_taken_after_the_checks_is_reported() {
+    let (cloud, sandbox) = cloud();
     let mac = "52:54:00:aa:bb:01";
-    sandbox.write("env.sh", &env(&sandbox, &format!("master_macs={mac}\n")));
+    sandbox.add(&format!("master_macs={mac}\n"));
     let port = json!({"id": "their-port", "network_id": "net-1", "mac_address": mac, "name": "", "description": "",
         "fixed_ips": [{"subnet_id": "sub-1", "ip_address": "10.20.0.250"}]});
     cloud.with(|world| world.others_ports.push(port));
@@ -520,9 +503,8 @@ fn a_mac_that_somebody_else_took_meanwhile_is_reported_at_once() {
 }
 
 #[test]
-fn outdated_rules_of_ours_are_deleted_and_those_of_users_are_kept() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn outdated_rules_are_deleted_and_rules_of_users_are_kept() {
+    let (cloud, sandbox) = cloud();
     let rule = |id: &str, description: &str| {
         json!({"id": id, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 9999,
             "port_range_max": 9999, "description": description, "security_group_id": "sg-old"})
@@ -543,12 +525,11 @@ fn outdated_rules_of_ours_are_deleted_and_those_of_users_are_kept() {
             "an administrator may have removed the default rule: {rules:?}"
         );
     });
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
-fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess() {
+fn the_bootstraps_config_is_a_private_image_or_an_object_with_a_random_name() {
     for (lines, refusal, in_swift) in [
         ("", None, false),
         ("os_ignition=glance\n", None, false),
@@ -556,9 +537,7 @@ fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess()
         // Glance refuses one more image, and Swift takes it.
         ("", Some(Trouble::Status(413, json!("quota of images"))), true),
     ] {
-        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-        sandbox.clouds(&cloud.auth_url(), "");
-        cloud.with(|world| world.more = vec!["object-store"]);
+        let (cloud, sandbox) = cloud_with(&["object-store"]);
         if let Some(refusal) = refusal {
             // The system's image is the first.
             cloud.trouble("POST /image/v2/images", [Trouble::None, refusal]);
@@ -609,10 +588,8 @@ fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess()
 }
 
 #[test]
-fn what_somebody_else_put_into_our_container_stays_and_keeps_it() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| world.more = vec!["object-store"]);
+fn objects_of_others_in_the_container_survive() {
+    let (cloud, sandbox) = cloud_with(&["object-store"]);
     sandbox.deploy_in_vain("os_ignition=swift\n");
     let container = format!("ocpdeploy-{}", sandbox.tag());
     let foreign = ["notes", "lab-bootstrap/backup.ign"].map(|name| format!("{container}/{name}"));
@@ -628,26 +605,20 @@ fn what_somebody_else_put_into_our_container_stays_and_keeps_it() {
 }
 
 #[test]
-fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| world.more = vec!["object-store"]);
+fn an_object_store_without_temporary_urls_is_reported_before_a_machine_needs_it() {
+    let (cloud, sandbox) = cloud_with(&["object-store"]);
     let tag = sandbox.known_tag("os_ignition=swift\n");
-    std::fs::remove_dir_all(sandbox.0.path().join("images")).unwrap();
     let object = format!("HEAD {ACCOUNT}/ocpdeploy-{tag}/");
     cloud.trouble(&object, [Trouble::Status(401, Value::Null)]);
-    let text = sandbox.interrupted_rehearsal();
+    let text = sandbox.interrupted_rehearsal("os_ignition=swift\n");
     assert!(text.contains("does not support temporary URLs"), "{text}");
     assert!(!text.contains("temp_url_sig"), "{text}");
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
 fn the_temporary_urls_of_other_machines_stay_valid() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| world.more = vec!["object-store"]);
+    let (cloud, sandbox) = cloud_with(&["object-store"]);
     let container = format!("ocpdeploy-{}", sandbox.known_tag("os_ignition=swift\n"));
     cloud.with(|world| {
         let stores = &mut world.stores;
@@ -663,14 +634,12 @@ fn the_temporary_urls_of_other_machines_stay_valid() {
         assert_eq!(stores.containers.values().collect::<Vec<_>>(), ["their-key"]);
         assert_eq!((stores.objects.len(), stores.fetched.len()), (2, 1));
     });
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
-fn members_of_a_soft_group_come_one_after_the_other_so_that_nova_keeps_them_apart() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn members_of_a_soft_group_are_created_one_after_the_other() {
+    let (cloud, sandbox) = cloud();
     sandbox.deploy_in_vain("masters=3\n");
     cloud.with(|world| {
         let servers = world.stores.servers.iter();
@@ -679,14 +648,12 @@ fn members_of_a_soft_group_come_one_after_the_other_so_that_nova_keeps_them_apar
         hosts.sort_unstable();
         assert_eq!(hosts, ["host-0", "host-0", "host-1"]);
     });
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
-fn a_machine_is_shown_in_novas_words_without_its_payload() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn a_machine_is_shown_as_nova_json_without_its_payload() {
+    let (cloud, sandbox) = cloud();
     sandbox.deploy_in_vain("");
     let shown = sandbox.run(&["node", "show", "lab", "master-0", "--format", "json"], &[]);
     let text = String::from_utf8(shown.stdout).unwrap();
@@ -699,14 +666,12 @@ fn a_machine_is_shown_in_novas_words_without_its_payload() {
         (Some("lab-master-0"), Some("ACTIVE"))
     );
     assert!(!text.contains("user_data"), "{text}");
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
-fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn an_address_of_pass_one_counts_when_its_guest_has_reported_it() {
+    let (cloud, sandbox) = cloud();
     cloud.with(|world| {
         world
             .stores
@@ -714,7 +679,7 @@ fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
             .push(json!({"id": "centos", "name": "centos", "status": "active", "tags": []}))
     });
     let lines = "harvest=boot\nhelper_image=centos\nharvest_timeout=5s\n";
-    sandbox.write("env.sh", &env(&sandbox, lines));
+    sandbox.add(lines);
     let refusal = sandbox.refusal(6);
     assert!(refusal.contains("lab-harvest-master-0"), "{refusal}");
     cloud.with(|world| world.stores.consoles_tell = true);
@@ -726,11 +691,11 @@ fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
 
 /// Each mistake, on a cloud of its own, and what the program says of it.
 #[test]
-fn mistakes_are_told_in_words() {
+fn each_mistake_has_its_message() {
     type Mistake = (&'static str, i32, fn(&FakeCloud, &Sandbox));
     let mistakes: [Mistake; 19] = [
         ("unknown cloud", 5, |_, sandbox| {
-            sandbox.write("env.sh", &env(sandbox, "os_cloud=lbo\n"));
+            sandbox.add("os_cloud=lbo\n");
         }),
         ("wrong password", 5, |cloud, sandbox| {
             let url = cloud.auth_url();
@@ -742,7 +707,7 @@ fn mistakes_are_told_in_words() {
             cloud.with(|world| world.lacking = vec!["image"])
         }),
         ("unknown region", 4, |_, sandbox| {
-            sandbox.write("env.sh", &env(sandbox, "os_region=two\n"));
+            sandbox.add("os_region=two\n");
         }),
         ("not verified", 5, |cloud, sandbox| {
             sandbox.clouds(&cloud.auth_url(), "    verify: false\n");
@@ -752,7 +717,7 @@ fn mistakes_are_told_in_words() {
             answer(cloud, "/compute/v2.1/flavors/detail", flavors);
         }),
         ("named flavor too small", 4, |cloud, sandbox| {
-            sandbox.write("env.sh", &env(sandbox, "os_master_flavor=tiny\n"));
+            sandbox.add("os_master_flavor=tiny\n");
             let flavors = json!({"flavors": [flavor("tiny", 1, 512, 10), flavor("large", 8, 32768, 120)]});
             answer(cloud, "/compute/v2.1/flavors/detail", flavors);
         }),
@@ -767,25 +732,25 @@ fn mistakes_are_told_in_words() {
             answer(cloud, "/compute/v2.1/limits", json!({"limits": {"absolute": limits}}));
         }),
         ("image still queued", 5, |cloud, sandbox| {
-            sandbox.write("env.sh", &env(sandbox, "harvest=boot\nhelper_image=centos\n"));
+            sandbox.add("harvest=boot\nhelper_image=centos\n");
             image(cloud, json!({"status": "queued"}));
         }),
         ("flavor too small for the image", 5, |cloud, sandbox| {
-            sandbox.write("env.sh", &env(sandbox, "harvest=boot\nhelper_image=centos\n"));
+            sandbox.add("harvest=boot\nhelper_image=centos\n");
             image(cloud, json!({"status": "active", "min_disk": 200}));
         }),
         ("floating IP in use", 4, |cloud, sandbox| {
-            sandbox.write("env.sh", &env(sandbox, "os_api_floating_ip=203.0.113.9\n"));
+            sandbox.add("os_api_floating_ip=203.0.113.9\n");
             let floating = json!({"id": "f", "floating_ip_address": "203.0.113.9", "port_id": "their-port",
                 "floating_network_id": "ext-1", "description": ""});
             cloud.with(|world| world.stores.floating_ips.push(floating));
         }),
         ("one VIP with two floating IPs", 3, |_, sandbox| {
             let lines = "api_ip=10.20.0.9\ningress_ip=10.20.0.9\nos_ingress_floating_ip=203.0.113.9\n";
-            sandbox.write("env.sh", &env(sandbox, lines));
+            sandbox.add(lines);
         }),
         ("unknown zone", 4, |cloud, sandbox| {
-            sandbox.write("env.sh", &env(sandbox, "os_zone=az1,az9\n"));
+            sandbox.add("os_zone=az1,az9\n");
             let zone = json!({"zoneName": "az1", "zoneState": {"available": true}, "hosts": null});
             answer(
                 cloud,
@@ -795,7 +760,7 @@ fn mistakes_are_told_in_words() {
         }),
         ("unknown volume type and zone", 4, |cloud, sandbox| {
             let lines = "os_boot=volume\nos_volume_type=fast\nos_volume_zone=far,farther\n";
-            sandbox.write("env.sh", &env(sandbox, lines));
+            sandbox.add(lines);
             cloud.with(|world| world.more = vec!["volumev3"]);
         }),
         ("API without microversions", 4, |cloud, _| {
@@ -820,8 +785,7 @@ fn mistakes_are_told_in_words() {
     ];
     let mut all = String::new();
     for (name, code, make) in mistakes {
-        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-        sandbox.clouds(&cloud.auth_url(), "");
+        let (cloud, sandbox) = cloud();
         make(&cloud, &sandbox);
         let said = told(&sandbox.refusal(code), &sandbox);
         let said = match name {
@@ -848,15 +812,11 @@ fn without_machine(mut said: String) -> String {
 
 /// Nobody on the network may become root on the nodes because a setting was left out.
 #[test]
-fn nodes_get_their_configuration_in_clear_only_when_the_user_says_so() {
+fn nodes_get_their_config_unencrypted_only_on_request() {
     for lines in ["", "mcs=auto\n", "mcs=http\n", "dns=user\n"] {
-        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-        sandbox.clouds(&cloud.auth_url(), "");
+        let (cloud, sandbox) = cloud();
         // What comes after the checks ends at this image.
-        sandbox.write(
-            "env.sh",
-            &env(&sandbox, &format!("harvest=boot\nhelper_image=centos\n{lines}")),
-        );
+        sandbox.add(&format!("harvest=boot\nhelper_image=centos\n{lines}"));
         image(&cloud, json!({"status": "queued"}));
         let output = sandbox.run(&["harvest"], &[]);
         let text = String::from_utf8(output.stderr).unwrap();
@@ -869,9 +829,8 @@ fn nodes_get_their_configuration_in_clear_only_when_the_user_says_so() {
 
 /// A node's whole configuration is too large for user data.
 #[test]
-fn a_nodes_large_config_is_fetched_like_the_bootstraps_with_a_token_of_its_own() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+fn a_large_config_is_fetched_with_a_token_of_its_own() {
+    let (cloud, sandbox) = cloud();
     // It cannot be packed.
     let noise: Vec<u8> = (0..1700_u32)
         .flat_map(|n| ocpdeploy::digest::sha256(n.to_string()).into_bytes())
@@ -909,25 +868,21 @@ fn a_nodes_large_config_is_fetched_like_the_bootstraps_with_a_token_of_its_own()
     assert_ne!(tokens[0], tokens[1]);
     // They are used by nobody else: nothing else breaks where they are revoked.
     cloud.with(|world| world.revoked.extend(&tokens));
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 #[test]
-fn a_token_of_a_machine_that_is_not_made_is_revoked() {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    sandbox.write("env.sh", &env(&sandbox, ""));
+fn a_token_of_a_machine_that_is_not_created_is_revoked() {
+    let (cloud, sandbox) = cloud();
     // The system's image is the first, the config of the bootstrap the second.
     let refusal = Trouble::Status(413, json!("quota of images"));
     cloud.trouble("POST /image/v2/images", [Trouble::None, refusal]);
-    let output = sandbox.rehearse();
+    let output = sandbox.begin_to_deploy("");
     assert_ne!(output.status.code(), Some(0));
     let (revoked, tokens) = cloud.with(|world| (world.revoked.clone(), world.tokens));
     assert_eq!(revoked.len(), 1, "{}", String::from_utf8_lossy(&output.stderr));
     assert!(revoked[0] <= tokens);
-    sandbox.destroy();
-    is_empty(&cloud.finish().stores);
+    destroys_all(cloud, &sandbox);
 }
 
 fn image(cloud: &FakeCloud, more: Value) {
@@ -945,7 +900,7 @@ pub(crate) fn answer(cloud: &FakeCloud, path: &str, value: Value) {
 }
 
 #[test]
-fn a_cloud_whose_certificate_nobody_vouches_for_is_told_nothing() {
+fn an_untrusted_server_gets_no_request() {
     let sandbox = Sandbox::new();
     let (ours, others) = (certificate(), certificate());
     let (address, heard) = serve_tls(&ours);

@@ -1,4 +1,4 @@
-//! The exported playbook, run by Ansible with oVirt's own collection against the pretend engine.
+//! The exported playbook, run by Ansible with oVirt's own collection against the fake engine.
 
 use std::net::Ipv4Addr;
 use std::process::Command;

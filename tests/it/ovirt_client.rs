@@ -1,4 +1,4 @@
-//! Our client at a pretend engine: what users without rights meet, where machines run, what is said before anything is
+//! Our client at a fake engine: what users without rights meet, where machines run, what is said before anything is
 //! made, and how it bears an engine that fails.
 
 use crate::support::ovirt_sdk;
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::support::fake_engine::{AffinityLabel, FakeEngine, Fault, GIB, Permission, What, World};
 use crate::support::faulty::alone;
-use crate::support::ovirt_client::Client;
+use crate::support::ovirt_client::{Client, words};
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{
-    BackendErrorKind as Kind, Finding, MachineSpec, OperationError, Power, Requirements, Stop, Verdict,
+    BackendErrorKind as Kind, Finding, MachineSpec, PlatformError, Power, Requirements, Stop, Verdict,
 };
 use ocpdeploy::cluster::{Affinity, MachineName, NodeName, Pass, Role, Size};
 use serde_json::json;
@@ -92,14 +92,6 @@ fn lines(findings: &[Finding]) -> String {
     findings.iter().map(line).collect()
 }
 
-fn words(error: &OperationError) -> String {
-    let cause = &error.source;
-    format!(
-        "{error}: {cause}\n  hint: {}",
-        cause.hint.as_deref().unwrap_or_default()
-    )
-}
-
 /// As a guest that ends by itself.
 fn goes_down(engine: &FakeEngine) {
     engine.edit(|world| {
@@ -115,7 +107,7 @@ fn ran_on(engine: &FakeEngine, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_administrator_is_told_of_nothing_but_addresses() {
+fn an_administrator_gets_no_finding_except_addresses() {
     let engine = engine(|_| ());
     let findings = told(&Client::of(&engine, |_| ()));
     assert_eq!(findings.len(), 1, "{findings:?}");
@@ -206,7 +198,7 @@ fn a_template_that_is_no_image_of_ours_stays_when_our_tag_names_it() {
 }
 
 #[test]
-fn what_takes_an_administrator_is_refused_before_anything_is_made() {
+fn settings_that_require_an_administrator_are_rejected_before_anything_is_made() {
     let engine = engine(|world| user(world, "UserRole", false));
     let findings = told(&Client::of(&engine, |config| {
         config.affinity = Affinity::Hard;
@@ -217,7 +209,7 @@ fn what_takes_an_administrator_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn an_administrator_with_too_few_rights_is_told_which() {
+fn the_missing_rights_of_an_administrator_are_named() {
     let engine = engine(|world| user(world, "UserRole", true));
     insta::assert_snapshot!(lines(&told(&Client::of(&engine, |config| {
         config.hosts = vec!["host-1".to_owned()];
@@ -225,7 +217,7 @@ fn an_administrator_with_too_few_rights_is_told_which() {
 }
 
 #[test]
-fn a_host_that_can_run_it_is_looked_for_before_a_start() {
+fn a_machine_is_not_started_without_a_suitable_host() {
     let engine = engine(|world| {
         world.hosts[0].status = "maintenance".to_owned();
         world.hosts[1].memory = 8 * GIB;
@@ -281,7 +273,7 @@ fn a_machine_that_went_down_is_started_on_another_host() {
 
 /// oVirt/ovirt-engine: RunVmOnceCommand.getPermissionCheckSubjects.
 #[test]
-fn who_may_not_choose_a_host_leaves_it_to_the_engine() {
+fn a_user_who_may_not_choose_a_host_leaves_it_to_the_engine() {
     let engine = engine(|_| ());
     let client = Client::of(&engine, |_| ());
     let spec = client.spec("lab");
@@ -357,7 +349,7 @@ fn workers_run_where_their_label_is() {
 }
 
 #[test]
-fn a_label_that_leads_nowhere_is_told_before_anything_is_made() {
+fn a_label_without_hosts_is_reported_before_anything_is_made() {
     for (hosts, words) in [
         (None, "there is no affinity label workers"),
         (Some(&[][..]), "affinity label workers leads to no host"),
@@ -446,7 +438,7 @@ macro_rules! done {
 }
 
 /// A machine of an image of ours, from the first look until nothing of it is left. Gives the errors on the way.
-async fn life(client: &Client, backend: &Platforms) -> Vec<OperationError> {
+async fn life(client: &Client, backend: &Platforms) -> Vec<PlatformError> {
     let (mut spec, image) = (client.spec("lab"), client.image("coreos.qcow2", 1 << 20));
     let (cluster, name, mut errors) = (spec.cluster.clone(), spec.name.clone(), Vec::new());
     done!(errors, backend.preflight(&needs(&spec)));
@@ -473,7 +465,7 @@ fn stride(usual: usize) -> usize {
 
 /// A usual test run takes samples, as in `faults.rs`.
 #[test]
-fn each_request_may_fail_in_each_way_and_all_ends_well() {
+fn each_request_may_fail_in_each_way() {
     let lives = |fault: Option<Fault>| {
         let engine = engine(|world| world.faults.extend(fault));
         let client = Client::of(&engine, |_| ());
@@ -519,7 +511,7 @@ fn each_request_may_fail_in_each_way_and_all_ends_well() {
 }
 
 #[test]
-fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_told() {
+fn a_retry_after_header_is_obeyed_within_the_platform_timeout() {
     for status in [429, 503] {
         let engine = engine(|_| ());
         let client = Client::of(&engine, |_| ());

@@ -1,4 +1,4 @@
-//! The pretend engine by itself: rules that oVirt's SDK cannot see, and that it fails when it is asked wrongly.
+//! The fake engine by itself: rules that oVirt's SDK cannot see, and that it fails when it is asked wrongly.
 
 use crate::support::fake_engine;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -146,7 +146,7 @@ fn a_guest_without_agent_reports_nothing_and_takes_a_minute_to_be_up() {
 }
 
 #[test]
-fn guests_get_their_leases_as_they_are_told() {
+fn guests_get_the_leases_that_a_test_chooses() {
     let engine = FakeEngine::start();
     let mac = |number: u8| format!("52:54:00:00:00:{number:02x}");
     let boot = |number: u8, script: &str, os: &str, flag: &str| {
@@ -311,7 +311,7 @@ fn what_the_engine_does_not_know_is_refused_and_named() {
 }
 
 #[test]
-fn masters_that_shun_each_other_run_on_different_hosts() {
+fn members_of_a_negative_group_run_on_different_hosts() {
     for (is_hard, third) in [("false", 200), ("true", 409)] {
         let engine = FakeEngine::start();
         let cluster = engine.look(|world| world.clusters[1].id.clone());
@@ -397,7 +397,7 @@ fn a_machine_that_dies_is_down_and_may_be_started_again() {
 }
 
 #[test]
-fn an_engine_that_was_asked_wrongly_fails_its_test() {
+fn an_unknown_request_fails_the_test() {
     let fails = |work: &dyn Fn(&FakeEngine)| {
         let engine = FakeEngine::start();
         work(&engine);
@@ -454,7 +454,7 @@ impl Desk {
 }
 
 #[tokio::test]
-async fn faults_happen_where_they_are_put() {
+async fn faults_hit_the_requests_that_a_test_chooses() {
     let engine = FakeEngine::start();
     let desk = Desk::at(&engine).await;
     let has = |name: &str| engine.look(|world| world.vm_named(name).is_some());

@@ -1,12 +1,12 @@
 //! Objects of the engine that have the name or the id of ours and belong to somebody else: never used, never deleted.
 
-use ocpdeploy::backend::{BackendErrorKind as Kind, ImageRequest, MachineSpec, OperationError};
+use ocpdeploy::backend::{BackendErrorKind as Kind, ImageRequest, MachineSpec, PlatformError};
 use ocpdeploy::cluster::{ClusterId, Role};
 use ocpdeploy::digest;
 
 use crate::support::cluster::cluster_id;
 use crate::support::fake_engine::{Agent, FakeEngine, Fault, GIB, World};
-use crate::support::ovirt_client::Client;
+use crate::support::ovirt_client::{Client, words};
 
 const MIB: u64 = 1 << 20;
 /// The size that a guest of `Client::image` sees.
@@ -36,15 +36,7 @@ fn mark_of(image: &ImageRequest) -> String {
     format!("ocpdeploy image, sha256 {}", digest_of(image))
 }
 
-fn words(error: &OperationError) -> String {
-    let cause = &error.source;
-    format!(
-        "{error}: {cause}\n  hint: {}",
-        cause.hint.as_deref().unwrap_or_default()
-    )
-}
-
-fn upload(client: &Client, image: &ImageRequest, cluster: &ClusterId) -> Result<String, OperationError> {
+fn upload(client: &Client, image: &ImageRequest, cluster: &ClusterId) -> Result<String, PlatformError> {
     let made = client.run(async |backend| backend.ensure_image(Role::Worker, cluster, image).await);
     made.map(|handle| handle.0)
 }
