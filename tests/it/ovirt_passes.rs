@@ -1,4 +1,4 @@
-//! Whole deployments on a pretend oVirt engine: both passes, cut anywhere, three at once, and what a user is told.
+//! Whole deployments on a fake oVirt engine: both passes, cut anywhere, three at once, and what a user is told.
 //!
 //! No guest can be asked over the network here, so a deployment runs in a process of this test binary whose backend
 //! says so. All else, harvests and destroying among it, is the program itself.
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::fake_engine::{Agent, FakeEngine, Fault, GIB, Guest, What, World};
 use crate::support::faulty::no_guest_probe;
+use crate::support::sandbox::{Outcome, outcome};
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::cluster::{BackendConfig, ImageSource};
 use ocpdeploy::failure::explain;
@@ -28,40 +29,10 @@ const ENV_FILE: &str = "OVIRT_PASSES_ENV";
 const OF_TEMPLATES: &str = "# images are templates";
 const SMALL: &str = "masters=1\nworkers=1";
 
-/// A pretend engine, a folder with images and env files, and a state folder.
+/// A fake engine, a folder with images and env files, and a state folder.
 struct Sandbox {
     engine: FakeEngine,
     folder: tempfile::TempDir,
-}
-
-/// How a run ended.
-#[derive(Debug)]
-struct Outcome {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Outcome {
-    #[track_caller]
-    fn succeeded(self) -> Self {
-        assert_eq!(self.code, Some(0), "{}\n{}", self.stdout, self.stderr);
-        self
-    }
-
-    /// The message at the end, without the progress before it.
-    fn message(&self) -> &str {
-        self.stderr.find("error: ").map_or("", |at| &self.stderr[at..])
-    }
-}
-
-fn outcome(child: Child) -> Outcome {
-    let output = child.wait_with_output().unwrap();
-    Outcome {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
 }
 
 impl Sandbox {
@@ -378,7 +349,7 @@ fn settle(sandbox: &Sandbox) {
 }
 
 #[test]
-fn a_fresh_deployment_ends_well_and_is_removed_whole() {
+fn a_deployment_succeeds_and_is_destroyed_completely() {
     let sandbox = Sandbox::new();
     let before = essence(&sandbox);
     sandbox.env("lab", "masters=3\nworkers=2\nextra_disks=5");
@@ -413,8 +384,9 @@ fn a_fresh_deployment_ends_well_and_is_removed_whole() {
     ovirt_sdk::judge(&sandbox.engine, 100);
 }
 
-/// What the others do in `survives` to the end of the same deployment.
-fn survives(changes: &[usize]) {
+/// While images are uploaded, pass one creates machines, they are deleted, and pass two creates machines.
+#[test]
+fn a_deployment_that_is_killed_many_times_has_the_same_result() {
     let untouched = Sandbox::new();
     let before = essence(&untouched);
     untouched.env("lab", SMALL);
@@ -422,8 +394,8 @@ fn survives(changes: &[usize]) {
     settle(&untouched);
     let sandbox = Sandbox::new();
     sandbox.env("lab", SMALL);
-    for changes in changes {
-        sandbox.kill_deployment("lab", *changes);
+    for changes in [2, 5, 9, 14, 25, 36, 45, 55, 65, 72] {
+        sandbox.kill_deployment("lab", changes);
     }
     sandbox.deploy("lab").succeeded();
     is_deployed(&sandbox, "lab");
@@ -432,21 +404,6 @@ fn survives(changes: &[usize]) {
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
     settle(&sandbox);
     assert_eq!(essence(&sandbox), before);
-}
-
-#[test]
-fn killed_while_images_are_uploaded() {
-    survives(&[2, 5, 9]);
-}
-
-#[test]
-fn killed_while_pass_one_makes_machines() {
-    survives(&[14, 25, 36]);
-}
-
-#[test]
-fn killed_while_pass_one_is_cleared_away_and_pass_two_made() {
-    survives(&[45, 55, 65, 72]);
 }
 
 #[test]
@@ -528,7 +485,7 @@ fn survive_kills(version: [u32; 3], is_administrator: bool, first: usize, step: 
 }
 
 #[test]
-fn answers_that_are_lost_and_sessions_that_end_stop_nothing() {
+fn lost_responses_and_expired_sessions_do_not_end_a_deployment() {
     let sandbox = Sandbox::new();
     sandbox.env("lab", SMALL);
     sandbox.engine.fault(Fault::on("POST", "/vms").skip(3).times(2));
@@ -551,16 +508,7 @@ fn answers_that_are_lost_and_sessions_that_end_stop_nothing() {
 }
 
 #[test]
-fn an_engine_of_4_3_carries_ignition_through_cloud_init() {
-    let sandbox = Sandbox::with(|world| world.of_version([4, 3, 10]));
-    sandbox.env("lab", SMALL);
-    sandbox.deploy("lab").succeeded();
-    is_deployed(&sandbox, "lab");
-    ovirt_sdk::judge(&sandbox.engine, 60);
-}
-
-#[test]
-fn disks_are_copied_where_it_is_wished_and_masters_may_share_a_host() {
+fn cloned_disks_are_in_the_chosen_storage_domain_and_affinity_can_be_off() {
     let sandbox = Sandbox::new();
     let lines = "ovirt_clone=true\novirt_storage_domain=slow\novirt_affinity=off\nextra_disks=3";
     sandbox.env("lab", &format!("{SMALL}\n{lines}"));
@@ -584,7 +532,7 @@ fn disks_are_copied_where_it_is_wished_and_masters_may_share_a_host() {
 }
 
 #[test]
-fn masters_are_kept_apart_by_force_when_that_is_wished() {
+fn hard_affinity_is_an_enforcing_group() {
     let sandbox = Sandbox::new();
     sandbox.env("lab", &format!("{SMALL}\novirt_affinity=hard"));
     sandbox.deploy("lab").succeeded();
@@ -820,7 +768,7 @@ fn an_image_without_an_agent() {
 }
 
 #[test]
-fn a_node_that_already_has_a_virtual_ip_is_at_its_own_address() {
+fn a_virtual_ip_is_not_taken_for_the_address_of_its_node() {
     let sandbox = Sandbox::new();
     let master = "52:54:00:aa:bb:01";
     let virtual_ip = Some([192, 168, 99, 2].into());
@@ -837,7 +785,7 @@ fn a_node_that_already_has_a_virtual_ip_is_at_its_own_address() {
 }
 
 #[test]
-fn a_machine_that_goes_down_is_started_again_with_all_it_needs() {
+fn a_machine_that_goes_down_is_started_again_with_its_config() {
     let sandbox = Sandbox::new();
     let (master, worker) = ("52:54:00:aa:bb:01", "52:54:00:aa:bb:02");
     sandbox.engine.guest(
@@ -860,22 +808,6 @@ fn a_machine_that_goes_down_is_started_again_with_all_it_needs() {
         harvested.iter().all(|boot| boot.given == harvested[0].given),
         "{harvested:?}"
     );
-}
-
-#[test]
-fn a_machine_that_always_goes_down() {
-    let sandbox = Sandbox::new();
-    let mac = "52:54:00:aa:bb:cc";
-    sandbox.engine.guest(
-        mac,
-        Guest {
-            dies: Some((99, 9_000)),
-            ..Guest::default()
-        },
-    );
-    sandbox.env("lab", &format!("{SMALL}\nworker_macs={mac}"));
-    let outcome = sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
-    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The pretend engine and our own requests before the judges: oVirt's official SDK, and its daemon that takes images.
+//! The fake engine and our own requests before the judges: oVirt's official SDK, and its daemon that takes images.
 
 use crate::support::cluster::cluster_id;
 use crate::support::ovirt_sdk;
@@ -11,7 +11,7 @@ use ocpdeploy::backend::{Power, Stop};
 use ocpdeploy::cluster::Role;
 
 #[test]
-fn the_official_sdk_drives_the_pretend_engine() {
+fn the_official_sdk_drives_the_fake_engine() {
     let Some(sdk) = Sdk::find() else { return };
     let engine = FakeEngine::start();
     let seen = sdk.drive(&engine);
@@ -138,7 +138,7 @@ fn an_upload_goes_through_the_engine_when_its_hosts_cannot_be_reached() {
 }
 
 #[test]
-fn an_upload_whose_line_breaks_is_sent_on_and_arrives_whole() {
+fn an_interrupted_upload_is_resumed_and_arrives_complete() {
     let engine = FakeEngine::with(|world| {
         world.tick = 3_000;
         world.times.transfer_shown = FOR_EVER;

@@ -1,11 +1,11 @@
-//! Snapshots of machines on a pretend oVirt engine: what it cannot save or restore, and requests whose answer is lost.
+//! Snapshots of machines on a fake oVirt engine: what it cannot save or restore, and requests whose answer is lost.
 
 use crate::support::fake_engine::{self, FakeEngine, Fault, What, World};
 use crate::support::ovirt_client::Client;
 use crate::support::ovirt_sdk;
 use jiff::Timestamp;
 use ocpdeploy::backend::platforms::Platforms;
-use ocpdeploy::backend::{Action, BackendErrorKind, Finding, OperationError, Snapshot, Stop, Verdict};
+use ocpdeploy::backend::{Action, BackendErrorKind, Finding, PlatformError, Snapshot, Stop, Verdict};
 use ocpdeploy::cluster::MachineName;
 
 /// A machine with two disks that is off.
@@ -42,17 +42,17 @@ impl Lab {
         self.client.run(work)
     }
 
-    fn save(&self, one: &Snapshot) -> Result<Action<()>, OperationError> {
+    fn save(&self, one: &Snapshot) -> Result<Action<()>, PlatformError> {
         let cluster = self.client.spec("lab").cluster;
         self.run(async |backend| backend.save_snapshot(&cluster, &self.name, one).await)
     }
 
-    fn revert(&self, one: &Snapshot) -> Result<(), OperationError> {
+    fn revert(&self, one: &Snapshot) -> Result<(), PlatformError> {
         let cluster = self.client.spec("lab").cluster;
         self.run(async |backend| backend.revert_to_snapshot(&cluster, &self.name, one).await)
     }
 
-    fn delete(&self, one: &Snapshot) -> Result<Action<()>, OperationError> {
+    fn delete(&self, one: &Snapshot) -> Result<Action<()>, PlatformError> {
         let cluster = self.client.spec("lab").cluster;
         self.run(async |backend| backend.delete_snapshot(&cluster, &self.name, one).await)
     }
@@ -88,7 +88,7 @@ fn disks(world: &World) -> Vec<String> {
 }
 
 #[track_caller]
-fn is_refused<T: std::fmt::Debug>(outcome: Result<T, OperationError>, kind: BackendErrorKind, words: &str) {
+fn is_refused<T: std::fmt::Debug>(outcome: Result<T, PlatformError>, kind: BackendErrorKind, words: &str) {
     let error = outcome.unwrap_err();
     assert_eq!(error.kind(), kind, "{error:?}");
     let cause = error.source.message;
@@ -170,14 +170,14 @@ fn an_engine_that_ends_between_preview_and_commit_is_asked_to_commit() {
 }
 
 /// The texts of findings that fail.
-fn failures(found: Result<Vec<Finding>, OperationError>) -> Vec<String> {
+fn failures(found: Result<Vec<Finding>, PlatformError>) -> Vec<String> {
     let fails = |finding: &Finding| finding.verdict == Verdict::Fail;
     let found = found.unwrap().into_iter();
     found.filter(fails).map(|finding| finding.text).collect()
 }
 
 #[test]
-fn what_the_engine_cannot_save_or_restore_is_said_before() {
+fn what_the_engine_cannot_save_or_restore_is_reported_first() {
     let lab = Lab::new();
     let (cluster, names) = (lab.client.spec("lab").cluster, [lab.name.clone()]);
     let check = || failures(lab.run(async |backend| backend.check_snapshots(&cluster, &names).await));

@@ -1,4 +1,4 @@
-//! Whole runs of the program on the pretend platform: both passes, and what may come between.
+//! Whole runs of the program on the simulated platform: both passes, and what may come between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,7 @@ fn essence(sandbox: &Sandbox) -> Value {
 }
 
 #[test]
-fn a_fresh_deployment_ends_well() {
+fn a_deployment_succeeds() {
     let sandbox = lab(json!({}));
     let outcome = sandbox.deploy("lab").succeeded();
     is_deployed(&sandbox, "lab");
@@ -113,7 +113,7 @@ fn a_second_run_finds_all_done() {
 }
 
 #[test]
-fn a_dhcp_server_of_the_users_is_trusted_and_the_platform_holds_nothing() {
+fn with_the_users_dhcp_server_no_address_is_reserved() {
     let sandbox = lab(json!({}));
     sandbox.env("lab", "masters=1\nworkers=0\ndhcp=user");
     let outcome = sandbox.deploy("lab").succeeded();
@@ -166,14 +166,14 @@ fn killed_while_pass_one_waits_for_addresses() {
 }
 
 #[test]
-fn killed_while_addresses_are_held() {
+fn killed_while_addresses_are_reserved() {
     survives(json!({"reserve_address": 100}), 30, |sandbox| {
         (2..7).contains(&sandbox.reservations(Some("lab")).len())
     });
 }
 
 #[test]
-fn killed_while_pass_one_is_cleared_away() {
+fn killed_while_machines_of_pass_one_are_deleted() {
     survives(json!({"delete_machine": 100}), 30, |sandbox| {
         sandbox.parameters("lab").is_some() && (1..6).contains(&sandbox.of_pass("lab", "one").len())
     });
@@ -321,59 +321,16 @@ fn failure(sandbox: &Sandbox) -> (Option<i32>, String) {
     )
 }
 
-/// Snapshot of the words, exit code first.
-macro_rules! fails_with_words {
-    ($sandbox:expr) => {{
-        let (code, message) = failure(&$sandbox);
-        let text = format!("exit code {}\n{message}", code.unwrap_or(-1));
-        insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(text) });
-    }};
-}
-
-fn guest(name: &str, does: &str) -> Sandbox {
-    Sandbox::new(json!({"script": {"boot_ms": 0, "guests": {name: {"does": does}}}}))
+/// The words of a run that must fail are those of the snapshot, exit code first.
+#[track_caller]
+fn fails_with_words(snapshot: &str, sandbox: &Sandbox) {
+    let (code, message) = failure(sandbox);
+    let text = format!("exit code {}\n{message}", code.unwrap_or(-1));
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(snapshot, text) });
 }
 
 #[test]
-fn a_guest_without_lease() {
-    let sandbox = guest("lab-harvest-worker-0", "no_lease");
-    fails_with_words!(sandbox);
-    // The others are kept, and the same command goes on when DHCP answers again.
-    assert_eq!(sandbox.of_pass("lab", "one").len(), 3);
-    sandbox.edit(|world| world["script"] = json!({}));
-    sandbox.deploy("lab").succeeded();
-    assert_eq!(sandbox.of_pass("lab", "one"), [""; 0]);
-}
-
-#[test]
-fn a_guest_with_two_addresses() {
-    let sandbox = guest("lab-harvest-worker-0", "second_address");
-    sandbox.edit(|world| world["limits"] = json!({"reserves_addresses": false}));
-    fails_with_words!(sandbox);
-}
-
-#[test]
-fn a_guest_on_another_wire() {
-    fails_with_words!(guest("lab-harvest-master-0", "wrong_network"));
-}
-
-#[test]
-fn a_guest_that_hangs() {
-    fails_with_words!(guest("lab-harvest-bootstrap-0", "paused"));
-}
-
-#[test]
-fn a_node_that_moves_though_its_address_is_reserved() {
-    fails_with_words!(guest("lab-worker-0", "moves"));
-}
-
-#[test]
-fn a_node_that_hangs_in_pass_two() {
-    fails_with_words!(guest("lab-master-0", "paused"));
-}
-
-#[test]
-fn a_node_that_moves_where_nobody_can_hold_addresses() {
+fn a_node_that_moves_where_addresses_cannot_be_reserved() {
     let sandbox = Sandbox::new(json!({"limits": {"reserves_addresses": false}}));
     sandbox.env("lab", "masters=1\nworkers=1");
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
@@ -391,28 +348,27 @@ fn a_node_that_moves_where_nobody_can_hold_addresses() {
             .remove(&worker.ip.to_string());
         world["networks"]["default"]["squatters"] = json!([worker.ip.to_string()]);
     });
-    fails_with_words!(sandbox);
+    fails_with_words("a_node_that_moves_where_addresses_cannot_be_reserved", &sandbox);
 }
 
 #[test]
-fn a_network_with_too_few_addresses() {
-    let network = json!({"cidr": "10.9.0.0/24", "gateway": "10.9.0.1", "dhcp_from": "10.9.0.2", "dhcp_to": "10.9.0.4"});
-    let sandbox = Sandbox::new(json!({"networks": {"default": network}}));
-    fails_with_words!(sandbox);
-    assert_eq!(sandbox.machines(None), [], "nothing was made");
-}
-
-#[test]
-fn a_name_that_a_stranger_has() {
-    let sandbox = Sandbox::new(json!({"foreign_machines": {"lab-master-0": {}}}));
-    fails_with_words!(sandbox);
-    assert_eq!(sandbox.machines(None), [], "nothing was made");
-}
-
-#[test]
-fn a_network_that_does_not_exist() {
-    let sandbox = Sandbox::new(json!({"networks": {}}));
-    fails_with_words!(sandbox);
+fn what_the_checks_find_ends_a_run_before_anything_is_made() {
+    let small = json!({"cidr": "10.9.0.0/24", "gateway": "10.9.0.1", "dhcp_from": "10.9.0.2", "dhcp_to": "10.9.0.4"});
+    for (snapshot, world) in [
+        (
+            "a_network_with_too_few_addresses",
+            json!({"networks": {"default": small}}),
+        ),
+        (
+            "a_name_of_another_owner",
+            json!({"foreign_machines": {"lab-master-0": {}}}),
+        ),
+        ("a_network_that_does_not_exist", json!({"networks": {}})),
+    ] {
+        let sandbox = Sandbox::new(world);
+        fails_with_words(snapshot, &sandbox);
+        assert_eq!(sandbox.machines(None), [], "{snapshot}: something was made");
+    }
 }
 
 #[test]
@@ -430,7 +386,7 @@ fn dying(name: &str, starts: u32) -> Sandbox {
 }
 
 #[test]
-fn a_machine_that_goes_down_is_started_again_and_told() {
+fn a_machine_that_goes_down_is_started_again_and_reported() {
     for name in ["lab-harvest-worker-0", "lab-master-1"] {
         let sandbox = dying(name, 2);
         let outcome = sandbox.deploy("lab").succeeded();
@@ -440,11 +396,6 @@ fn a_machine_that_goes_down_is_started_again_and_told() {
             assert!(outcome.stderr.contains(&told), "{told}: {}", outcome.stderr);
         }
     }
-}
-
-#[test]
-fn a_machine_that_goes_down_after_each_start() {
-    fails_with_words!(dying("lab-master-0", 99));
 }
 
 #[test]
@@ -459,7 +410,7 @@ fn a_machine_that_is_not_to_be_started_again() {
 }
 
 #[test]
-fn a_machine_is_shown_in_its_platforms_words() {
+fn a_machine_is_shown_as_the_platform_describes_it() {
     let sandbox = lab(json!({}));
     sandbox.deploy("lab").succeeded();
     let shown = sandbox
@@ -473,24 +424,24 @@ fn a_machine_is_shown_in_its_platforms_words() {
 }
 
 #[test]
-fn a_platform_that_goes_away_half_way() {
+fn an_unreachable_platform_interrupts_a_run() {
     let sandbox = Sandbox::new(json!({"script": {"faults": [
         {"call": "create_machine", "about": "lab-worker-0", "what": "unreachable"},
     ]}}));
-    fails_with_words!(sandbox);
+    fails_with_words("an_unreachable_platform_interrupts_a_run", &sandbox);
     sandbox.deploy("lab").succeeded();
     assert_eq!(sandbox.of_pass("lab", "one"), [""; 0]);
     assert_eq!(sandbox.state()["script"]["faults"][0]["seen"], 2);
 }
 
 #[test]
-fn an_answer_that_gets_lost() {
+fn a_lost_response_interrupts_a_run() {
     let sandbox = Sandbox::new(json!({"script": {"faults": [
         {"call": "create_machine", "about": "lab-harvest-master-0", "what": "timeout_after"},
         {"call": "delete_machine", "about": "lab-harvest-master-0", "what": "timeout_after"},
         {"call": "delete_remaining", "what": "timeout_after"},
     ]}}));
-    fails_with_words!(sandbox);
+    fails_with_words("a_lost_response_interrupts_a_run", &sandbox);
     assert_ne!(sandbox.deploy("lab").code, Some(0), "the lost answer of the deletion");
     sandbox.deploy("lab").succeeded();
     // The settings' patience is none, for destroying too.
@@ -727,7 +678,7 @@ const BOND: &str = "interfaces:
 ";
 
 #[test]
-fn connections_of_the_users_reach_the_nodes() {
+fn connections_of_the_user_reach_the_nodes() {
     let folder = "/etc/NetworkManager/system-connections";
     let sandbox = lab(json!({}));
     write(&sandbox, "bond.yaml", BOND);
@@ -830,7 +781,7 @@ pub fn files_of(sandbox: &Sandbox, node: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn configs_of_the_users_reach_the_nodes_of_their_role() {
+fn configs_of_the_user_reach_the_nodes_of_their_role() {
     let sandbox = lab(json!({}));
     write(&sandbox, "extra.ign", &extra("/etc/extra", "worker"));
     write(&sandbox, "mine/profile.yaml", "about: mine\nextends: standard\n");
@@ -857,7 +808,7 @@ fn configs_of_the_users_reach_the_nodes_of_their_role() {
 }
 
 #[test]
-fn a_faulty_config_of_the_users_stops_before_anything_is_made() {
+fn an_invalid_config_of_the_user_is_rejected_before_anything_is_made() {
     let sandbox = lab(json!({}));
     sandbox.env("lab", "ignition_extra=worker:extra.ign");
     let before = sandbox.state();
@@ -915,7 +866,7 @@ fn stopped_before_the_worker(lines: &str) -> Sandbox {
 }
 
 #[test]
-fn a_config_of_the_users_that_changed_is_merged_anew() {
+fn a_changed_config_of_the_user_is_merged_again() {
     let sandbox = stopped_before_the_worker("ignition_extra=worker:extra.ign");
     assert_eq!(files_of(&sandbox, "worker-0")["/etc/extra"], "before");
     write(&sandbox, "extra.ign", &extra("/etc/extra", "after"));
@@ -933,7 +884,7 @@ fn a_config_of_the_users_that_changed_is_merged_anew() {
 }
 
 #[test]
-fn a_node_s_config_that_a_crash_tore_is_written_anew() {
+fn a_torn_config_of_a_node_is_written_again() {
     let sandbox = stopped_before_the_worker("");
     let path = sandbox.home().cluster("lab").ignition("worker-0");
     let whole = std::fs::read(&path).unwrap();
@@ -950,7 +901,7 @@ fn a_node_s_config_that_a_crash_tore_is_written_anew() {
 }
 
 #[test]
-fn manifests_that_changed_after_the_installer_read_them_are_told() {
+fn manifests_that_changed_after_the_installer_read_them_are_reported() {
     let sandbox = stopped_before_the_worker("manifests=more");
     // The same again, in another place, is the same.
     std::fs::rename(sandbox.path().join("more"), sandbox.path().join("elsewhere")).unwrap();

@@ -67,7 +67,7 @@ pub fn cluster_id(name: &str, domain: &str) -> ClusterId {
     ClusterId::new(ClusterDomain::new(name, domain), deployment().id)
 }
 
-/// 3 masters and 2 workers of `lab.example.com` on the pretend platform, in a rehearsal.
+/// 3 masters and 2 workers of `lab.example.com` on the simulated platform, in a rehearsal.
 pub fn config() -> ClusterConfig {
     let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
     let env_file = "cluster=lab\ndomain=example.com\nbackend=sim\nmasters=3\nworkers=2\npub_key=key.pub\n";

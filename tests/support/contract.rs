@@ -1,7 +1,7 @@
 //! What every backend promises, each promise one function over a `Stage`.
 //!
-//! A promise makes clusters of its own, under names nobody else has, so that all promises can run at once
-//! on one shared platform. What it makes is removed afterwards, also when the promise is broken.
+//! A promise creates clusters of its own under unique names, so that all promises can run at once on one shared
+//! platform. Their objects are removed afterwards, also if the promise is broken.
 
 use crate::support::cluster::cluster_id;
 use std::collections::BTreeSet;
@@ -17,8 +17,8 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{
-    Action, AddressReservation, BackendErrorKind, ImageHandle, ImageRequest, Machine, MachineSpec, Nic, OperationError,
-    Payload, Power, Requirements, ReservationState, Snapshot, Stop, Verdict,
+    Action, AddressReservation, BackendErrorKind, ImageHandle, ImageRequest, Machine, MachineSpec, Nic, Payload,
+    PlatformError, Power, Requirements, ReservationState, Snapshot, Stop, Verdict,
 };
 use ocpdeploy::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, Pass, Role};
 use ocpdeploy::digest;
@@ -34,7 +34,7 @@ pub use snapshots::{
     snapshots_are_saved_listed_and_deleted,
 };
 
-/// A platform to hold to its promises.
+/// A platform under test.
 pub trait Ground {
     fn name(&self) -> &'static str;
     fn backend(&self) -> &Platforms;
@@ -46,18 +46,18 @@ pub trait Ground {
         br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()
     }
 
-    /// What has to be there before this machine is made, and goes when the cluster's addresses are released.
+    /// Creates what this machine requires. It is removed when the cluster's addresses are released.
     fn prepare(&self, _: &MachineSpec) -> impl Future<Output = ()> {
         async {}
     }
 
-    /// Why the platform, not the backend, cannot do this; the promise is then left out, and said to be.
+    /// Why the platform, not the backend, cannot do this. The promise is then left out, with this reason.
     fn lacks(&self, ability: Ability) -> Option<&'static str>;
 
-    /// Makes, finds and removes a machine that carries no cluster's id, past the backend.
-    fn put_stranger(&self, name: &MachineName);
-    fn has_stranger(&self, name: &MachineName) -> bool;
-    fn remove_stranger(&self, name: &MachineName);
+    /// Creates, finds and removes a machine that is not owned by a cluster, past the backend.
+    fn put_unowned(&self, name: &MachineName);
+    fn has_unowned(&self, name: &MachineName) -> bool;
+    fn remove_unowned(&self, name: &MachineName);
 
     /// Puts objects of each kind there past the backend, and makes listings return them, whatever these ask for.
     fn put_foreign(&self, _: &[Foreign]) {
@@ -88,28 +88,28 @@ pub trait Ground {
     }
 }
 
-/// What a promise asks of the platform.
+/// What a promise requires of the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
     /// Answers calls.
     Answer,
-    /// Images can be brought.
+    /// Images can be uploaded.
     Images,
-    /// Machines can be made.
+    /// Machines can be created.
     Machines,
-    /// Addresses can be held.
+    /// Addresses can be reserved.
     Holds,
     /// Configs are carried to machines.
     Configs,
     /// Machines really boot and get addresses.
     Leases,
-    /// Machines have disks beside their first; without it promises are kept with that one.
+    /// Machines can have more than one disk. Without it, promises are tested with one.
     ExtraDisks,
     /// Foreign objects can be put into its listings.
     Foreign,
 }
 
-/// Runs one promise on one ground, and cleans up.
+/// Runs one promise on one platform under test, and cleans up.
 pub fn keep<G: Ground>(
     promise: &str,
     needs: &[Ability],
@@ -137,16 +137,16 @@ pub fn keep<G: Ground>(
     });
 }
 
-/// A ground, and what one promise makes on it.
+/// A platform under test, and the objects that one promise creates on it.
 pub struct Stage<G> {
     pub ground: G,
-    /// Short, and nobody else's.
+    /// Short and unique.
     unique: String,
     clusters: Mutex<BTreeSet<ClusterId>>,
-    strangers: Mutex<BTreeSet<MachineName>>,
+    unowned: Mutex<BTreeSet<MachineName>>,
 }
 
-/// Numbers what the promises of this process make.
+/// Numbers the objects of the promises of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 fn next() -> u32 {
@@ -159,7 +159,7 @@ impl<G: Ground> Stage<G> {
             ground,
             unique: format!("c{}x{}", std::process::id(), next()),
             clusters: Mutex::default(),
-            strangers: Mutex::default(),
+            unowned: Mutex::default(),
         }
     }
 
@@ -196,9 +196,9 @@ impl<G: Ground> Stage<G> {
         self.cluster_named(&format!("{}b", self.unique), "contract.test")
     }
 
-    fn stranger(&self, name: &MachineName) {
-        self.strangers.lock().unwrap().insert(name.clone());
-        self.ground.put_stranger(name);
+    fn put_unowned(&self, name: &MachineName) {
+        self.unowned.lock().unwrap().insert(name.clone());
+        self.ground.put_unowned(name);
     }
 
     fn mac(&self) -> Mac {
@@ -329,8 +329,8 @@ impl<G: Ground> Stage<G> {
                 Err(error) => left.push(words(&error)),
             }
         }
-        for name in self.strangers.lock().unwrap().iter() {
-            self.ground.remove_stranger(name);
+        for name in self.unowned.lock().unwrap().iter() {
+            self.ground.remove_unowned(name);
         }
         self.ground.remove_foreign();
         left
@@ -344,7 +344,7 @@ struct Owner {
 }
 
 /// An error with all its causes.
-fn words(error: &OperationError) -> String {
+fn words(error: &PlatformError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -355,7 +355,7 @@ fn words(error: &OperationError) -> String {
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(outcome: Result<T, OperationError>, kind: BackendErrorKind, names: &str) {
+fn refused<T: std::fmt::Debug>(outcome: Result<T, PlatformError>, kind: BackendErrorKind, names: &str) {
     let error = outcome.expect_err("it should have been refused");
     let text = words(&error);
     assert_eq!(error.kind(), kind, "{text}");
@@ -424,25 +424,25 @@ pub async fn another_spec_under_a_name_is_a_conflict<G: Ground>(stage: &Stage<G>
     as_asked(&listed[0], &first);
 }
 
-pub async fn a_strangers_machine_is_left_alone<G: Ground>(stage: &Stage<G>) {
+pub async fn a_machine_of_another_owner_is_left_alone<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let name = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 0));
-    stage.stranger(&name);
+    stage.put_unowned(&name);
     let deleted = stage.backend().delete_machine(&owner.id, &name).await;
     refused(deleted, BackendErrorKind::Conflict, name.as_str());
     assert_eq!(stage.names_of(&owner).await, [""; 0]);
     stage.owns_nothing(&owner).await;
     stage.backend().delete_remaining(&owner.id).await.unwrap();
-    assert!(stage.ground.has_stranger(&name), "{name} was deleted");
+    assert!(stage.ground.has_unowned(&name), "{name} was deleted");
 }
 
-pub async fn a_strangers_name_is_not_taken<G: Ground>(stage: &Stage<G>) {
+pub async fn a_name_of_another_owner_is_not_taken<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let spec = stage.spec(&owner, 0).await;
-    stage.stranger(&spec.name);
+    stage.put_unowned(&spec.name);
     let created = stage.backend().create_machine(&spec).await;
     refused(created, BackendErrorKind::Conflict, spec.name.as_str());
-    assert!(stage.ground.has_stranger(&spec.name), "{} was replaced", spec.name);
+    assert!(stage.ground.has_unowned(&spec.name), "{} was replaced", spec.name);
     assert_eq!(stage.names_of(&owner).await, [""; 0]);
 }
 
@@ -489,7 +489,7 @@ pub async fn machines_of_another_deployment_of_this_name_are_left_alone<G: Groun
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
 }
 
-pub async fn holds_of_another_deployment_of_this_name_are_left_alone<G: Ground>(stage: &Stage<G>) {
+pub async fn reservations_of_another_deployment_of_this_name_are_left_alone<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let hold = stage.hold(&owner, "master-0").await;
     stage.backend().reserve_address(&hold).await.unwrap();
@@ -552,7 +552,7 @@ fn lookalikes<G: Ground>(stage: &Stage<G>) -> [Owner; 3] {
     ]
 }
 
-pub async fn clusters_with_similar_names_never_meet<G: Ground>(stage: &Stage<G>) {
+pub async fn clusters_with_similar_names_stay_apart<G: Ground>(stage: &Stage<G>) {
     let owners = lookalikes(stage);
     let mut names = Vec::new();
     for owner in &owners {
@@ -572,7 +572,7 @@ pub async fn clusters_with_similar_names_never_meet<G: Ground>(stage: &Stage<G>)
     }
 }
 
-pub async fn holds_of_similar_clusters_never_meet<G: Ground>(stage: &Stage<G>) {
+pub async fn reservations_of_clusters_with_similar_names_stay_apart<G: Ground>(stage: &Stage<G>) {
     let owners = lookalikes(stage);
     let mut leases = Vec::new();
     for owner in &owners {
@@ -590,7 +590,7 @@ pub async fn holds_of_similar_clusters_never_meet<G: Ground>(stage: &Stage<G>) {
     }
 }
 
-pub async fn holding_twice_is_holding_once<G: Ground>(stage: &Stage<G>) {
+pub async fn reserving_an_address_twice_reserves_it_once<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let hold = stage.hold(&owner, "api").await;
     assert_eq!(
@@ -606,7 +606,7 @@ pub async fn holding_twice_is_holding_once<G: Ground>(stage: &Stage<G>) {
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
 }
 
-pub async fn a_held_address_is_seen_as_taken<G: Ground>(stage: &Stage<G>) {
+pub async fn a_reserved_address_is_reported_as_taken<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let hold = stage.hold(&owner, "api").await;
     stage.backend().reserve_address(&hold).await.unwrap();
@@ -617,7 +617,7 @@ pub async fn a_held_address_is_seen_as_taken<G: Ground>(stage: &Stage<G>) {
     assert_eq!(facts.taken.get(&hold.assignment.ip), None);
 }
 
-pub async fn what_another_cluster_holds_is_a_conflict<G: Ground>(stage: &Stage<G>) {
+pub async fn a_reservation_of_another_cluster_is_a_conflict<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let theirs = stage.hold(&owner, "master-0").await;
     stage.backend().reserve_address(&theirs).await.unwrap();
@@ -659,7 +659,7 @@ pub async fn releasing_is_exact_and_may_be_repeated<G: Ground>(stage: &Stage<G>)
     }
 }
 
-pub async fn a_released_address_can_be_held_by_another<G: Ground>(stage: &Stage<G>) {
+pub async fn a_released_address_can_be_reserved_by_another_cluster<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let first = stage.hold(&owner, "api").await;
     stage.backend().reserve_address(&first).await.unwrap();
@@ -699,7 +699,7 @@ pub async fn every_cluster_that_has_something_is_found<G: Ground>(stage: &Stage<
             .collect::<BTreeSet<_>>()
     };
     let owners = lookalikes(stage);
-    stage.stranger(&MachineName::of_node(
+    stage.put_unowned(&MachineName::of_node(
         &format!("{}x", stage.unique),
         &NodeName::node(Role::Master, 0),
     ));
@@ -724,7 +724,7 @@ pub async fn every_cluster_that_has_something_is_found<G: Ground>(stage: &Stage<
     }
 }
 
-pub async fn a_cluster_that_only_holds_an_address_is_found<G: Ground>(stage: &Stage<G>) {
+pub async fn a_cluster_with_only_a_reservation_is_found<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let hold = stage.hold(&owner, "api").await;
     stage.backend().reserve_address(&hold).await.unwrap();
@@ -733,7 +733,7 @@ pub async fn a_cluster_that_only_holds_an_address_is_found<G: Ground>(stage: &St
     assert!(!stage.backend().list_clusters().await.unwrap().contains(&owner.id));
 }
 
-pub async fn machines_can_be_made_side_by_side<G: Ground>(stage: &Stage<G>) {
+pub async fn machines_can_be_created_in_parallel<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let at_once = stage.backend().capabilities(Role::Worker).concurrency;
     assert!(at_once > 0);
@@ -762,14 +762,14 @@ pub async fn machines_can_be_made_side_by_side<G: Ground>(stage: &Stage<G>) {
     assert_eq!(stage.names_of(&owner).await, [""; 0]);
 }
 
-pub async fn one_machine_asked_for_twice_at_once_is_made_once<G: Ground>(stage: &Stage<G>) {
+pub async fn two_parallel_requests_for_one_machine_create_it_once<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let spec = stage.spec(&owner, 0).await;
     let (first, second) = futures::join!(
         stage.backend().create_machine(&spec),
         stage.backend().create_machine(&spec)
     );
-    // The slower one may be told to come back, but never breaks what the quicker one made.
+    // The slower one may be rejected, but never changes what the quicker one has created.
     assert!(first.is_ok() || second.is_ok(), "{first:?} {second:?}");
     stage
         .backend()
@@ -798,12 +798,12 @@ async fn failures<G: Ground>(stage: &Stage<G>, needs: &Requirements) -> Vec<Stri
     fails.map(|finding| finding.text).collect()
 }
 
-pub async fn preflight_finds_what_is_in_the_way<G: Ground>(stage: &Stage<G>) {
+pub async fn preflight_reports_name_conflicts_and_missing_networks<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let name = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 0));
     let mut needs = needs(stage, &owner, &name);
     assert_eq!(failures(stage, &needs).await, [""; 0], "nothing is in the way");
-    stage.stranger(&name);
+    stage.put_unowned(&name);
     let fails = failures(stage, &needs).await;
     assert!(fails.len() == 1 && fails[0].contains(name.as_str()), "{fails:?}");
     needs.machines.clear();
@@ -813,7 +813,7 @@ pub async fn preflight_finds_what_is_in_the_way<G: Ground>(stage: &Stage<G>) {
     stage.owns_nothing(&owner).await;
 }
 
-pub async fn preflight_accepts_what_this_cluster_made<G: Ground>(stage: &Stage<G>) {
+pub async fn preflight_accepts_machines_of_this_cluster<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let spec = stage.create(&owner, 0).await;
     let mut needs = needs(stage, &owner, &spec.name);
@@ -836,7 +836,7 @@ pub async fn a_config_over_the_limit_is_too_large<G: Ground>(stage: &Stage<G>) {
     assert_eq!(stage.names_of(&owner).await, [""; 0]);
 }
 
-pub async fn what_does_not_exist_is_named<G: Ground>(stage: &Stage<G>) {
+pub async fn missing_networks_and_images_are_named<G: Ground>(stage: &Stage<G>) {
     let looked = stage.backend().network_facts("no-such-network").await;
     refused(looked, BackendErrorKind::NotFound, "no-such-network");
     let owner = stage.cluster();
@@ -846,7 +846,7 @@ pub async fn what_does_not_exist_is_named<G: Ground>(stage: &Stage<G>) {
     stage.owns_nothing(&owner).await;
 }
 
-pub async fn a_machine_on_no_network_leaves_nothing<G: Ground>(stage: &Stage<G>) {
+pub async fn a_machine_on_a_missing_network_leaves_nothing<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let mut spec = stage.spec(&owner, 0).await;
     let before = stage.backend().list_owned(&owner.id).await.unwrap();
@@ -857,7 +857,7 @@ pub async fn a_machine_on_no_network_leaves_nothing<G: Ground>(stage: &Stage<G>)
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), before);
 }
 
-pub async fn an_image_is_brought_once_and_shared<G: Ground>(stage: &Stage<G>) {
+pub async fn an_image_is_uploaded_once_and_shared<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let first = stage.image(&owner).await;
     assert_eq!(stage.image(&owner).await, first);
@@ -870,7 +870,7 @@ pub async fn an_image_is_brought_once_and_shared<G: Ground>(stage: &Stage<G>) {
     stage.backend().create_machine(&spec).await.unwrap();
 }
 
-pub async fn the_console_of_anothers_machine_is_not_read<G: Ground>(stage: &Stage<G>) {
+pub async fn the_console_of_another_clusters_machine_is_not_read<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let spec = stage.create(&owner, 0).await;
     stage.backend().console_tail(&owner.id, &spec.name).await.unwrap();
@@ -878,7 +878,23 @@ pub async fn the_console_of_anothers_machine_is_not_read<G: Ground>(stage: &Stag
     assert!(!matches!(console, Ok(Some(_))), "{console:?}");
 }
 
-pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>) {
+pub async fn a_machine_is_described_to_its_own_cluster_only<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let spec = stage.create(&owner, 0).await;
+    let described = stage.backend().describe_machine(&owner.id, &spec.name).await.unwrap();
+    let form = described.form.expect("the platform's own description");
+    assert!(form.text.contains(spec.node.as_str()), "{}", form.text);
+    let absent = MachineName::of_node(&owner.name, &NodeName::bootstrap());
+    for (cluster, name, kind) in [
+        (&other.id, &spec.name, BackendErrorKind::Conflict),
+        (&owner.id, &absent, BackendErrorKind::NotFound),
+    ] {
+        let described = stage.backend().describe_machine(cluster, name).await;
+        refused(described, kind, name.as_str());
+    }
+}
+
+pub async fn a_machine_gets_its_reserved_address<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let spec = stage.spec(&owner, 0).await;
     let mut hold = stage.hold(&owner, spec.node.as_str()).await;
@@ -928,7 +944,7 @@ pub async fn one_address_is_released_alone<G: Ground>(stage: &Stage<G>) {
     assert_eq!(stage.held_by(&owner).await, [goes.assignment, stays.assignment]);
 }
 
-pub async fn releasing_what_another_holds_changes_nothing<G: Ground>(stage: &Stage<G>) {
+pub async fn releasing_the_reservation_of_another_owner_changes_nothing<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let hold = stage.hold(&owner, "master-0").await;
     stage.backend().reserve_address(&hold).await.unwrap();
@@ -984,15 +1000,15 @@ pub async fn a_machine_is_stopped_and_started_again<G: Ground>(stage: &Stage<G>)
     assert_ne!(power(&spec.name).await, Power::Off);
 }
 
-pub async fn stopping_and_starting_is_for_machines_of_this_cluster<G: Ground>(stage: &Stage<G>) {
+pub async fn only_machines_of_this_cluster_are_stopped_and_started<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let spec = stage.create(&owner, 0).await;
     let absent = MachineName::of_node(&owner.name, &NodeName::bootstrap());
-    let stranger = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 7));
-    stage.stranger(&stranger);
+    let unowned = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 7));
+    stage.put_unowned(&unowned);
     for (cluster, name, kind) in [
         (&other.id, &spec.name, BackendErrorKind::Conflict),
-        (&owner.id, &stranger, BackendErrorKind::Conflict),
+        (&owner.id, &unowned, BackendErrorKind::Conflict),
         (&owner.id, &absent, BackendErrorKind::NotFound),
     ] {
         let started = stage.backend().start_machine(cluster, name).await;

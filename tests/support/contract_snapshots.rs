@@ -158,13 +158,13 @@ pub async fn snapshots_are_of_machines_of_this_cluster_that_are_off<G: Ground>(s
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let spec = stage.create(&owner, 0).await;
     let absent = MachineName::of_node(&owner.name, &NodeName::bootstrap());
-    let stranger = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 7));
-    stage.stranger(&stranger);
+    let unowned = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 7));
+    stage.put_unowned(&unowned);
     let one = snapshot("one", 1);
     for (cluster, name, kind) in [
         (&owner.id, &spec.name, BackendErrorKind::Rejected),
         (&other.id, &spec.name, BackendErrorKind::Conflict),
-        (&owner.id, &stranger, BackendErrorKind::Conflict),
+        (&owner.id, &unowned, BackendErrorKind::Conflict),
         (&owner.id, &absent, BackendErrorKind::NotFound),
     ] {
         refused(backend.save_snapshot(cluster, name, &one).await, kind, name.as_str());

@@ -52,7 +52,7 @@ pub fn release(folder: &Path, version: &str) {
     std::fs::write(folder.join("oc.images"), image).unwrap();
 }
 
-/// Whether a node's machine of pass two is on, by the pretend platform's file.
+/// Whether a node's machine of pass two is on, by the simulated platform's file.
 pub fn is_on(file: PathBuf) -> Box<dyn Fn(&NodeName) -> bool + Send> {
     // Read again only when it has changed: this is asked hundreds of times a second.
     let seen = std::cell::RefCell::new((None, Value::Null));

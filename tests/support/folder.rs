@@ -6,7 +6,7 @@ use std::path::Path;
 use ocpdeploy::digest::sha256;
 use serde_json::{Value, json};
 
-/// The pretend platform without what goes on there by itself: machines that boot get addresses. What is not said is
+/// The simulated platform without what goes on there by itself: machines that boot get addresses. What is not said is
 /// empty.
 pub fn platform(state: &Value) -> Value {
     let all = |value: &Value| value.as_object().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! KubeVirt for the contract: the pretend API server, a fresh one for each promise, or a real one that
+//! KubeVirt for the contract: the fake API server, a new one for each promise, or a real one that
 //! `OCPDEPLOY_TEST_KUBECONFIG` names.
 
 use std::collections::BTreeSet;
@@ -91,7 +91,7 @@ fn connect(config: &KubevirtConfig) -> Kubevirt {
 
 impl Ground for KubevirtGround {
     fn name(&self) -> &'static str {
-        "the pretend KubeVirt"
+        "the fake KubeVirt"
     }
 
     fn backend(&self) -> &Platforms {
@@ -136,12 +136,12 @@ impl Ground for KubevirtGround {
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
             Ability::Holds if self.is_on_pods => Some("addresses there are each cluster's own"),
-            Ability::Holds => Some("nobody keeps addresses on a secondary network"),
+            Ability::Holds => Some("a secondary network has no reservations"),
             _ => None,
         }
     }
 
-    fn put_stranger(&self, name: &MachineName) {
+    fn put_unowned(&self, name: &MachineName) {
         let about = json!({"namespace": TENANT, "name": name.as_str()});
         self.server.with(|world| {
             world.force(
@@ -151,7 +151,7 @@ impl Ground for KubevirtGround {
         });
     }
 
-    fn has_stranger(&self, name: &MachineName) -> bool {
+    fn has_unowned(&self, name: &MachineName) -> bool {
         self.server.with(|world| {
             world
                 .names("virtualmachines", TENANT)
@@ -160,7 +160,7 @@ impl Ground for KubevirtGround {
         })
     }
 
-    fn remove_stranger(&self, name: &MachineName) {
+    fn remove_unowned(&self, name: &MachineName) {
         self.server.with(|world| {
             world
                 .objects
@@ -337,14 +337,14 @@ impl Ground for NamedGround {
 
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
-            Ability::Holds => Some("nobody keeps addresses on a secondary network"),
+            Ability::Holds => Some("a secondary network has no reservations"),
             Ability::Images => Some("the image is the platform's own"),
             Ability::Foreign => Some("its listings are its own"),
             _ => None,
         }
     }
 
-    fn put_stranger(&self, name: &MachineName) {
+    fn put_unowned(&self, name: &MachineName) {
         let disks = json!({"devices": {}});
         let object = json!({
             "apiVersion": "kubevirt.io/v1",
@@ -356,11 +356,11 @@ impl Ground for NamedGround {
         assert!(self.kubectl(&["create", "--validate=false", "-f", "-"], &object.to_string()));
     }
 
-    fn has_stranger(&self, name: &MachineName) -> bool {
+    fn has_unowned(&self, name: &MachineName) -> bool {
         self.kubectl(&["get", "virtualmachines.kubevirt.io", name.as_str()], "")
     }
 
-    fn remove_stranger(&self, name: &MachineName) {
+    fn remove_unowned(&self, name: &MachineName) {
         self.kubectl(&["delete", "virtualmachines.kubevirt.io", name.as_str()], "");
     }
 }

@@ -186,7 +186,7 @@ impl Ground for LibvirtGround {
         }
     }
 
-    fn put_stranger(&self, name: &MachineName) {
+    fn put_unowned(&self, name: &MachineName) {
         let kind = self.domain_type();
         let xml = format!(
             "<domain type='{kind}'><name>{name}</name><memory unit='MiB'>64</memory>\
@@ -195,11 +195,11 @@ impl Ground for LibvirtGround {
         self.direct.define_domain_xml(&xml).unwrap();
     }
 
-    fn has_stranger(&self, name: &MachineName) -> bool {
+    fn has_unowned(&self, name: &MachineName) -> bool {
         self.direct.lookup_domain_by_name(name.as_str()).is_ok()
     }
 
-    fn remove_stranger(&self, name: &MachineName) {
+    fn remove_unowned(&self, name: &MachineName) {
         if let Ok(domain) = self.direct.lookup_domain_by_name(name.as_str()) {
             domain.undefine().unwrap();
         }
@@ -318,7 +318,7 @@ impl Ground for LibvirtGround {
     fn remove_foreign(&self) {
         let planted = std::mem::take(&mut *self.foreign.lock().unwrap());
         for name in &planted.domains {
-            self.remove_stranger(&name.parse().unwrap());
+            self.remove_unowned(&name.parse().unwrap());
         }
         for name in &planted.volumes {
             if let Ok(volume) = self.pool().lookup_storage_vol_by_name(name) {

@@ -126,16 +126,16 @@ impl Ground for OpenStackGround {
         }
     }
 
-    fn put_stranger(&self, name: &MachineName) {
+    fn put_unowned(&self, name: &MachineName) {
         self.judge(&["server-put", name.as_str()]);
     }
 
-    fn has_stranger(&self, name: &MachineName) -> bool {
+    fn has_unowned(&self, name: &MachineName) -> bool {
         let seen: Value = serde_json::from_str(&self.judge(&["see", name.as_str()])).unwrap();
         seen["servers"] != json!([])
     }
 
-    fn remove_stranger(&self, name: &MachineName) {
+    fn remove_unowned(&self, name: &MachineName) {
         self.judge(&["server-drop", name.as_str()]);
     }
 }
@@ -246,15 +246,15 @@ impl Ground for PretendGround {
         None
     }
 
-    fn put_stranger(&self, _: &MachineName) {
+    fn put_unowned(&self, _: &MachineName) {
         unimplemented!("the promise kept here knows none");
     }
 
-    fn has_stranger(&self, _: &MachineName) -> bool {
+    fn has_unowned(&self, _: &MachineName) -> bool {
         false
     }
 
-    fn remove_stranger(&self, _: &MachineName) {}
+    fn remove_unowned(&self, _: &MachineName) {}
 
     fn put_foreign(&self, all: &[Foreign]) {
         let ours = all.iter().find_map(|one| match &one.mark {

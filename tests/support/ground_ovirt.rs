@@ -1,4 +1,4 @@
-//! oVirt for the contract: a pretend engine, a fresh one for each promise.
+//! oVirt for the contract: a fake engine, a new one for each promise.
 
 use std::sync::Mutex;
 
@@ -47,7 +47,7 @@ impl OvirtGround {
 
 impl Ground for OvirtGround {
     fn name(&self) -> &'static str {
-        "a pretend oVirt engine"
+        "a fake oVirt engine"
     }
 
     fn backend(&self) -> &Platforms {
@@ -68,18 +68,18 @@ impl Ground for OvirtGround {
     }
 
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
-        (ability == Ability::Holds).then_some("nobody holds addresses there")
+        (ability == Ability::Holds).then_some("oVirt cannot reserve addresses")
     }
 
-    fn put_stranger(&self, name: &MachineName) {
+    fn put_unowned(&self, name: &MachineName) {
         self.engine.edit(|world| world.put_vm(name.as_str()));
     }
 
-    fn has_stranger(&self, name: &MachineName) -> bool {
+    fn has_unowned(&self, name: &MachineName) -> bool {
         self.engine.look(|world| world.vm_named(name.as_str()).is_some())
     }
 
-    fn remove_stranger(&self, name: &MachineName) {
+    fn remove_unowned(&self, name: &MachineName) {
         self.engine
             .edit(|world| world.vms.retain(|vm| vm.name != name.as_str()));
     }

@@ -1,4 +1,4 @@
-//! The pretend platform for the contract, a fresh one for each promise.
+//! The simulated platform for the contract, a new one for each promise.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -73,17 +73,17 @@ impl Ground for SimGround {
         None
     }
 
-    fn put_stranger(&self, name: &MachineName) {
+    fn put_unowned(&self, name: &MachineName) {
         self.edit(|world| world["foreign_machines"][name.as_str()] = json!({"macs": []}));
     }
 
-    fn has_stranger(&self, name: &MachineName) -> bool {
+    fn has_unowned(&self, name: &MachineName) -> bool {
         let mut there = false;
         self.edit(|world| there = world["foreign_machines"].get(name.as_str()).is_some());
         there
     }
 
-    fn remove_stranger(&self, name: &MachineName) {
+    fn remove_unowned(&self, name: &MachineName) {
         self.edit(|world| {
             world["foreign_machines"]
                 .as_object_mut()

@@ -1,8 +1,8 @@
-//! A folder from which clusters are deployed on the pretend KubeVirt: by the program, and by the library.
+//! A folder from which clusters are deployed on the fake KubeVirt: by the program, and by the library.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use crate::support::cluster::{deployment, without_ids};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::faulty::no_guest_probe;
 
+use crate::support::fake_kubevirt::world::Fault;
 use crate::support::fake_kubevirt::{FakeKubevirt, World};
 
 pub const DOMAIN: &str = "example.com";
@@ -171,6 +172,50 @@ impl Sandbox {
         })
     }
 
+    /// Methods and kinds of all requests that have changed something in namespace blue.
+    fn kinds_of_changes(&self) -> BTreeSet<(&'static str, String)> {
+        const WRITES: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
+        let asked = self.server.with(|world| world.asked.clone());
+        let mut all = BTreeSet::new();
+        for line in asked.iter().filter(|line| line.contains("/namespaces/blue/")) {
+            let (method, path) = line.split_once(' ').unwrap();
+            // Up to the kind: names and verbs follow.
+            let mut parts: Vec<&str> = path.split('/').collect();
+            let kind = parts.iter().position(|part| *part == "blue").unwrap() + 1;
+            parts.truncate(kind + 1);
+            if let Some(method) = WRITES.into_iter().find(|write| *write == method) {
+                all.insert((method, parts.join("/")));
+            }
+        }
+        all
+    }
+
+    /// Deploys until it succeeds, while each kind of change that `untouched` has made fails twice: before it is done, and
+    /// after, when only the answer is lost.
+    pub fn deploy_through_faults(&self, cluster: &str, untouched: &Self) {
+        let mut kinds = untouched.kinds_of_changes();
+        // Asked only when two come at the same moment.
+        kinds.retain(|(method, path)| !(*method == "PATCH" && path.ends_with("configmaps")));
+        let faults = kinds.iter().flat_map(|(method, path)| {
+            [false, true].map(|done| Fault {
+                method,
+                path: path.clone(),
+                code: 500,
+                done,
+            })
+        });
+        self.server.with(|world| world.faults = faults.collect());
+        let mut cut = 0;
+        while let Err(error) = self.deploy(cluster) {
+            cut += 1;
+            println!("{error:#}");
+            assert!(cut <= 2 * kinds.len(), "it never ends");
+        }
+        assert!(cut > 10, "only {cut} runs were cut");
+        self.server
+            .with(|world| assert!(world.faults.is_empty(), "{:?}", world.faults));
+    }
+
     /// Calls the backend as tenant blue.
     pub fn on_backend<T>(&self, work: impl AsyncFnOnce(&Kubevirt) -> T) -> T {
         self.env("backend", "");
@@ -201,6 +246,17 @@ impl Sandbox {
 
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.start(arguments).wait_with_output().unwrap()
+    }
+
+    /// Destroys a cluster with the program.
+    #[track_caller]
+    pub fn destroy(&self, cluster: &str) {
+        let destroyed = self.run(&["destroy", cluster, "--yes"]);
+        assert!(
+            destroyed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&destroyed.stderr)
+        );
     }
 
     /// Runs the program and kills it without warning once the moment has come.
@@ -260,7 +316,7 @@ async fn connected(config: &ClusterConfig) -> Result<Kubevirt, BackendError> {
     Kubevirt::connect(kubevirt).await
 }
 
-/// KubeVirt as it is, but nobody asks the guests: the pretend ones have no network.
+/// KubeVirt as it is, but nobody asks the guests: the fake ones have no network.
 async fn far(config: &ClusterConfig) -> Result<Platforms, BackendError> {
     Ok(no_guest_probe(connected(config).await?, Duration::from_millis(40)))
 }

@@ -1,4 +1,4 @@
-//! A place in which one cluster, `lab`, can be rehearsed and installed: pretend machines, a strict fake of
+//! A place in which one cluster, `lab`, can be rehearsed and installed: fake machines, a strict fake of
 //! openshift-install, and a fake API at the VIP as long as there is a table of addresses.
 
 use std::net::SocketAddr;

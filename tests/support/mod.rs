@@ -45,3 +45,4 @@ pub mod site;
 pub mod sshd;
 pub mod terminal;
 pub mod tls_listener;
+pub mod until;

@@ -356,14 +356,3 @@ impl Drop for Watch {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
-
-/// Waits until it is so, and tells how long that took; panics with `what` when the time is over.
-#[track_caller]
-pub fn until(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < limit, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    begun.elapsed()
-}

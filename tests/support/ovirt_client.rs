@@ -1,4 +1,4 @@
-//! Our own client, at a pretend engine.
+//! Our own client, at a fake engine.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::backend::platforms::Platforms;
-use ocpdeploy::backend::{ImageHandle, ImageRequest, MachineSpec, Nic, Payload};
+use ocpdeploy::backend::{ImageHandle, ImageRequest, MachineSpec, Nic, Payload, PlatformError};
 use ocpdeploy::cluster::{Affinity, ClusterId, MachineName, NodeName, OvirtConfig, Pass, Password, Role};
 use ocpdeploy::digest;
 
@@ -33,6 +33,15 @@ pub fn config(engine: &FakeEngine, folder: &Path) -> OvirtConfig {
         worker_label: None,
         clone: false,
     }
+}
+
+/// An error with its cause and its hint.
+pub fn words(error: &PlatformError) -> String {
+    let cause = &error.source;
+    format!(
+        "{error}: {cause}\n  hint: {}",
+        cause.hint.as_deref().unwrap_or_default()
+    )
 }
 
 /// The backend as a run has it, with a folder for its files.

@@ -1,4 +1,4 @@
-//! A folder with a pretend platform and a state folder, in which the program is run.
+//! A folder with a simulated platform and a state folder, in which the program is run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -39,7 +39,7 @@ impl Outcome {
 }
 
 impl Sandbox {
-    /// A pretend platform whose file holds `world` beside its version.
+    /// A simulated platform whose file holds `world` beside its version.
     pub fn new(mut world: Value) -> Self {
         let sandbox = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -181,7 +181,7 @@ fn belongs(object: &Value, cluster: &str) -> bool {
     id.is_some_and(|id| *id.domain() == ClusterDomain::new(cluster, DOMAIN))
 }
 
-/// What the file of a pretend platform says: a document, and a merge patch a line. `None` where there is none yet.
+/// What the file of a simulated platform says: a document, and a merge patch a line. `None` where there is none yet.
 pub fn pretend_platform(file: &Path) -> Option<Value> {
     let text = std::fs::read_to_string(file).ok()?;
     let whole = &text[..text.rfind('\n').map_or(text.len(), |at| at + 1)];
@@ -208,7 +208,7 @@ fn merge(value: &mut Value, patch: Value) {
     }
 }
 
-/// Faults of the pretend platform: the first and the second of each call fail, once each. Of the second nobody knows
+/// Faults of the simulated platform: the first and the second of each call fail, once each. Of the second nobody knows
 /// whether it was done.
 pub fn each_fails_twice(calls: &[&str]) -> Vec<Value> {
     let of_call = |call: &&str| {

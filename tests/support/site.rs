@@ -1,9 +1,8 @@
-//! A place for the binary from nothing to a running cluster: pretend machines, a fake of openshift-install, a fake API on the VIP.
+//! A place for the binary from nothing to a running cluster: fake machines, a fake of openshift-install, a fake API on the VIP.
 
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::Child;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -12,6 +11,7 @@ use crate::support::fake_kube::authority::Authority;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{Stage, World};
 use crate::support::sandbox::{Outcome, Sandbox, outcome};
+use crate::support::until::{LONG, until};
 
 /// A place whose pretend network is on the loopback, with all that a real deployment needs beside it.
 pub struct Site {
@@ -46,7 +46,7 @@ impl Site {
 
     /// The cluster's API on its VIP, as soon as that is known; nodes are there when their machines are.
     pub fn kube(&self, child: &mut Child, gate: Stage) -> FakeKube {
-        until("the parameter file", || {
+        until(LONG, "the parameter file", || {
             self.sandbox.parameters("lab").is_some() || child.try_wait().unwrap().is_some()
         });
         let Some(table) = self.sandbox.parameters("lab") else {
@@ -76,11 +76,11 @@ impl Site {
 
     /// Kills a deployment in this step, once it has asked the API there.
     pub fn kill_within(&self, mut child: Child, kube: &FakeKube, step: &str) {
-        until(step, || {
+        until(LONG, step, || {
             self.sandbox.is_within("lab", step) || child.try_wait().unwrap().is_some()
         });
         let before = kube.with(|world| world.asked);
-        until("questions", || {
+        until(LONG, "questions", || {
             kube.with(|world| world.asked) > before + 5 || child.try_wait().unwrap().is_some()
         });
         child.kill().unwrap();
@@ -101,13 +101,5 @@ impl Site {
         };
         let text: String = std::fs::read_to_string(&path).unwrap().lines().map(aged).collect();
         std::fs::write(&path, text).unwrap();
-    }
-}
-
-pub fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,4 @@
-//! A TLS socket that axum serves on, for the pretend API servers.
+//! A TLS socket that axum serves on, for the fake API servers.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! A pretend oVirt engine: the REST API of version 4 over TLS on the loopback, with the engine's rules and faults.
+//! A fake oVirt engine: the REST API of version 4 over TLS on the loopback, with the engine's rules and faults.
 //!
 //! It is written from what is known of oVirt's engine, and oVirt's SDK holds it to that (`tests/ovirt_sdk.rs`). It shares
 //! nothing with the client. It cannot prove a real engine's timing or what vdsm writes for a guest; README.md says more.

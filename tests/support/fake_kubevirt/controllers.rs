@@ -244,8 +244,8 @@ impl World {
         {
             return;
         }
-        match self.refuses.iter().find(|(kind, _)| *kind == plural) {
-            Some((_, why)) => drop(self.refused.insert(key, (Instant::now(), why.clone()))),
+        match self.over_quota(&key) {
+            Some(why) => drop(self.refused.insert(key, (Instant::now(), why))),
             None => {
                 if !self.is_beside {
                     self.refused.remove(&key);
@@ -253,6 +253,21 @@ impl World {
                 self.force(plural, object);
             }
         }
+    }
+
+    /// kubernetes/kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go, `CheckRequest`.
+    fn over_quota(&self, (plural, namespace, name): &Key) -> Option<String> {
+        let (_, hard) = self.quota.filter(|(kind, _)| kind == plural)?;
+        let used = self.names(plural, namespace).len();
+        let resource = Resource::of(plural).qualified();
+        let count = |number: usize| format!("count/{resource}={number}");
+        (used >= hard).then(|| {
+            let (requested, used, limited) = (count(1), count(used), count(hard));
+            format!(
+                "{resource} \"{name}\" is forbidden: exceeded quota: late, requested: {requested}, used: {used}, \
+                 limited: {limited}"
+            )
+        })
     }
 
     /// Why a controller could not make an object.

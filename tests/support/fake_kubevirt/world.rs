@@ -93,8 +93,8 @@ pub struct World {
     pub consoles: BTreeMap<String, Seat>,
     /// Machines that were stopped by the verb of this name, and are to run by their strategy.
     pub stopped: BTreeSet<Key>,
-    /// Plurals of what controllers may not make, and the server's reason.
-    pub refuses: Vec<(&'static str, String)>,
+    /// The quota `late` of each namespace: controllers make so many objects of this plural, and no more.
+    pub quota: Option<(&'static str, usize)>,
     /// When and why the last creation by a controller was refused.
     pub refused: BTreeMap<Key, (Instant, String)>,
     /// What is on the disks, by the namespace and name of their claims.
@@ -159,7 +159,7 @@ impl Default for World {
             uploads: BTreeMap::new(),
             consoles: BTreeMap::new(),
             stopped: BTreeSet::new(),
-            refuses: Vec::new(),
+            quota: None,
             refused: BTreeMap::new(),
             disks: BTreeMap::new(),
             saved: BTreeMap::new(),
