@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
 
-/// A pretend platform with one cluster on it.
+/// A simulated platform with one cluster on it.
 fn with_lab() -> Sandbox {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", SMALL);
@@ -37,7 +37,7 @@ fn state_of(audit: &Value, cluster: &str) -> String {
     found.unwrap_or_else(|| panic!("{id} is not in {audit}")).1
 }
 
-/// All of the pretend platform but what is `of` a cluster; faults and counters are no things.
+/// All of the simulated platform but what is `of` a cluster; faults and counters are no things.
 fn things_not_of(sandbox: &Sandbox, of: &str) -> Value {
     let mut world = sandbox.state();
     let domain = format!("{of}.{DOMAIN}.");

@@ -213,7 +213,7 @@ struct Faulty {
     name: &'static str,
     lines: String,
     rehearse: bool,
-    /// The pretend platform's file.
+    /// The simulated platform's file.
     world: Value,
     files: Vec<(&'static str, String)>,
     /// Words of the finding.
@@ -233,7 +233,7 @@ impl Faulty {
         }
     }
 
-    /// A real installer's cluster, whose pretend machines are on the loopback.
+    /// A real installer's cluster, whose fake machines are on the loopback.
     fn real(name: &'static str, lines: &str, words: &'static str) -> Self {
         let mut lines = lines.to_owned();
         for (name, value) in [

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const SECRET: &str = "c2VjcmV0LW9mLXRoZS10ZXN0";
 
-/// A computer of its own: a home, a working folder with an env file, a state folder, a pretend platform.
+/// A computer of its own: a home, a working folder with an env file, a state folder, a simulated platform.
 struct Sandbox(tempfile::TempDir);
 
 /// What one command did.

@@ -190,7 +190,7 @@ fn a_connection_that_a_restart_cut_is_made_anew() {
 }
 
 #[test]
-fn each_call_does_its_deed() {
+fn each_call_has_its_effect() {
     let bench = Bench::usual(Ipv4Addr::new(127, 91, 0, 7));
     let api = bench.open();
     let host = "worker-0.lab.example.com";

@@ -1,4 +1,4 @@
-//! Sitting at a serial console: a terminal of the test's own, the binary on it, and the pretend KubeVirt's guests behind.
+//! Sitting at a serial console: a terminal of the test's own, the binary on it, and the fake KubeVirt's guests behind.
 
 use crate::support::fake_kubevirt;
 use std::process::Child;

@@ -1,9 +1,13 @@
-//! One list of promises, kept by every backend: the pretend platform, a pretend oVirt engine, libvirt's test driver, and a real
-//! libvirt named by `OCPDEPLOY_CONTRACT_LIBVIRT_URI` (with `_POOL`, `_NETWORK` and, to see guests boot, `_IMAGE`), and a
-//! real OpenStack named by `OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD`, a cloud of clouds.yaml (with `_IMAGE`, `_NETWORK`, `_ZONE`
-//! and, where it has block storage, `_VOLUMES`).
+//! One list of promises that every backend keeps. Each promise is a test on each platform under test: the simulated
+//! platform, a fake oVirt engine, libvirt's test driver, a fake KubeVirt with its two networks, and real platforms that
+//! the environment names:
+//!
+//! * libvirt: `OCPDEPLOY_CONTRACT_LIBVIRT_URI`, with `_POOL`, `_NETWORK` and, to boot guests, `_IMAGE`
+//! * OpenStack: `OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD`, a cloud of clouds.yaml, with `_IMAGE`, `_NETWORK`, `_ZONE` and, if it
+//!   has block storage, `_VOLUMES`
+//! * KubeVirt: `OCPDEPLOY_TEST_KUBECONFIG`, see CONTRIBUTING.md
 
-/// The promises, and what each asks of the platform; every one is a test on every ground.
+/// The promises, with the abilities of the platform that each requires.
 macro_rules! on_ground {
     ($module:ident, $open:expr) => {
         mod $module {
@@ -13,38 +17,39 @@ macro_rules! on_ground {
                 a_created_machine_is_listed_as_asked [Machines],
                 creating_twice_makes_one [Machines],
                 another_spec_under_a_name_is_a_conflict [Machines],
-                a_strangers_machine_is_left_alone [Answer],
-                a_strangers_name_is_not_taken [Machines],
+                a_machine_of_another_owner_is_left_alone [Answer],
+                a_name_of_another_owner_is_not_taken [Machines],
                 another_clusters_machine_is_left_alone [Machines],
                 machines_of_another_deployment_of_this_name_are_left_alone [Machines],
-                holds_of_another_deployment_of_this_name_are_left_alone [Holds],
+                reservations_of_another_deployment_of_this_name_are_left_alone [Holds],
                 deleting_what_is_absent_is_success [Answer],
                 deleting_removes_all_that_was_made [Machines],
                 a_deleted_machine_can_be_made_again [Machines],
-                clusters_with_similar_names_never_meet [Machines],
-                holds_of_similar_clusters_never_meet [Holds],
-                holding_twice_is_holding_once [Holds],
-                a_held_address_is_seen_as_taken [Holds],
-                what_another_cluster_holds_is_a_conflict [Holds],
+                clusters_with_similar_names_stay_apart [Machines],
+                reservations_of_clusters_with_similar_names_stay_apart [Holds],
+                reserving_an_address_twice_reserves_it_once [Holds],
+                a_reserved_address_is_reported_as_taken [Holds],
+                a_reservation_of_another_cluster_is_a_conflict [Holds],
                 releasing_is_exact_and_may_be_repeated [Holds],
-                a_released_address_can_be_held_by_another [Holds],
+                a_released_address_can_be_reserved_by_another_cluster [Holds],
                 one_address_is_released_alone [Holds],
-                releasing_what_another_holds_changes_nothing [Holds],
+                releasing_the_reservation_of_another_owner_changes_nothing [Holds],
                 a_machine_is_stopped_and_started_again [Machines],
-                stopping_and_starting_is_for_machines_of_this_cluster [Machines],
+                only_machines_of_this_cluster_are_stopped_and_started [Machines],
                 all_that_is_owned_is_listed [Machines, Holds],
                 every_cluster_that_has_something_is_found [Machines],
-                a_cluster_that_only_holds_an_address_is_found [Holds],
-                machines_can_be_made_side_by_side [Machines],
-                one_machine_asked_for_twice_at_once_is_made_once [Machines],
-                preflight_finds_what_is_in_the_way [Answer],
-                preflight_accepts_what_this_cluster_made [Machines],
+                a_cluster_with_only_a_reservation_is_found [Holds],
+                machines_can_be_created_in_parallel [Machines],
+                two_parallel_requests_for_one_machine_create_it_once [Machines],
+                preflight_reports_name_conflicts_and_missing_networks [Answer],
+                preflight_accepts_machines_of_this_cluster [Machines],
                 a_config_over_the_limit_is_too_large [Machines, Configs],
-                what_does_not_exist_is_named [Answer],
-                a_machine_on_no_network_leaves_nothing [Machines],
-                an_image_is_brought_once_and_shared [Images, Machines],
-                the_console_of_anothers_machine_is_not_read [Machines],
-                a_machine_gets_the_address_held_for_it [Machines, Holds, Leases],
+                missing_networks_and_images_are_named [Answer],
+                a_machine_on_a_missing_network_leaves_nothing [Machines],
+                an_image_is_uploaded_once_and_shared [Images, Machines],
+                the_console_of_another_clusters_machine_is_not_read [Machines],
+                a_machine_is_described_to_its_own_cluster_only [Machines],
+                a_machine_gets_its_reserved_address [Machines, Holds, Leases],
                 foreign_objects_in_a_listing_are_never_changed [Machines, Foreign],
                 snapshots_are_saved_listed_and_deleted [Machines],
                 a_machine_is_reverted_to_what_it_was [Machines],
@@ -87,7 +92,7 @@ on_ground!(
     crate::support::ground_openstack::OpenStackGround::named()
 );
 
-/// The thin cloud knows enough for this promise. A process of its own keeps it: the environment leads to clouds.yaml.
+/// The fake cloud is complete enough for this promise. It runs in a process of its own, whose environment names clouds.yaml.
 #[cfg(feature = "openstack")]
 mod openstack_pretend {
     use crate::support::contract::{self, Ability::*};
@@ -108,10 +113,10 @@ mod openstack_pretend {
     }
 }
 
-/// The way to a real server, walked to the pretend one.
+/// The variables that name a real server work with the fake one.
 #[cfg(feature = "kubevirt")]
 #[test]
-fn a_kubeconfig_that_is_named_aims_the_contract_at_its_server() {
+fn the_contract_runs_on_the_server_of_a_named_kubeconfig() {
     use crate::support::fake_kubevirt::{FakeKubevirt, World};
     if std::env::var_os("OCPDEPLOY_TEST_KUBECONFIG").is_some() {
         return;
@@ -129,7 +134,7 @@ fn a_kubeconfig_that_is_named_aims_the_contract_at_its_server() {
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
             "contract::kubevirt_named::a_created_machine",
-            "contract::kubevirt_named::a_held_address",
+            "contract::kubevirt_named::a_reserved_address",
         ])
         .env("OCPDEPLOY_TEST_KUBECONFIG", &kubeconfig)
         .env("OCPDEPLOY_TEST_KUBECONFIG_NETWORK", "lan")

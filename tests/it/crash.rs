@@ -1,7 +1,7 @@
 //! The program is killed at every change that it makes, and is given a full disk at every write; then it is run again.
 //!
 //! strace stops the process at the n-th call of a kind that changes something: a write, a rename, a folder, a sync, a
-//! child. On the pretend platform, whose state is a file, that is also before and after each call of the backend. A
+//! child. On the simulated platform, whose state is a file, that is also before and after each call of the backend. A
 //! usual test run takes samples; `OCPDEPLOY_CUTS=all` takes every one (`make reliability`).
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The life of a cluster after its installation, on the pretend platform, as the binary does it; disturbed and killed.
+//! The life of a cluster after its installation, on the simulated platform, as the binary does it; disturbed and killed.
 
 use crate::support::sandbox;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Clusters with two address families, on the pretend platform.
+//! Clusters with two address families, on the simulated platform.
 
 use crate::support::sandbox::Sandbox;
 use crate::two_passes::{files_of, is_deployed};

@@ -7,7 +7,8 @@ use std::path::Path;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{LEASES, MACHINE_CONFIGS, NODES, Stage};
 use crate::support::sandbox::{Outcome, Sandbox, outcome};
-use crate::support::site::{Site, until};
+use crate::support::site::Site;
+use crate::support::until::{LONG, until};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::NodeName;
@@ -363,13 +364,15 @@ fn its_certificates_are_approved_by_name_and_address_and_its_pool_s_labels_set()
     assert!(worker_files(&kube).contains(ip));
 
     const HOST: &str = "gpu-100.lab.example.com";
-    until("its Lease", || kube.with(|world| world.get(LEASES, HOST).is_some()));
+    until(LONG, "its Lease", || {
+        kube.with(|world| world.get(LEASES, HOST).is_some())
+    });
     // While it was off, its certificate expired: `start` does not wait for it, `node join` lets it in again.
     kube.with(|world| {
         world.certificates_ended = true;
         world.switched_on.remove(&name);
     });
-    until("its end", || kube.with(|world| world.is_lost(HOST)));
+    until(LONG, "its end", || kube.with(|world| world.is_lost(HOST)));
     kube.with(|world| world.switched_on.insert(name.clone()));
     outcome(join()).succeeded();
     let again = kube.with(|world| {

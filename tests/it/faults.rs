@@ -1,6 +1,6 @@
 //! Every call of a platform fails in every way, once or for ever: what is silent is asked again, the rest is told.
 //!
-//! The commands run here on the pretend platform, behind one that fails where it is told to. A usual test run takes
+//! The commands run here on the simulated platform, behind one that fails where it is told to. A usual test run takes
 //! samples; `OCPDEPLOY_FAULTS=all` takes every call and every fault (`make reliability`).
 
 use crate::support::cluster::{cluster_id, deployment};
@@ -16,7 +16,7 @@ use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::sim::Sim;
 use ocpdeploy::backend::{
     AddressReservation, Backend, BackendErrorKind as Kind, ImageHandle, ImageRequest, LoadBalancer, MachineSpec, Nic,
-    OperationError, Payload, Requirements, Stop,
+    Payload, PlatformError, Requirements, Stop,
 };
 use ocpdeploy::cluster::{
     AddressAssignment, ClusterConfig, Lb, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip,
@@ -75,7 +75,7 @@ const MORE: Duration = Duration::from_secs(3);
 const MOST_CALLS: usize = 40 * 8;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Deed {
+enum Operation {
     Harvest,
     Deploy,
     ScaleUp,
@@ -86,19 +86,19 @@ enum Deed {
     Destroy,
 }
 
-/// A pretend platform with two clusters' files, which can be put back to where it was.
+/// A simulated platform with two clusters' files, which can be put back to where it was.
 struct Ground {
     sandbox: Sandbox,
     backup: Backup,
 }
 
 impl Ground {
-    async fn after(operations: &[Deed]) -> Self {
+    async fn after(operations: &[Operation]) -> Self {
         let sandbox = Sandbox::new(json!({"script": {"boot_ms": 0}}));
         let backup = Backup::of(sandbox.path());
         let mut ground = Self { sandbox, backup };
         // Another cluster, which must not notice anything.
-        ground.undisturbed(Deed::Deploy, "lab-2").await;
+        ground.undisturbed(Operation::Deploy, "lab-2").await;
         for operation in operations {
             ground.undisturbed(*operation, "lab").await;
         }
@@ -115,15 +115,21 @@ impl Ground {
         Sim::open(&SimConfig { state }).unwrap()
     }
 
-    async fn undisturbed(&self, operation: Deed, cluster: &str) {
+    async fn undisturbed(&self, operation: Operation, cluster: &str) {
         let outcome = self.run(operation, cluster, &Rc::default(), MORE).await;
         outcome.unwrap_or_else(|error| panic!("{operation:?} {cluster}: {}", explain(&error)));
     }
 
-    async fn run(&self, operation: Deed, cluster: &str, faults: &Rc<Faults>, patience: Duration) -> anyhow::Result<()> {
+    async fn run(
+        &self,
+        operation: Operation,
+        cluster: &str,
+        faults: &Rc<Faults>,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         let backend = &platforms(self.sim(), faults, patience);
         let workers = match operation {
-            Deed::ScaleUp => 3,
+            Operation::ScaleUp => 3,
             _ => 1,
         };
         let (config, home) = (config(self.sandbox.path(), cluster, workers), self.sandbox.home());
@@ -133,25 +139,25 @@ impl Ground {
             delete_emptydir_data: false,
         };
         match operation {
-            Deed::Harvest => {
+            Operation::Harvest => {
                 let options = DeployOptions { harvest_again: true };
                 passes::harvest(backend, &config, &home, options).await.map(drop)
             }
-            Deed::Deploy => passes::deploy(backend, &config, &home, DeployOptions::default())
+            Operation::Deploy => passes::deploy(backend, &config, &home, DeployOptions::default())
                 .await
                 .map(drop),
-            Deed::ScaleUp | Deed::ScaleDown => {
+            Operation::ScaleUp | Operation::ScaleDown => {
                 let options = ScaleOptions {
                     drain,
                     installed_workers: 1,
                 };
                 passes::scale(backend, &config, &home, options).await.map(drop)
             }
-            Deed::Replace => {
+            Operation::Replace => {
                 let node = NodeName::node(Role::Worker, 0);
                 passes::replace(backend, &config, &home, &node, drain).await.map(drop)
             }
-            Deed::Stop => {
+            Operation::Stop => {
                 let options = StopOptions {
                     limit: Duration::from_secs(60),
                     force: false,
@@ -162,13 +168,13 @@ impl Ground {
                     .await
                     .map(drop)
             }
-            Deed::Start => {
+            Operation::Start => {
                 let limit = Duration::from_secs(60);
                 passes::start(backend, &Known::of(&config), &home, limit)
                     .await
                     .map(drop)
             }
-            Deed::Destroy => {
+            Operation::Destroy => {
                 passes::destroy(
                     backend,
                     &config.id(),
@@ -266,7 +272,7 @@ fn stride(usual: usize) -> usize {
 }
 
 /// As `disturbed`, with the stack of a program: unoptimized, a whole deployment takes more than a test's thread has.
-fn disturb(operation: Deed, before: &'static [Deed], usual: usize) {
+fn disturb(operation: Operation, before: &'static [Operation], usual: usize) {
     let thread = std::thread::Builder::new().stack_size(8 << 20);
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -278,7 +284,7 @@ fn disturb(operation: Deed, before: &'static [Deed], usual: usize) {
 }
 
 /// Makes each call of an operation fail in each way; then repeats it, and it must end as if nothing had failed.
-async fn disturbed(operation: Deed, before: &[Deed], usual: usize) {
+async fn disturbed(operation: Operation, before: &[Operation], usual: usize) {
     let ground = Ground::after(before).await;
     let calm = Rc::default();
     ground.run(operation, "lab", &calm, MORE).await.unwrap();
@@ -338,8 +344,8 @@ async fn disturbed(operation: Deed, before: &[Deed], usual: usize) {
             }
         }
         same(&ground.state(), &expected, &why);
-        if tried % 10 == 1 && operation != Deed::Destroy {
-            ground.undisturbed(Deed::Destroy, "lab").await;
+        if tried % 10 == 1 && operation != Operation::Destroy {
+            ground.undisturbed(Operation::Destroy, "lab").await;
             assert_eq!(ground.sandbox.machines(Some("lab")), [], "{why}");
             assert_eq!(ground.sandbox.reservations(Some("lab")), [], "{why}");
             assert_eq!(ground.sandbox.home().cluster_names().unwrap(), ["lab-2"], "{why}");
@@ -353,7 +359,14 @@ async fn disturbed(operation: Deed, before: &[Deed], usual: usize) {
 }
 
 /// The message names the operation, the platform's message, the existing objects and the next command; the exit code fits.
-async fn is_well_told(ground: &Ground, operation: Deed, verb: &str, fault: &Failing, error: &anyhow::Error, why: &str) {
+async fn is_well_told(
+    ground: &Ground,
+    operation: Operation,
+    verb: &str,
+    fault: &Failing,
+    error: &anyhow::Error,
+    why: &str,
+) {
     let told = explain(error);
     let text = told.to_string();
     assert!(text.contains(verb) && text.contains(fault.name), "{why}: {text}");
@@ -361,13 +374,13 @@ async fn is_well_told(ground: &Ground, operation: Deed, verb: &str, fault: &Fail
     let owned = ground.sim().list_owned(&cluster_id("lab", "example.com")).await;
     let nothing_is_there = owned.unwrap().is_empty();
     let first_look = match operation {
-        Deed::Deploy | Deed::Harvest => ["check", "query network", "list the clusters on"].contains(&verb),
+        Operation::Deploy | Operation::Harvest => ["check", "query network", "list the clusters on"].contains(&verb),
         // The same look is made again later; the first is before it begins.
-        Deed::ScaleUp | Deed::ScaleDown | Deed::Replace => {
+        Operation::ScaleUp | Operation::ScaleDown | Operation::Replace => {
             ["query network", "list the clusters on", "list the machines of cluster"].contains(&verb)
         }
-        Deed::Stop | Deed::Start => verb == "list the machines of cluster",
-        Deed::Destroy => false,
+        Operation::Stop | Operation::Start => verb == "list the machines of cluster",
+        Operation::Destroy => false,
     };
     match told.kind.exit_code() {
         7 => {
@@ -377,7 +390,7 @@ async fn is_well_told(ground: &Ground, operation: Deed, verb: &str, fault: &Fail
         }
         code @ (5 | 6) => {
             assert_eq!(code == 6, fault.kind == Kind::Timeout, "{why}: {text}");
-            let is_first = operation == Deed::Destroy && verb == "list the machines of cluster";
+            let is_first = operation == Operation::Destroy && verb == "list the machines of cluster";
             assert!(nothing_is_there || first_look || is_first, "{why}: {text}");
         }
         code => panic!("{why}: {code}: {text}"),
@@ -385,43 +398,43 @@ async fn is_well_told(ground: &Ground, operation: Deed, verb: &str, fault: &Fail
 }
 
 #[test]
-fn a_harvest_bears_every_fault() {
-    disturb(Deed::Harvest, &[], 41);
+fn a_harvest_survives_every_fault() {
+    disturb(Operation::Harvest, &[], 41);
 }
 
 #[test]
-fn a_deployment_bears_every_fault() {
-    disturb(Deed::Deploy, &[], 43);
+fn a_deployment_survives_every_fault() {
+    disturb(Operation::Deploy, &[], 43);
 }
 
 #[test]
-fn scaling_up_bears_every_fault() {
-    disturb(Deed::ScaleUp, &[Deed::Deploy], 53);
+fn scaling_up_survives_every_fault() {
+    disturb(Operation::ScaleUp, &[Operation::Deploy], 53);
 }
 
 #[test]
-fn scaling_down_bears_every_fault() {
-    disturb(Deed::ScaleDown, &[Deed::Deploy, Deed::ScaleUp], 13);
+fn scaling_down_survives_every_fault() {
+    disturb(Operation::ScaleDown, &[Operation::Deploy, Operation::ScaleUp], 13);
 }
 
 #[test]
-fn replacing_a_node_bears_every_fault() {
-    disturb(Deed::Replace, &[Deed::Deploy], 23);
+fn replacing_a_node_survives_every_fault() {
+    disturb(Operation::Replace, &[Operation::Deploy], 23);
 }
 
 #[test]
-fn stopping_bears_every_fault() {
-    disturb(Deed::Stop, &[Deed::Deploy], 11);
+fn stopping_survives_every_fault() {
+    disturb(Operation::Stop, &[Operation::Deploy], 11);
 }
 
 #[test]
-fn starting_bears_every_fault() {
-    disturb(Deed::Start, &[Deed::Deploy, Deed::Stop], 11);
+fn starting_survives_every_fault() {
+    disturb(Operation::Start, &[Operation::Deploy, Operation::Stop], 11);
 }
 
 #[test]
-fn destroying_bears_every_fault() {
-    disturb(Deed::Destroy, &[Deed::Deploy], 11);
+fn destroying_survives_every_fault() {
+    disturb(Operation::Destroy, &[Operation::Deploy], 11);
 }
 
 /// Tries one call of the trait against every fault.
@@ -447,7 +460,7 @@ macro_rules! bears {
             assert_eq!(faults.calls().len(), 2, "{fault:?}");
 
             let faults = Faults::new(fault, When::Ever(0));
-            let answer: Result<_, OperationError> = {
+            let answer: Result<_, PlatformError> = {
                 let $backend = platforms($sim, &faults, MORE);
                 $call.await
             };
@@ -467,7 +480,7 @@ macro_rules! bears {
 }
 
 #[tokio::test]
-async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
+async fn every_method_is_repeated_after_silence_and_never_after_a_rejection() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("sim.json");
     std::fs::write(&state, r#"{"v": 1, "script": {"boot_ms": 0}}"#).unwrap();
@@ -605,7 +618,7 @@ async fn load_balancers_follow_the_table() {
 }
 
 #[tokio::test]
-async fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_not_waited_for() {
+async fn a_requested_pause_is_kept_within_the_platform_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("sim.json");
     for (asked, calls) in [(50, 2), (60_000, 1)] {
@@ -625,7 +638,7 @@ async fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_not_wa
 
 /// As the API server of Kubernetes after a restart.
 #[tokio::test]
-async fn a_platform_that_denies_after_it_was_silent_is_asked_again() {
+async fn a_denial_after_silence_is_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("sim.json");
     for (faults, expected) in [
@@ -645,7 +658,7 @@ async fn a_platform_that_denies_after_it_was_silent_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_platform_that_was_given_up_is_not_waited_for_again() {
+async fn an_unresponsive_platform_is_waited_for_once() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("sim.json");
     let sim = Sim::open(&SimConfig { state }).unwrap();
@@ -662,7 +675,7 @@ async fn a_platform_that_was_given_up_is_not_waited_for_again() {
 
 /// Commands that know a cluster by its name only wait as long as its settings said, and not the usual two minutes.
 #[test]
-fn a_silent_platform_is_waited_for_as_long_as_the_clusters_settings_say() {
+fn commands_by_name_wait_as_long_as_the_clusters_settings_say() {
     let sandbox = Sandbox::new(json!({"script": {"boot_ms": 0}}));
     sandbox.env("lab", "masters=1\nworkers=1\nplatform_timeout=1s");
     sandbox.deploy("lab").succeeded();
@@ -698,7 +711,7 @@ fn a_silent_platform_is_waited_for_as_long_as_the_clusters_settings_say() {
 }
 
 #[test]
-fn an_image_push_bears_every_fault() {
+fn an_image_push_survives_every_fault() {
     let kinds = [
         ("unreachable", 7),
         ("timeout_before", 7),

@@ -478,7 +478,7 @@ fn diff_answers_by_its_exit_code_and_hides_what_may_be_secret() {
     assert!(decoded.contains("\n    -two\n    +topsecret\n"), "{decoded}");
 }
 
-/// A cluster whose addresses are all given, on a pretend platform.
+/// A cluster whose addresses are all given, on a simulated platform.
 fn env_file(name: &str) -> String {
     format!(
         "cluster={name}\ndomain=example.com\nbackend=sim\nmasters=1\nworkers=1\nharvest=static\n\

@@ -231,7 +231,7 @@ fn bad_answers_are_asked_again_with_the_reason() {
     );
 }
 
-/// A pretend platform with further networks.
+/// A simulated platform with further networks.
 fn three_networks(sandbox: &Sandbox) {
     let network = |part: u8| {
         let ip = |last: u8| format!("10.77.{part}.{last}");
@@ -582,7 +582,8 @@ fn missing_rights_are_listed() {
     let server = FakeKubevirt::start(world);
     server.kubeconfig(&sandbox.path("blue.kubeconfig"), "blue-token", "blue");
     let ran = sandbox.run(&["init", "--backend", "kubevirt"], &["blue.kubeconfig", "", ""]);
-    let told = "missing: this user may not do in namespace blue: create virtualmachines.kubevirt.io; delete secrets";
+    let told =
+        "missing: this user lacks permissions in namespace blue: create virtualmachines.kubevirt.io; delete secrets";
     assert!(ran.err.contains(told), "{}", ran.err);
 }
 

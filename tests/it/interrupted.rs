@@ -7,13 +7,16 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::sandbox::outcome;
-use crate::support::site::{Site, until};
+use crate::support::site::Site;
+use crate::support::until::{LONG, until};
 
 /// Starts a deployment and waits until the child hangs; returns the child's number.
 fn hung(site: &Site) -> (Child, String) {
     let mut deploy = site.start(&[]);
     let pid = site.sandbox.path().join("pid");
-    until("the child", || pid.exists() || deploy.try_wait().unwrap().is_some());
+    until(LONG, "the child", || {
+        pid.exists() || deploy.try_wait().unwrap().is_some()
+    });
     let Ok(number) = fs::read_to_string(&pid) else {
         panic!("{}", outcome(deploy).stderr);
     };
@@ -109,7 +112,7 @@ fn a_run_that_was_started_with_nohup_outlives_its_terminal() {
         .stdin(std::process::Stdio::null());
     let mut deploy = shell.stderr(std::process::Stdio::null()).spawn().unwrap();
     let pid = site.sandbox.path().join("pid");
-    until("the child", || pid.exists());
+    until(LONG, "the child", || pid.exists());
     kill_process(Pid::from_child(&deploy), Signal::HUP).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(deploy.try_wait().unwrap().is_none(), "it ended");

@@ -33,6 +33,7 @@ mod external;
 mod faults;
 mod fetch_installer;
 mod guests;
+mod hints;
 mod ignition_check;
 mod ignition_commands;
 mod ignition_corpus;

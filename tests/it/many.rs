@@ -69,7 +69,7 @@ fn what_killed_neighbours_left_torn_stops_nobody_and_gives_nothing_away() {
     let third = sandbox.home().cluster("third");
     std::fs::create_dir_all(third.path()).unwrap();
     std::fs::write(third.lock(), &dead[..20]).unwrap();
-    // The pretend platform's own file, too.
+    // The simulated platform's own file, too.
     let state = sandbox.path().join("sim.json");
     let mut text = std::fs::read_to_string(&state).unwrap();
     text.push_str(r#"{"machines":{"lab-mas"#);

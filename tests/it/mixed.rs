@@ -1,6 +1,6 @@
 //! Masters on one platform and workers on another: one journal, one table, one destroy.
 //!
-//! The pretend platform of the program itself has all but the workers, and a pretend oVirt engine those.
+//! The simulated platform of the program itself has all but the workers, and a fake oVirt engine those.
 
 use crate::support::qcow2;
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::openstack::{Sandbox, answer, env, is_empty, succeeded, told};
+use super::openstack::{Sandbox, answer, cloud_with, is_empty, succeeded, told};
 use crate::support::fake_cloud::{FakeCloud, Trouble, World};
 
 const API: &str = "api.lab.example.com";
@@ -14,10 +14,7 @@ const BALANCERS: &str = "POST /load-balancer/v2/lbaas/loadbalancers";
 
 /// A cloud with Octavia, and the folder of a cluster.
 fn cloud() -> (FakeCloud, Sandbox) {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
-    cloud.with(|world| world.more = vec!["load-balancer"]);
-    (cloud, sandbox)
+    cloud_with(&["load-balancer"])
 }
 
 fn names(all: &[&str]) -> Vec<String> {
@@ -105,7 +102,7 @@ fn each_vip_is_a_load_balancer_with_the_nodes_as_members() {
 }
 
 #[test]
-fn what_is_as_wanted_is_not_changed_again() {
+fn a_second_run_changes_no_load_balancer() {
     let (cloud, sandbox) = cloud();
     sandbox.deploy_in_vain(LINES);
     let changes = |cloud: &FakeCloud| {
@@ -125,7 +122,7 @@ fn what_is_as_wanted_is_not_changed_again() {
 }
 
 #[test]
-fn a_member_that_somebody_removed_or_added_is_put_right() {
+fn removed_and_added_members_are_corrected() {
     let (cloud, sandbox) = cloud();
     sandbox.deploy_in_vain(LINES);
     cloud.with(|world| {
@@ -153,7 +150,7 @@ fn a_member_that_somebody_removed_or_added_is_put_right() {
 }
 
 #[test]
-fn a_change_that_comes_too_early_is_repeated_when_the_load_balancer_accepts_it() {
+fn a_change_of_a_busy_load_balancer_is_repeated() {
     let (cloud, sandbox) = cloud();
     let busy = || {
         let message = "Load Balancer lb-1 is immutable and cannot be updated.";
@@ -208,7 +205,7 @@ fn a_run_that_is_cut_off_at_any_change_continues() {
 }
 
 #[test]
-fn a_load_balancer_of_somebody_else_with_the_same_name_is_never_touched() {
+fn a_load_balancer_of_another_owner_with_the_same_name_is_not_changed() {
     let (cloud, sandbox) = cloud();
     let foreign = |index: usize, tags: &[&str]| {
         json!({"id": format!("theirs-{index}"), "name": API, "description": "ocpdeploy lab.example.com.zzzzzzzz", "tags": tags,
@@ -393,7 +390,7 @@ fn a_harvest_boots_no_machine_for_a_vip() {
         world.stores.images.push(image);
     });
     let lines = "lb=platform\nharvest=boot\nhelper_image=centos\n";
-    sandbox.write("env.sh", &env(&sandbox, lines));
+    sandbox.add(lines);
     succeeded(&sandbox.harvest());
     cloud.with(|world| {
         let made = world
@@ -427,7 +424,7 @@ fn a_harvest_boots_no_machine_for_a_vip() {
 
 /// What the checks say before anything is created.
 #[test]
-fn what_lacks_for_load_balancers_is_told_before_anything_is_created() {
+fn missing_requirements_of_load_balancers_are_reported_before_anything_is_created() {
     type Lack = (&'static str, &'static str, fn(&FakeCloud));
     let lacks: [Lack; 8] = [
         ("no service", "", |cloud| cloud.with(|world| world.more.clear())),
@@ -466,7 +463,7 @@ fn what_lacks_for_load_balancers_is_told_before_anything_is_created() {
     for (name, lines, make) in lacks {
         let (cloud, sandbox) = cloud();
         make(&cloud);
-        sandbox.write("env.sh", &env(&sandbox, &format!("lb=platform\n{lines}")));
+        sandbox.add(&format!("lb=platform\n{lines}"));
         all += &format!("-- {name}\n{}\n", told(&sandbox.refusal(4), &sandbox));
         let world = cloud.finish();
         assert_eq!(world.octavia.load_balancers, [Value::Null; 0], "{name}");

@@ -6,7 +6,7 @@ use ocpdeploy::state::home::Home;
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
-use crate::openstack::{Sandbox, env, is_empty};
+use crate::openstack::{Sandbox, cloud, is_empty, succeeded};
 use crate::support::addresses::ipv4;
 use crate::support::fake_cloud::{FakeCloud, Trouble, World, ipv6_subnet};
 
@@ -15,8 +15,7 @@ const STATEFUL: [&str; 2] = ["dhcpv6-stateful", "dhcpv6-stateful"];
 
 /// A cloud whose network has both families.
 fn lab(subnets: impl IntoIterator<Item = Value>) -> (FakeCloud, Sandbox) {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = cloud();
     cloud.with(|world| {
         world.neutron.ipv6_subnets.extend(subnets);
         world.stores.consoles_tell = true;
@@ -281,7 +280,7 @@ fn networks_that_cannot_have_the_second_family_are_refused_before_anything_is_ma
         let other = json!({"id": "theirs", "name": "", "description": "", "network_id": "net-1", "device_id": "",
             "mac_address": "fa:16:3e:00:00:07", "fixed_ips": [{"subnet_id": "sub-6", "ip_address": "fd00:20::7"}]});
         cloud.with(|world| world.ports.push(other));
-        sandbox.write("env.sh", &env(&sandbox, &format!("{BOTH}{lines}")));
+        sandbox.add(&format!("{BOTH}{lines}"));
         let refusal = sandbox.refusal(4);
         assert!(refusal.contains(words), "{words}: {refusal}");
         let world = cloud.finish();
@@ -291,8 +290,8 @@ fn networks_that_cannot_have_the_second_family_are_refused_before_anything_is_ma
     // Neither kind of subnet assigns an address that was not asked for.
     for modes in [STATEFUL, ["", ""], ["dhcpv6-stateful", ""]] {
         let (cloud, sandbox) = lab([subnet(modes)]);
-        sandbox.write("env.sh", &env(&sandbox, BOTH));
-        crate::openstack::succeeded(&sandbox.harvest());
+        sandbox.add(BOTH);
+        succeeded(&sandbox.harvest());
         assert_eq!(cloud.finish().ports.len(), 4, "{modes:?}");
     }
 }
@@ -308,8 +307,8 @@ fn a_free_address_is_free_in_both_families() {
             "fixed_ips": [{"subnet_id": "sub-6", "ip_address": format!("fd00:20::a14:{number}")}]})
     });
     cloud.with(|world| world.ports.extend(others));
-    sandbox.write("env.sh", &env(&sandbox, BOTH));
-    crate::openstack::succeeded(&sandbox.harvest());
+    sandbox.add(BOTH);
+    succeeded(&sandbox.harvest());
     let ips: Vec<_> = table(&sandbox)
         .leases()
         .iter()

@@ -4,13 +4,12 @@
 use ocpdeploy::digest::{sha256, sha512};
 use serde_json::{Value, json};
 
-use super::openstack::{Sandbox, env};
+use super::openstack::{self, Sandbox, env};
 use crate::support::fake_cloud::{FakeCloud, THEIRS, World};
 use crate::support::qcow2;
 
 fn cloud(is_admin: bool) -> (FakeCloud, Sandbox) {
-    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
-    sandbox.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = openstack::cloud();
     cloud.with(|world| world.is_admin = is_admin);
     (cloud, sandbox)
 }
@@ -112,7 +111,7 @@ fn clusters_of_other_projects_are_not_listed() {
 #[test]
 fn a_floating_ip_of_another_project_cannot_be_given_to_the_api() {
     let (cloud, sandbox) = cloud(true);
-    sandbox.write("env.sh", &env(&sandbox, "os_api_floating_ip=203.0.113.77\n"));
+    sandbox.add("os_api_floating_ip=203.0.113.77\n");
     let floating = json!({"id": "planted", "project_id": THEIRS, "floating_ip_address": "203.0.113.77", "port_id": null,
         "floating_network_id": "ext-1", "description": ""});
     cloud.with(|world| world.stores.floating_ips.push(floating));
@@ -125,7 +124,7 @@ fn a_floating_ip_of_another_project_cannot_be_given_to_the_api() {
 }
 
 #[test]
-fn a_security_group_that_another_project_shares_protects_no_machine_of_ours() {
+fn a_security_group_shared_by_another_project_is_not_used() {
     let (cloud, sandbox) = cloud(false);
     let text = format!("ocpdeploy {}", sandbox.known_tag(""));
     let open = json!({"id": "open", "direction": "ingress", "ethertype": "IPv4", "description": "",
@@ -151,7 +150,7 @@ fn a_security_group_that_another_project_shares_protects_no_machine_of_ours() {
 }
 
 #[test]
-fn an_image_of_another_project_is_not_booted_as_ours() {
+fn an_image_of_another_project_is_not_used() {
     for is_admin in [false, true] {
         let (cloud, sandbox) = cloud(is_admin);
         cloud.with(|world| world.stores.images.push(image(THEIRS, &sha512(coreos()))));
@@ -184,7 +183,7 @@ fn an_image_of_this_project_is_booted_if_its_bytes_are_those_of_the_file() {
 }
 
 #[test]
-fn a_name_means_the_own_network_rather_than_a_shared_one_which_can_be_used_too() {
+fn a_network_of_this_project_is_preferred_to_a_shared_one_of_the_same_name() {
     let theirs = |name: &str| {
         json!({"id": "net-2", "name": name, "project_id": THEIRS, "shared": true, "router:external": false,
             "port_security_enabled": true})
@@ -209,7 +208,7 @@ fn a_name_means_the_own_network_rather_than_a_shared_one_which_can_be_used_too()
 }
 
 #[test]
-fn a_port_that_a_server_of_somebody_else_uses_is_not_deleted() {
+fn a_port_in_use_by_a_server_of_another_owner_is_not_deleted() {
     let (cloud, sandbox) = cloud(false);
     sandbox.deploy_in_vain("");
     let port = cloud.with(|world| {

@@ -1,4 +1,4 @@
-//! Pass one on the pretend platform: virtual IPs that no machine leases, what overlaps, and how soon an address is noticed.
+//! Pass one on the simulated platform: virtual IPs that no machine leases, what overlaps, and how soon an address is noticed.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

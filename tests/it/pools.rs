@@ -1,4 +1,4 @@
-//! Node pools: workers in groups, from the deployment to the end, on the pretend platform and with an API.
+//! Node pools: workers in groups, from the deployment to the end, on the simulated platform and with an API.
 
 use std::collections::BTreeMap;
 use std::process::Child;
@@ -6,7 +6,8 @@ use std::process::Child;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{MACHINE_CONFIGS, NODES, POOLS, Stage};
 use crate::support::sandbox::{Sandbox, outcome};
-use crate::support::site::{Site, until};
+use crate::support::site::Site;
+use crate::support::until::{LONG, until};
 use ocpdeploy::cluster::Role;
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
@@ -180,7 +181,7 @@ fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
 /// Tells the cluster of new nodes as soon as they are in the table.
 fn learn(site: &Site, kube: &FakeKube, child: &mut Child, node: &str) {
     let is_there = |table: &Parameters| table.nodes.iter().any(|known| known.name.as_str() == node);
-    until(node, || {
+    until(LONG, node, || {
         site.sandbox.parameters("lab").is_some_and(|table| is_there(&table)) || child.try_wait().unwrap().is_some()
     });
     kube.with(|world| world.learn(site.sandbox.parameters("lab").unwrap()));

@@ -47,11 +47,13 @@ fn cluster(masters: u32, workers: u32, network: &str) -> Cluster {
     let workers = (0..workers).map(|n| node("worker", format!("worker-{n}"), 21 + n));
     let bootstrap = node("bootstrap", "bootstrap".to_owned(), 10);
     let nodes: Vec<_> = std::iter::once(bootstrap).chain(masters).chain(workers).collect();
+    let size = json!({"cpus": 4, "memory_mib": 16384, "disk_gib": 100, "extra_disks_gib": []});
     Cluster {
         known: serde_json::from_value(json!({
             "v": 2, "name": "lab", "domain": "example.com", "rehearsal": true,
             "deployment": {"id": "x7k2pqrs", "creation": "anna@laptop 2026-11-28T09:12:13Z"},
             "backend": { "sim": { "state": "/sim.json" } },
+            "sizes": {"bootstrap": size, "master": size, "worker": size, "pools": {}}, "platform_timeout": 120,
         }))
         .unwrap(),
         parameters: serde_json::from_value(json!({

@@ -61,7 +61,7 @@ impl Sandbox {
     }
 
     /// A file of the user's own, private.
-    /// The pretend platform's network is this computer's own.
+    /// The simulated platform's network is this computer's own.
     fn is_on_the_loopback(&self) {
         let network = r#"{"cidr": "127.94.1.0/24", "gateway": "127.94.1.1", "dhcp_from": "127.94.1.2", "dhcp_to": "127.94.1.254"}"#;
         self.write(
@@ -407,7 +407,7 @@ fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
         "env.sh",
         "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=0\n",
     );
-    // Elsewhere nobody is led to an address of the pretend platform.
+    // Elsewhere nobody is led to an address of the simulated platform.
     sandbox.is_on_the_loopback();
     sandbox.write("ssh", "#!/bin/sh\nenv >> seen\necho \"$@\" >> seen\n");
     std::fs::set_permissions(sandbox.path("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();

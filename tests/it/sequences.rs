@@ -451,13 +451,11 @@ impl Ground {
                 known.rehearsal
             ));
         }
-        for (role, size) in known.sizes.iter().flat_map(|sizes| {
-            [
-                ("bootstrap", &sizes.bootstrap),
-                ("master", &sizes.master),
-                ("worker", &sizes.worker),
-            ]
-        }) {
+        for (role, size) in [
+            ("bootstrap", &known.sizes.bootstrap),
+            ("master", &known.sizes.master),
+            ("worker", &known.sizes.worker),
+        ] {
             let of_role = machines.values().filter(|machine| machine["role"] == role);
             let newest = of_role.max_by_key(|machine| machine["created_ms"].as_u64());
             if let Some(newest) = newest

@@ -1,4 +1,4 @@
-//! Snapshots of a cluster on the pretend platform, as the binary takes and restores them; disturbed and killed.
+//! Snapshots of a cluster on the simulated platform, as the binary takes and restores them; disturbed and killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ fn refused(sandbox: &Sandbox, command: &[&str], code: i32, why: &str) -> Outcome
 }
 
 #[test]
-fn a_restored_cluster_has_its_disks_and_addresses_and_says_so() {
+fn a_restored_cluster_has_its_disks_and_addresses_and_names_the_snapshot() {
     let sandbox = lab();
     let (addresses, kept) = (of_each(&sandbox, "nics"), sandbox.reservations(None));
     write_to_disks(&sandbox, 100);
@@ -241,9 +241,9 @@ fn disks_that_were_saved_by_an_interrupted_command_are_saved_again() {
 }
 
 /// The whole life of a snapshot, and when a command that was killed at its very end has done all.
-type Deed = (&'static [&'static str], &'static str);
+type Step = (&'static [&'static str], &'static str);
 
-const LIFE: [Deed; 3] = [
+const LIFE: [Step; 3] = [
     (SAVE, "has a snapshot before already"),
     (RESTORE, "nothing"),
     (DELETE, "has no snapshot before"),
@@ -251,7 +251,7 @@ const LIFE: [Deed; 3] = [
 
 /// Whether a command has done all, now or before it was killed.
 #[track_caller]
-fn is_done(outcome: &Outcome, (command, done): Deed) -> bool {
+fn is_done(outcome: &Outcome, (command, done): Step) -> bool {
     match outcome.code {
         Some(0) => true,
         Some(2) if outcome.message().contains(done) => true,
@@ -267,23 +267,23 @@ fn killed_at_any_moment_the_same_command_finishes() {
         "list_snapshots": 4, "list_machines": 4, "stop_machine": 10, "start_machine": 10}, "boot_ms": 20});
     sandbox.edit(|world| world["script"] = slow);
     write_to_disks(&sandbox, 100);
-    for deed in LIFE {
+    for step in LIFE {
         let mut lives = 0;
         loop {
             lives += 1;
-            let (begun, mut child) = (Instant::now(), sandbox.start(deed.0));
+            let (begun, mut child) = (Instant::now(), sandbox.start(step.0));
             let life = Duration::from_millis(15 * lives);
             while begun.elapsed() < life && child.try_wait().unwrap().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             child.kill().unwrap();
-            if is_done(&sandbox::outcome(child), deed) {
+            if is_done(&sandbox::outcome(child), step) {
                 break;
             }
         }
-        assert!(lives > 3, "{:?} was killed {lives} times only", deed.0);
+        assert!(lives > 3, "{:?} was killed {lives} times only", step.0);
         assert!(of_each(&sandbox, "off").values().all(|off| *off == json!(false)));
-        match deed.0 {
+        match step.0 {
             SAVE => {
                 assert!(snapshots(&sandbox).values().all(|names| names.len() == 1));
                 write_to_disks(&sandbox, 7000);
@@ -308,9 +308,9 @@ fn whichever_call_fails_the_same_command_finishes() {
     ];
     let faults = sandbox::each_fails_twice(&calls);
     sandbox.edit(|world| world["script"] = json!({"faults": faults}));
-    for deed in LIFE {
-        while !is_done(&sandbox.run(deed.0), deed) {}
-        match deed.0 {
+    for step in LIFE {
+        while !is_done(&sandbox.run(step.0), step) {}
+        match step.0 {
             SAVE => write_to_disks(&sandbox, 7000),
             RESTORE => assert!(disks_before_start(&sandbox).iter().all(|disk| *disk < 200)),
             _ => assert_eq!(snapshots(&sandbox).values().flatten().count(), 0),

@@ -12,8 +12,9 @@ use crate::support::fake_kube::world::{
     API_SIGNERS, CONFIGURATIONS, MACHINE_CONFIGS, NODES, PODS, SIGNERS, Stage, VERSIONS,
 };
 use crate::support::sandbox::{Outcome, outcome};
-use crate::support::site::{Site, until};
+use crate::support::site::Site;
 use crate::support::sshd::Sshd;
+use crate::support::until::{LONG, until};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::{NodeName, Role};
@@ -77,7 +78,7 @@ impl Life {
     /// Waits until etcd's operator has told its members.
     fn etcd_says_so(&self) {
         let moment = self.kube.with(|world| world.moments());
-        until("etcd's operator", || {
+        until(LONG, "etcd's operator", || {
             self.kube.with(|world| world.moments()) > moment + 1
         });
     }
@@ -114,7 +115,9 @@ fn a_machine_that_never_became_ready_is_replaced_when_that_is_asked_again() {
 
     // One that came up in the end is what was asked for.
     life.kube.with(|world| world.sick.clear());
-    until("Ready", || life.kube.with(|world| world.is_ready(&host("worker-0"))));
+    until(LONG, "Ready", || {
+        life.kube.with(|world| world.is_ready(&host("worker-0")))
+    });
     life.replace("worker-0").succeeded();
     assert_eq!(life.made("worker-0"), again);
     life.replace("worker-0").succeeded();
@@ -154,7 +157,7 @@ fn a_replacement_that_was_cut_after_the_removal_only_comes_back() {
 #[test]
 fn masters_are_replaced_one_at_a_time_and_each_becomes_a_member_of_etcd() {
     let life = Life::new(22);
-    until("members", || life.kube.with(|world| world.voting.len()) == 3);
+    until(LONG, "members", || life.kube.with(|world| world.voting.len()) == 3);
     life.etcd_says_so();
     let is_refused = |node: &str, why: &str| {
         let refused = life.replace(node);
@@ -206,7 +209,7 @@ fn an_arbiter_is_replaced_as_a_master_is_and_counts_when_one_is() {
     let site = Site::new(34, "masters=2\narbiter=1\nworkers=0\n");
     fake_installer::release(site.sandbox.path(), "4.22.0");
     let life = Life::of(site);
-    until("members", || life.kube.with(|world| world.voting.len()) == 3);
+    until(LONG, "members", || life.kube.with(|world| world.voting.len()) == 3);
     life.etcd_says_so();
     let refused = life.replace("arbiter-0");
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
@@ -268,13 +271,13 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
             .collect::<Vec<_>>()
     };
     assert_eq!(cordoned().len(), 5);
-    until("the end", || {
+    until(LONG, "the end", || {
         let is_lost = |node: &NodeName| life.kube.with(|world| world.is_lost(&host(node.as_str())));
         nodes.iter().all(is_lost)
     });
     // The first start is cut after it has switched the machines on; the second finds them on.
     let mut child = life.site.sandbox.start(&["start", "lab"]);
-    until("the machines", || {
+    until(LONG, "the machines", || {
         let machines = life.site.sandbox.machines(None);
         machines.iter().all(|(_, machine)| machine["off"] == false)
     });
@@ -295,7 +298,9 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
     life.site
         .sandbox
         .edit(|world| world["machines"]["lab-master-0"]["off"] = json!(true));
-    until("its end", || life.kube.with(|world| world.is_lost(&host("master-0"))));
+    until(LONG, "its end", || {
+        life.kube.with(|world| world.is_lost(&host("master-0")))
+    });
     life.site
         .sandbox
         .run(&["start", "lab", "--timeout", "120s"])
@@ -306,7 +311,9 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
     life.site
         .sandbox
         .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(true));
-    until("its end", || life.kube.with(|world| world.is_lost(&host("master-1"))));
+    until(LONG, "its end", || {
+        life.kube.with(|world| world.is_lost(&host("master-1")))
+    });
     life.site
         .sandbox
         .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(false));
@@ -401,7 +408,7 @@ fn a_cluster_says_how_long_it_may_be_off() {
     };
     let running = "rotated; the cluster can be stopped, and started again before 2027-11-01T00:00:00Z";
     // `status` gives the API a few seconds; a busy machine may want more.
-    until(running, || status().contains(running));
+    until(LONG, running, || status().contains(running));
     // Rotated certificates need no force.
     life.site.sandbox.run(&["stop", "lab"]).succeeded();
     let status = status();

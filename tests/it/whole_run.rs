@@ -1,4 +1,4 @@
-//! The binary from nothing to a running cluster: pretend machines, a strict fake of openshift-install, and a fake API
+//! The binary from nothing to a running cluster: fake machines, a strict fake of openshift-install, and a fake API
 //! on the VIP.
 
 use crate::support::mcs_server;
@@ -10,7 +10,8 @@ use crate::support::fake_installer;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{EtcdOperator, SIGNERS, Stage};
 use crate::support::sandbox::outcome;
-use crate::support::site::{Site, until};
+use crate::support::site::Site;
+use crate::support::until::{LONG, until};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::Role;
@@ -107,7 +108,7 @@ fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
 fn a_machine_that_stops_while_the_cluster_is_waited_for_is_started_again() {
     let site = Site::new(15, "launch_retries=1\n");
     let mut child = site.start(&[]);
-    until("the wait for the cluster", || {
+    until(LONG, "the wait for the cluster", || {
         site.sandbox.is_within("lab", "bootstrap-complete") || child.try_wait().unwrap().is_some()
     });
     let starts = || site.sandbox.state()["machines"]["lab-master-1"]["starts"].clone();
@@ -121,9 +122,9 @@ fn a_machine_that_stops_while_the_cluster_is_waited_for_is_started_again() {
             .any(|log| std::fs::read_to_string(log.path()).unwrap().contains(words))
     };
     stop();
-    until("its second start", || starts() == 2);
+    until(LONG, "its second start", || starts() == 2);
     stop();
-    until("the end of the restarts", || {
+    until(LONG, "the end of the restarts", || {
         is_told("lab-master-1 stopped and is left off")
     });
     // Somebody has done as told.
@@ -281,7 +282,7 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
             )
         });
         // `status` gives the API a few seconds; a busy machine may want more.
-        until(words, || {
+        until(LONG, words, || {
             let status = site.sandbox.run(&["status", "lab"]).succeeded();
             status.stdout.contains(words)
         });
@@ -346,7 +347,7 @@ fn workers_may_be_made_when_the_masters_are_ready() {
     let site = Site::new(3, "workers_when=ready");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Masters);
-    until("the wait", || site.sandbox.is_within("lab", "bootstrap-complete"));
+    until(LONG, "the wait", || site.sandbox.is_within("lab", "bootstrap-complete"));
     assert_eq!(
         site.machines(),
         ["lab-bootstrap", "lab-master-0", "lab-master-1", "lab-master-2"]
@@ -378,9 +379,11 @@ fn the_bootstrap_of_a_single_master_goes_only_after_it_left_etcd() {
         let mut child = site.start(&[]);
         let kube = site.kube(&mut child, Stage::Bootstrapped);
         kube.with(|world| world.etcd_operator = words);
-        until("the wait", || site.sandbox.is_within("lab", "bootstrap-member-removed"));
+        until(LONG, "the wait", || {
+            site.sandbox.is_within("lab", "bootstrap-member-removed")
+        });
         let asked = kube.with(|world| world.asked);
-        until("questions", || kube.with(|world| world.asked) > asked + 5);
+        until(LONG, "questions", || kube.with(|world| world.asked) > asked + 5);
         assert_eq!(site.machines(), ["lab-bootstrap", "lab-master-0"]);
         kube.with(|world| world.gate = Stage::Installed);
         let told = outcome(child).succeeded().stderr;

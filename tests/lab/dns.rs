@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::support::netns::{Node, Wire, until};
+use crate::support::netns::{Node, Wire};
 use crate::support::shape::{Made, Shape};
+use crate::support::until::until;
 use ocpdeploy::cluster::Role;
 use ocpdeploy::node::host::HostParts;
 use ocpdeploy::node::services::{dns, resolver};

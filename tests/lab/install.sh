@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh [LIST...]: installs the packages of these lists, by default of all tests, the lab and the rehearsal's guests, on Debian 12.
-# A line `a | b` is satisfied by either package; a is installed if neither is. Fast if nothing is missing.
+# install.sh [LIST...]: installs the packages of these lists on Debian 12; default: all tests, the lab and the rehearsal's
+# guests. A line `a | b` accepts either package and installs a if both are missing. Fast if nothing is missing.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,13 +33,13 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
-# One at a time; the second finds what it needs.
+# One installation at a time: a second one waits, then finds the packages.
 if [ -z "${INSTALL_LOCKED-}" ]; then
     mkdir -p "$here/../../target"
     INSTALL_LOCKED=1 exec flock "$here/../../target/install.lock" "$0" "$@"
 fi
 
-# Only the tests start these, each in a namespace: their packages must not start them.
+# The packages must not start these services: only the tests start them, each in a namespace.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
     trap 'rm -f $policy' EXIT

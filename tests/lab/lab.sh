@@ -3,7 +3,7 @@
 # while the socket in /run serves `virsh -c qemu:///system` from anywhere.
 set -euo pipefail
 
-# A named lab is a libvirt host of its own: its folders, its host name, its rights are private. Several can run at once.
+# A named lab is a separate libvirt host with private directories, host name and rights. Several can run at the same time.
 LAB=${OCPDEPLOY_LAB-}
 NS=ocpdeploy-lab${LAB:+-$LAB}
 RUN=/run/$NS
@@ -27,11 +27,11 @@ EOF
 say() { echo "lab: $*"; }
 die() { echo "lab: $*" >&2; exit 1; }
 
-# Every call is bounded: a dead libvirtd must be an error, not a hang.
+# Every call has a time limit: a dead libvirtd must cause an error, not a hang.
 virsh_() { here_ timeout -k 2 "${T:-20}" virsh -q -c "$URI" "$@" </dev/null; }
 # The first request takes seconds: libvirtd queries the capabilities of its QEMUs.
 answers() { { [ -z "$LAB" ] || have_ns; } && T=10 virsh_ version >/dev/null 2>&1; }
-# Each command of a named lab sees that lab's folders in place of this computer's.
+# Each command of a named lab sees the lab's directories instead of this computer's.
 in_ns() {
     [ -n "$LAB" ] || { ip netns exec "$NS" "$@"; return; }
     ip netns exec "$NS" unshare --uts -- bash -c '
@@ -44,7 +44,7 @@ here_() { if [ -n "$LAB" ]; then in_ns "$@"; else "$@"; fi; }
 deserted() { [ -z "$(ip netns pids "$NS")" ]; }
 have_ns() { [ -e "/run/netns/$NS" ]; }
 
-# The recorded pid of a daemon, if that process is still that daemon.
+# Prints the recorded pid of a daemon, if this process is still the daemon.
 pid_of() {
     local pid exe
     pid=$(cat "$RUN/$1.pid" 2>/dev/null) && [ -n "$pid" ] || return 1
@@ -64,14 +64,14 @@ gone() { ! pid_of "$1" >/dev/null; }
 
 need_root() { [ "$(id -u)" = 0 ] || die "'$1' needs root (try: sudo $0 $1)"; }
 
-# One `up` or `down` at a time. Daemons get the descriptor closed (9>&-).
+# Only one `up` or `down` runs at a time. The descriptor is closed for daemons (9>&-).
 lock() {
     install -d -m 0700 "$RUN"
     exec 9>"$RUN/lock"
     flock -w 120 9 || die "another lab.sh holds $RUN/lock"
 }
 
-# The folders of a named lab. Members of the group libvirt may do everything, as where polkit is not installed.
+# Creates the directories of a named lab. Members of the group libvirt have all rights, as on hosts without polkit.
 make_private() {
     local folder
     for folder in $PRIVATE; do install -d -m 0755 "$folder" "$STATE$folder"; done
@@ -85,22 +85,22 @@ EOF
 
 start_daemons() {
     [ -z "$LAB" ] || [ -e "$STATE/etc/libvirt/libvirtd.conf" ] || make_private
-    # A namespace that outlived its daemons has a bridge that libvirt does not recognize as its own.
+    # A namespace that remains after its daemons ended has a bridge that libvirt does not recognize as its own.
     if have_ns && deserted; then ip netns del "$NS"; fi
     have_ns || ip netns add "$NS"
     ip -n "$NS" link set lo up
-    # This computer's may be running. A named lab has its own, also where it is started from another lab.
+    # This computer's virtlogd may be running. A named lab has its own, even if it is started from another lab.
     if ! { [ -n "$LAB" ] || ss -xlH; in_ns ss -xlH; } | grep -qF /run/libvirt/virtlogd-sock; then
-        in_ns virtlogd -d -p "$RUN/virtlogd.pid" 9>&- || die "virtlogd does not start"
+        in_ns virtlogd -d -p "$RUN/virtlogd.pid" 9>&- || die "cannot start virtlogd"
     fi
     if ! pid_of libvirtd >/dev/null; then
         rm -f "$RUN/libvirtd.pid"
-        in_ns libvirtd -d -p "$RUN/libvirtd.pid" 9>&- || die "libvirtd does not start"
+        in_ns libvirtd -d -p "$RUN/libvirtd.pid" 9>&- || die "cannot start libvirtd"
     fi
-    until_ 60 answers || die "libvirtd started but does not answer on $URI within 60 s"
+    until_ 60 answers || die "libvirtd started but does not respond on $URI within 60 s"
 }
 
-# The names in a virsh listing, one in each line (pool names are padded with spaces).
+# Prints the names in a virsh listing, one per line (virsh pads pool names with spaces).
 names() { virsh_ "$@" --name | sed -e 's/[[:space:]]*$//' -e '/^$/d'; }
 has() { local want=$1; shift; names "$@" | grep -xF "$want" >/dev/null; }
 
@@ -147,9 +147,9 @@ up() {
     if pid_of libvirtd >/dev/null || ! answers; then
         command -v libvirtd >/dev/null || die "libvirtd is not installed; run $(dirname "$0")/install.sh"
         start_daemons
-        say "libvirtd $(pid_of libvirtd) answers on $URI, in namespace $NS"
+        say "libvirtd $(pid_of libvirtd) is running on $URI, in namespace $NS"
     else
-        say "a libvirtd that this lab did not start answers on $URI: using it, without a namespace"
+        say "using the libvirtd on $URI, which this lab did not start, without a namespace"
     fi
     ensure_network
     ensure_pool
@@ -172,11 +172,11 @@ down() {
     lock
     if ! have_ns && ! pid_of libvirtd >/dev/null && ! pid_of virtlogd >/dev/null; then
         [ -z "$LAB" ] || rm -rf "$STATE"
-        if answers; then say "libvirtd on $URI was not started by this lab: left running"
+        if answers; then say "this lab did not start the libvirtd on $URI: it keeps running"
         else say "already down"; fi
         return 0
     fi
-    # Only libvirtd can list the running objects and remove its networks, so one must run.
+    # Only a running libvirtd can list the running objects and remove its networks.
     if ! pid_of libvirtd >/dev/null || ! answers; then start_daemons; fi
     running=$(names list)
     if [ -n "$running" ] && [ -z "$force" ]; then
@@ -192,7 +192,7 @@ down() {
     stop libvirtd
     stop virtlogd
     if have_ns; then
-        # A network's dnsmasq ends shortly after its network, when its script has ended.
+        # The dnsmasq of a network ends shortly after the network, when dnsmasq's script has ended.
         until_ 30 deserted || true
         local left
         left=$(ip netns pids "$NS")
@@ -210,7 +210,7 @@ crash() {
     ip netns pids "$NS" | xargs -r kill -9
     until_ 10 deserted || die "processes are still in $NS"
     ip netns del "$NS"
-    # What a computer keeps only in memory.
+    # State that a computer keeps only in memory.
     rm -f "$RUN"/*.pid
     find "$STATE/run/libvirt" -mindepth 1 -delete
     say "crashed"
@@ -229,7 +229,7 @@ status() {
     if pid=$(pid_of libvirtd); then where="pid $pid, namespace $NS"
     elif have_ns; then where="namespace $NS"
     else where="not started by this lab"; fi
-    if ! answers; then say "down (nothing answers on $URI)"; return 3; fi
+    if ! answers; then say "down (nothing responds on $URI)"; return 3; fi
     say "libvirtd on $URI: $where"
     local what
     for what in net-list pool-list list; do

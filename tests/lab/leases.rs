@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::support::netns::{Node, Wire, until};
+use crate::support::netns::{Node, Wire};
 use crate::support::shape::{Made, Shape};
+use crate::support::until::until;
 use ocpdeploy::cluster::{AddressAssignment, Mac, NodeName, Vip};
 use ocpdeploy::node::services::{Input, lease};
 

@@ -21,8 +21,9 @@ mod on_openstack {
     use ocpdeploy::state::parameters::Parameters;
 
     use crate::support::cluster::cluster_id;
-    use crate::support::cut_line::{Line, until};
+    use crate::support::cut_line::Line;
     use crate::support::openstack_lab::{DOMAIN, Lab, Seen, addresses, judge, succeeded, text};
+    use crate::support::until::until;
 
     /// A cluster as it must be on the cloud after a deployment.
     #[track_caller]
@@ -188,13 +189,13 @@ mod on_openstack {
         floating_addresses_lead_to_the_virtual_ips(own, &cluster, &table);
 
         let mut holder = None;
-        until("an answer at the floating IP", Duration::from_secs(120), || {
+        until(Duration::from_secs(120), "an answer at the floating IP", || {
             holder = host_name_at(own);
             holder.is_some()
         });
         let holder = holder.unwrap();
         kill_guest(&Seen::of("demo", &cluster), holder.split('.').next().unwrap());
-        until("another master's answer", Duration::from_secs(180), || {
+        until(Duration::from_secs(180), "another master's answer", || {
             host_name_at(own).is_some_and(|name| name.contains("master") && name != holder)
         });
         lab.destroy(&cluster);
@@ -285,7 +286,7 @@ mod on_openstack {
     #[track_caller]
     fn ends_or(child: &mut Child, mut moment: impl FnMut() -> bool) -> bool {
         let mut ended = false;
-        until("an end or a cut", Duration::from_secs(600), || {
+        until(Duration::from_secs(600), "an end or a cut", || {
             ended = child.try_wait().unwrap().is_some();
             ended || moment()
         });

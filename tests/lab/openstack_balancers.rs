@@ -16,9 +16,9 @@ mod on_openstack {
     use serde_json::{Value, json};
 
     use crate::support::cluster::cluster_id;
-    use crate::support::cut_line::until;
     use crate::support::left_out::left_out;
     use crate::support::openstack_lab::{DOMAIN, Lab, Seen, judge, text};
+    use crate::support::until::until;
 
     fn has_octavia() -> bool {
         let has = judge(&["demo", "has", "load-balancer"]).trim() == "true";
@@ -112,7 +112,7 @@ mod on_openstack {
             ("ingress", INGRESS, &["worker-0"]),
         ]);
         let mut run = lab.start_deploy(&cluster);
-        until("all members", LIMIT, || {
+        until(LIMIT, "all members", || {
             runs(&mut run);
             members(id) == complete && !Seen::of("demo", id).servers().is_empty()
         });
@@ -171,7 +171,7 @@ mod on_openstack {
         }];
         for reached in phases {
             let mut run = lab.start_deploy(&cluster);
-            until("a load balancer", LIMIT, || {
+            until(LIMIT, "a load balancer", || {
                 runs(&mut run);
                 reached()
             });

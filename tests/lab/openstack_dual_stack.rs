@@ -7,9 +7,9 @@ mod on_openstack {
     use std::process::Command;
     use std::time::Duration;
 
-    use crate::support::cut_line::until;
     use crate::support::left_out::left_out;
     use crate::support::openstack_lab::{DOMAIN, Lab, Seen, judge, succeeded, text};
+    use crate::support::until::until;
 
     /// This computer has an address on the network only in this shape of the lab.
     fn is_reachable() -> bool {
@@ -91,14 +91,14 @@ mod on_openstack {
         assert!(report.contains(&format!("\"{second}")), "{report}");
         // Its packets leave the port only because the port has the address.
         judge(&["demo", "port-keep", &worker.mac.to_string(), &worker.ip.to_string()]);
-        until("the filter of the port", Duration::from_secs(60), || {
+        until(Duration::from_secs(60), "the filter of the port", || {
             report_at(&second).is_none()
         });
         let found = lab.start(&["verify", &cluster]).wait_with_output().unwrap();
         let found = String::from_utf8_lossy(&found.stdout).into_owned();
         assert!(found.contains(&format!("{second} is not reserved for")), "{found}");
         succeeded(lab.start(&["verify", &cluster, "--repair"]));
-        until("the repaired port", Duration::from_secs(60), || {
+        until(Duration::from_secs(60), "the repaired port", || {
             report_at(&second).is_some()
         });
 

@@ -8,8 +8,8 @@ mod on_openstack {
 
     use serde_json::Value;
 
-    use crate::support::cut_line::until;
     use crate::support::openstack_lab::{DOMAIN, Lab, Seen, judge, succeeded, text};
+    use crate::support::until::until;
 
     #[track_caller]
     fn nothing_is_left(lab: &Lab) {
@@ -88,7 +88,7 @@ mod on_openstack {
         let cluster = lab.cluster("", "masters=1\nworkers=0\nos_ignition=swift\n");
         let mut run = lab.start_deploy(&cluster);
         let mut objects = Vec::new();
-        until("an object in Swift", Duration::from_secs(600), || {
+        until(Duration::from_secs(600), "an object in Swift", || {
             if run.try_wait().unwrap().is_some() {
                 return true;
             }
@@ -179,7 +179,7 @@ mod on_openstack {
         assert_eq!(kept(), [""; 0], "the bootstrap is deleted for good");
         let master = format!("{cluster}-master-0");
         judge(&["keeps", "server-delete", &master]);
-        until("a kept server", Duration::from_secs(120), || kept() == [master.clone()]);
+        until(Duration::from_secs(120), "a kept server", || kept() == [master.clone()]);
         lab.destroy(&cluster);
         assert_eq!(kept(), [""; 0]);
         nothing_is_left(&lab);
@@ -231,7 +231,7 @@ mod on_openstack {
                 .stdin(Stdio::null())
                 .spawn();
             slow.forward = Some(forward.unwrap());
-            until("the services in the slow network", Duration::from_secs(30), || {
+            until(Duration::from_secs(30), "the services in the slow network", || {
                 let mut curl = slow.command("curl");
                 curl.args(["-s", "-o", "/dev/null", "http://127.0.0.1:5000/v3"])
                     .status()

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::netns::{Node, Watch, Wire, until};
+use crate::support::netns::{Node, Watch, Wire};
 use crate::support::shape::{Made, Shape};
+use crate::support::until::until;
 use ocpdeploy::cluster::Role;
 
 const SHAPE: Shape = Shape {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# with.sh CMD...: runs CMD with the lab up. A lab that was started by this script is stopped by its last user;
-# KEEP=1 keeps it. A lab or libvirtd that was up before keeps running.
+# with.sh CMD...: runs CMD with the lab running. The last user stops a lab that this script started; KEEP=1 keeps it
+# running. A lab or libvirtd that was running before is not stopped.
 set -euo pipefail
 lab=$(dirname "$0")/lab.sh
 name=ocpdeploy-lab${OCPDEPLOY_LAB:+-$OCPDEPLOY_LAB}
 started=/run/$name.started
 
-# Users of the lab hold the lock, shared; children get it closed (8>&-), otherwise a daemon would hold it forever.
+# Users of the lab hold a shared lock. It is closed for child processes (8>&-), otherwise a daemon would hold it forever.
 exec 8>"/run/$name.users"
 flock -s -w 600 8
 if ! "$lab" status >/dev/null 8>&-; then touch "$started"; fi

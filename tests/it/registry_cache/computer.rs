@@ -15,7 +15,7 @@ use ocpdeploy::state::registry_cache::{CacheDir, RegistryCache};
 use serde_json::{Value, json};
 
 use crate::support::fake_registry::{FakeRegistry, Image};
-use crate::support::site::until;
+use crate::support::until::{LONG, until};
 
 /// The credentials for the upstream registry. Nodes of OpenShift have them, too.
 pub const LOGIN: &str = "me:canary-of-the-pull-secret";
@@ -166,7 +166,7 @@ impl Computer {
     /// Waits until the cache has stored these layers of an image: with distribution 2 a node has them before.
     pub fn stored(&self, image: &Image, layers: &[String]) {
         let (storage, repository) = (self.storage(), image.name.split('@').next().unwrap());
-        until("the layers", || {
+        until(LONG, "the layers", || {
             layers.iter().all(|layer| content::has(&storage, repository, layer))
         });
     }
@@ -175,7 +175,7 @@ impl Computer {
     pub fn kill(&self) {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
-        until("its end", || self.state() == "stopped");
+        until(LONG, "its end", || self.state() == "stopped");
     }
 
     pub fn pid(&self) -> u32 {

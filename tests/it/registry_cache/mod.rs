@@ -16,7 +16,7 @@ use self::computer::{Computer, LOGIN, failed, settled, succeeded};
 use self::node::{is_installed, nodes};
 use crate::support::fake_registry::FakeRegistry;
 use crate::support::left_out::is_root;
-use crate::support::site::until;
+use crate::support::until::{LONG, until};
 
 /// None where the programs that the tests require are missing, which is then said.
 fn upstream_and_computer() -> Option<(FakeRegistry, Computer)> {
@@ -112,7 +112,7 @@ fn nodes_pull_from_the_source_when_the_cache_is_killed_in_the_middle() {
     upstream.hold_above(1_000_000);
     let pulling = bootstrap.pulling(&format!("{host}/{}", image.name)).spawn().unwrap();
     computer.stored(&image, std::slice::from_ref(small));
-    until("half of the large layer", || upstream.sent() > 1_500_000);
+    until(LONG, "half of the large layer", || upstream.sent() > 1_500_000);
     computer.kill();
     let cut = pulling.wait_with_output().unwrap();
     assert!(!cut.status.success(), "{}", failed(&cut));
@@ -307,7 +307,7 @@ fn a_full_disk_is_said_and_nodes_still_get_their_images() {
         pulled.is_ok() || !registry::Program::find().unwrap().fetches_twice(),
         "{pulled:?}"
     );
-    until("the error", || {
+    until(LONG, "the error", || {
         let said = computer.run(&["cache", "status"]);
         said.contains("last error of localhost") && said.contains("no space left on device")
     });

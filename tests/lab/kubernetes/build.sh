@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# build.sh DIR: kube-apiserver, kube-controller-manager, kube-scheduler and kubelet in DIR/bin, built from Debian 12's
-# source package `kubernetes` with Debian's Go, and Debian's etcd unpacked beside them. Once; fast when they are there.
+# build.sh DIR: builds kube-apiserver, kube-controller-manager, kube-scheduler and kubelet into DIR/bin, from Debian 12's
+# source package `kubernetes` with Debian's Go, and unpacks Debian's etcd there. Does nothing if they exist.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 lab=$here/..
@@ -8,13 +8,13 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 work=$dir/work
 programs=(kube-apiserver kube-controller-manager kube-scheduler kubelet)
-# One build at a time; the second finds what it needs.
+# One build at a time: a second one waits, then finds the result.
 exec 8>"$dir/build.lock"
 flock 8
 version=1.20.2
 say() { echo "kubernetes lab: $*"; }
 
-# What is in bin is of this revision; a change of what is built is a new one.
+# The revision of the programs in bin. Increase it after a change of the build.
 revision=3
 if [ "$(cat "$dir/bin/revision" 2>/dev/null)" != $revision ]; then
     mkdir -p "$dir/bin"
@@ -32,7 +32,7 @@ say "building Kubernetes $version, once"
 mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
 "$lab/install.sh" "$here/packages.txt"
 
-# unpack PACKAGE: into work/PACKAGE, and not into the system: a package may start a server.
+# unpack PACKAGE: unpacks it into work/PACKAGE. It is not installed, because a package may start a server.
 unpack() { (cd "$work" && apt-get -q -q -o APT::Sandbox::User=root download "$1" && dpkg-deb -x "$1"_*.deb "$1"); }
 if [ ! -x "$dir/bin/etcd" ]; then
     unpack etcd-server
@@ -41,7 +41,7 @@ fi
 
 tree=$work/kubernetes
 if [ ! -e "$tree/cmd/kube-apiserver" ]; then
-    # The machine's own apt may know binary packages only: the same mirrors are asked for sources, with separate lists.
+    # The machine's apt may know only binary packages: fetch sources from the same mirrors, with separate lists.
     "$lab/mirrors.sh" deb-src >"$work/apt/sources.list"
     [ -s "$work/apt/sources.list" ] || { say "apt knows no Debian mirror" >&2; exit 1; }
     apt_=(apt-get -q -q -o "Dir::Etc::sourcelist=$work/apt/sources.list" -o Dir::Etc::sourceparts=-
@@ -53,7 +53,7 @@ if [ ! -e "$tree/cmd/kube-apiserver" ]; then
     mv "$tree.new" "$tree"
 fi
 
-# The vendored reflect2 iterates over maps as Go before 1.18 did, and crashes now and then; Debian's is newer.
+# The vendored reflect2 iterates over maps like Go before 1.18 and crashes occasionally; Debian's version is newer.
 # Source: modern-go/reflect2: go_above_118.go.
 reflect2=golang-github-modern-go-reflect2-dev
 if [ ! -e "$work/$reflect2" ]; then
@@ -63,24 +63,24 @@ if [ ! -e "$work/$reflect2" ]; then
     cp -r "$work/$reflect2/usr/share/gocode/src/github.com/modern-go/reflect2" "$old"
 fi
 
-# The validation of custom resources takes an empty text for null when a newer Go builds it: `reflect.Zero` and
-# `reflect.ValueOf` of it are then the same. Kubernetes 1.20 was built with Go 1.15. Source: kubernetes/kube-openapi.
+# Built with a newer Go, the validation of custom resources treats an empty string as null, because its `reflect.Zero` and
+# `reflect.ValueOf` are then equal. Kubernetes 1.20 was built with Go 1.15. Source: kubernetes/kube-openapi.
 validation=$tree/vendor/k8s.io/kube-openapi/pkg/validation/validate/type.go
 sed -i 's/data == nil || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)), reflect.ValueOf(data))/data == nil/' \
     "$validation"
 grep -q 'if data == nil {' "$validation" || { say "$validation is not the known one" >&2; exit 1; }
 
-# The tree is vendored, without go.mod and without generated files: GOPATH mode, as upstream built it then.
+# The tree is vendored, without go.mod and generated files: build it in GOPATH mode, as upstream did.
 root=k8s.io/kubernetes
 mkdir -p "$work/gopath/src/k8s.io"
 ln -sfn "$tree" "$work/gopath/src/$root"
-# Debug information takes a fifteenth of the compiler's time, and collecting its own garbage a quarter.
+# Without debug information the compiler saves a fifteenth of its time, and without garbage collection a quarter.
 export GOGC=400
 export GO111MODULE=off GOPATH=$work/gopath GOFLAGS=-gcflags=all=-dwarf=false CGO_ENABLED=0
 export GOCACHE=${GOCACHE:-$work/gocache}
 cd "$GOPATH/src/$root"
 
-# What the API server publishes about its types; upstream's build generates it first.
+# The OpenAPI definitions that the API server publishes; upstream's build also generates them first.
 openapi=pkg/generated/openapi
 if [ ! -s $openapi/zz_generated.openapi.go ]; then
     packages=$(grep -rlE '^// \+k8s:openapi-gen=true' --include='*.go' pkg vendor staging/src/k8s.io |
@@ -100,7 +100,7 @@ for package in component-base/version client-go/pkg/version; do
         ldflags+=" -X $root/vendor/k8s.io/$package.$value"
     done
 done
-# A third of the compiler's time, and half of each program, are the SDKs of clouds and of Docker.
+# Without the cloud and Docker SDKs, the compiler saves a third of its time, and programs half of their size.
 # Source: kubernetes/kubernetes: cmd/kubelet/app/plugins_providerless.go, pkg/kubelet/kubelet_dockershim_nodocker.go
 without=providerless,dockerless
 for program in "${programs[@]}"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A real Kubernetes API server with upstream's CRDs of KubeVirt, CDI and Multus. The controllers, virt-api and CDI behind it
-# are played by the example fake-kubevirt. See README.md.
+# A real Kubernetes API server with upstream's CRDs of KubeVirt, CDI and Multus. The example fake-kubevirt simulates their
+# controllers, virt-api and CDI. See README.md.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,7 +10,7 @@ crds=${OCPDEPLOY_TEST_CRDS-}
 state=$dir/state
 pki=$state/pki
 api=https://127.0.0.1:6443
-# One namespace for each folder: several can run on one computer.
+# One namespace for each directory, so that several labs can run on one computer.
 NS=ocpdeploy-kube-$(printf %s "$dir" | cksum | cut -d ' ' -f 1)
 
 usage() {
@@ -38,14 +38,14 @@ until_() {
     done
 }
 
-# start NAME CMD...: a daemon of the lab; its process id is in state/NAME.pid.
+# start NAME CMD...: starts a daemon of the lab and stores its process id in state/NAME.pid.
 start() {
     local name=$1; shift
     setsid ip netns exec "$NS" "$@" >>"$state/$name.log" 2>&1 </dev/null 9>&- &
     echo $! >"$state/$name.pid"
 }
 
-# Whether the process that was started under this name runs.
+# Whether the process that was started with this name is running.
 runs() {
     local pid
     pid=$(cat "$state/$1.pid" 2>/dev/null) && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "$1"
@@ -59,14 +59,14 @@ finish() {
     done
 }
 
-# cert NAME SUBJECT AUTHORITY [NAMES]: a key and a certificate.
+# cert NAME SUBJECT AUTHORITY [NAMES]: creates a key and a certificate.
 cert() {
     openssl req -new -newkey rsa:2048 -nodes -keyout "$pki/$1.key" -subj "$2" -out "$pki/$1.csr" 2>/dev/null
     openssl x509 -req -in "$pki/$1.csr" -CA "$pki/$3.crt" -CAkey "$pki/$3.key" -CAcreateserial -days 30 -out "$pki/$1.crt" \
         -extfile <(printf 'extendedKeyUsage=serverAuth,clientAuth\n%s' "${4:+subjectAltName=$4}") 2>/dev/null
 }
 
-# kubeconfig FILE NAMESPACE USER: for the user that is given as JSON.
+# kubeconfig FILE NAMESPACE USER: writes a kubeconfig for USER, which is JSON.
 kubeconfig() {
     cat >"$1" <<CONFIG
 {"apiVersion": "v1", "kind": "Config", "current-context": "lab",
@@ -84,7 +84,7 @@ certificates() {
             -subj "/CN=$authority" 2>/dev/null
     done
     openssl genrsa -out "$pki/accounts.key" 2048 2>/dev/null
-    # The last name is that of a deployed cluster, of which this server is the API.
+    # The last name is the API of a deployed cluster, for which tests use this server.
     cert apiserver /CN=kube-apiserver ca \
         IP:127.0.0.1,IP:172.30.0.1,DNS:localhost,DNS:kubernetes.default.svc,DNS:api.lab.example.com
     cert admin /O=system:masters/CN=admin ca
@@ -94,7 +94,7 @@ certificates() {
     kubeconfig "$state/admin.kubeconfig" default "$user"
 }
 
-# Of the audit log only who asked what of which kind is read. https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/
+# Tests read only user, verb and resource from the audit log. https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/
 audit_policy() {
     cat >"$state/audit-policy.yaml" <<'POLICY'
 apiVersion: audit.k8s.io/v1
@@ -120,11 +120,11 @@ apiserver() {
         --audit-policy-file="$state/audit-policy.yaml" --audit-log-path="$state/audit.log"
 }
 
-# Pods and data volumes move by fake-kubevirt alone. Nodes and their certificates are as in a real cluster.
+# Only fake-kubevirt changes pods and data volumes. Nodes and their certificates are handled as in a real cluster.
 controllers() {
     local run=namespace,garbagecollector,resourcequota,serviceaccount,serviceaccount-token,pvc-protection
     run+=,csrsigning,csrapproving,nodelifecycle
-    # A quota from before its kind's definition was discovered is counted at the next period, of five minutes by default
+    # A quota that is older than the discovery of its CRD is counted only at the next sync, after five minutes by default
     # (kubernetes/kubernetes: pkg/controller/resourcequota/resource_quota_controller.go, `enqueueAll`).
     start kube-controller-manager "$dir/bin/kube-controller-manager" --kubeconfig="$state/admin.kubeconfig" \
         --leader-elect=false --port=0 --secure-port=0 --root-ca-file="$pki/ca.crt" \
@@ -145,19 +145,19 @@ up() {
     mkdir -p "$state"
     ip netns add "$NS"
     ip -n "$NS" link set lo up
-    # Servers write an address of the computer into their objects, and loopback is not accepted.
+    # Servers write an address of the computer into their objects, which must not be a loopback address.
     ip -n "$NS" address add 192.0.2.1/32 dev lo
     certificates
     audit_policy
-    # Nothing here must outlive a power failure.
+    # The data need not survive a power failure.
     start etcd "$dir/bin/etcd" --data-dir="$state/etcd" --unsafe-no-fsync=true --heartbeat-interval=500 \
         --election-timeout=5000 --quota-backend-bytes=$((1 << 30))
     apiserver
-    until_ 180 kubectl_ get --raw /readyz || die "the API server did not come up; see $state/kube-apiserver.log"
+    until_ 180 kubectl_ get --raw /readyz || die "the API server did not start; see $state/kube-apiserver.log"
     controllers
     local crd
     for crd in "$crds"/*.yaml "$here/crds.yaml"; do
-        # Kubernetes 1.20 drops fields that it does not know.
+        # Kubernetes 1.20 drops unknown fields.
         [ ! -e "$crd" ] || kubectl_ create --validate=false -f "$crd" >/dev/null
     done
     kubectl_ wait --for=condition=Established --timeout=120s crd --all >/dev/null
@@ -175,7 +175,7 @@ stop() {
     rm -rf "$state"
 }
 
-# The documentation's rules as they are written there, in the tenant's namespace.
+# Creates the rules from the documentation, unchanged, in the tenant's namespace.
 tenant() {
     local name=$1 token
     kubectl_ create namespace "$name" >/dev/null
@@ -188,7 +188,7 @@ tenant() {
         kubectl_ -n "$name" create rolebinding "${role##*/}" --role "${role##*/}" --serviceaccount "$name:ocpdeploy" >/dev/null
     done
     sed "s/namespace: mine/namespace: $name/" "$here/tenant.yaml" | kubectl_ create -f - >/dev/null
-    # The controller makes the token; without its Secret it is worth nothing.
+    # The controller creates the token. It is valid only while its Secret exists.
     token=$(inside env NAME="$name" KUBECONFIG="$state/admin.kubeconfig" HOME="$state" bash -c '
         for _ in {1..300}; do
             secret=$(kubectl -n "$NAME" get serviceaccount ocpdeploy -o "jsonpath={.secrets[0].name}")
@@ -204,7 +204,7 @@ crash() {
     finish kube-apiserver
     sleep "$1"
     apiserver
-    until_ 120 kubectl_ get --raw /readyz || die "the API server did not come up again"
+    until_ 120 kubectl_ get --raw /readyz || die "the API server did not restart"
 }
 
 case ${1-} in

@@ -8,7 +8,7 @@ use ocpdeploy::cluster::Role;
 
 use super::cluster::{Cluster, OF_KUBELET, Site, fresh, host};
 use super::*;
-use crate::support::site::until;
+use crate::support::until::until;
 
 fn get(arguments: &[&str]) -> Value {
     serde_json::from_str(&kubectl(&[&["get", "-o", "json"], arguments].concat())).unwrap()
@@ -232,7 +232,7 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
     run("scale lab --pool infra=2 --pool gpu=1");
     assert_eq!(marks(), wanted(&FIRST));
     // Taints of controllers are theirs: none of them was brought back with ours.
-    until("the nodes are ready", || {
+    until(LONG, "the nodes are ready", || {
         let nodes = get(&["nodes"]).to_string();
         !nodes.contains("node.kubernetes.io/not-ready") && !nodes.contains("node.kubernetes.io/unreachable")
     });

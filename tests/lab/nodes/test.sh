@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# test.sh [CARGO FLAGS]: the tests whose guests are real nodes, on the lab's libvirt. LAB_TESTS=all includes those that take
-# longer than `make test-labs` allows.
+# test.sh [CARGO FLAGS]: runs the tests with real nodes as guests, on the lab's libvirt. LAB_TESTS=all adds the tests that
+# are too long for `make test-labs`.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 images/build.sh target/images
-# Built outside: the lab has no route to the registry.
+# Build outside of the lab, which has no route to the crate registry.
 export NEXTEST_PROFILE=lab
 cargo nextest run "$@" --test lab --no-run
 export OCPDEPLOY_LAB_URI=qemu:///system

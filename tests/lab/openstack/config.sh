@@ -1,9 +1,9 @@
-# The services' configuration; sourced by sandbox.sh, whose variables it reads.
+# The services' configuration. Sourced by sandbox.sh, whose variables it uses.
 # shellcheck shell=bash disable=SC2154
 
 db() { echo "mysql+pymysql://root@localhost/$1?unix_socket=$mysql&charset=utf8"; }
 
-# How a service registers with the others.
+# How a service authenticates to the others.
 identity() {
     cat <<EOF
 auth_url = http://127.0.0.1:5000/v3
@@ -36,7 +36,7 @@ EOF
 bus=transport_url=rabbit://guest:guest@127.0.0.1:5672/
 
 data_services() {
-    # Nothing here must survive a crash: no syncs.
+    # The data need not survive a crash: no syncs.
     cat >"$etc/my.cnf" <<EOF
 [mysqld]
 user = root
@@ -94,7 +94,7 @@ glance() {
     cat >"$etc/glance.conf" <<EOF
 [DEFAULT]
 log_file = $log/glance.log
-# Guests download from it, too.
+# Guests also download from it.
 bind_host = 0.0.0.0
 bind_port = 9292
 workers = 1
@@ -261,7 +261,7 @@ root_helper = sudo
 report_interval = 20
 $(common neutron)
 EOF
-    # Where Neutron finds the lab's drivers.
+    # Entry points by which Neutron finds the lab's drivers.
     local info=$state/python/ocpdeploy_lab-1.0.dist-info
     mkdir -p "$info"
     printf 'Metadata-Version: 2.1\nName: ocpdeploy-lab\nVersion: 1.0\n' >"$info/METADATA"

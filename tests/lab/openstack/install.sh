@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install.sh DIR [SUFFIX]: installs the packages of the OpenStack lab on Debian 12, and unpacks the services themselves into DIR.
+# install.sh DIR [SUFFIX]: installs the packages of the OpenStack lab on Debian 12, and unpacks the services into DIR.
 # SUFFIX selects the lists packagesSUFFIX.txt and unpackedSUFFIX.txt. Fast if nothing is missing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -26,7 +26,7 @@ say() { echo "openstack lab: $*"; }
 die() { echo "openstack lab: $*" >&2; exit 1; }
 need_root() { [ "$(id -u)" = 0 ] || die "'$1' needs root (try: sudo $0 $1)"; }
 
-# The sandbox's first process, as recorded, if that process is still the holder.
+# Prints the recorded pid of the sandbox's first process, if this process is still the holder.
 holder() {
     local pid
     pid=$(cat "$state/holder.pid" 2>/dev/null) && [ -n "$pid" ] || return 1
@@ -44,7 +44,7 @@ until_() {
 }
 is_up() { holder >/dev/null && [ -e "$state/ready" ]; }
 
-# One `up` or `down` at a time. Daemons get the descriptor closed (9>&-).
+# Only one `up` or `down` runs at a time. The descriptor is closed for daemons (9>&-).
 lock() {
     mkdir -p "$dir"
     exec 9>"$dir/lock"
@@ -53,18 +53,18 @@ lock() {
 
 up() {
     need_root up
-    [[ $shape =~ ^(linuxbridge|ovn)$ ]] || die "OCPDEPLOY_OPENSTACK_SHAPE is linuxbridge or ovn, not '$shape'"
-    [[ $services =~ ^(base|all)$ ]] || die "OCPDEPLOY_OPENSTACK_SERVICES is all or base, not '$services'"
+    [[ $shape =~ ^(linuxbridge|ovn)$ ]] || die "OCPDEPLOY_OPENSTACK_SHAPE must be linuxbridge or ovn, not '$shape'"
+    [[ $services =~ ^(base|all)$ ]] || die "OCPDEPLOY_OPENSTACK_SERVICES must be all or base, not '$services'"
     lock
     if is_up; then
-        [ "$services" = base ] || [ "$(cat "$state/services")" = all ] || die "is up without Cinder, Swift and Octavia: $0 down"
-        [ "$(cat "$state/shape")" = "$shape" ] || die "is up in shape $(cat "$state/shape"), not $shape: $0 down"
+        [ "$services" = base ] || [ "$(cat "$state/services")" = all ] || die "is running without Cinder, Swift and Octavia; first run: $0 down"
+        [ "$(cat "$state/shape")" = "$shape" ] || die "is running in shape $(cat "$state/shape"), not $shape; first run: $0 down"
         say "is up"
         return
     fi
     "$here/install.sh" "$dir/packages" 9>&-
     [ "$services" = base ] || "$here/install.sh" "$dir/packages-all" -all 9>&-
-    # The remains of an interrupted start cannot be used.
+    # Remove what an interrupted start left: it cannot be used.
     stop
     mkdir -p "$state"
     echo "$shape" >"$state/shape"
@@ -75,18 +75,18 @@ up() {
         >"$state/holder.log" 2>&1 9>&- </dev/null &
     until_ 20 test -e "$state/node1/held" || { cat "$state/holder.log" >&2; die "the sandbox did not start"; }
     local pid
-    pid=$(holder) || die "the sandbox's first process is gone"
+    pid=$(holder) || die "the sandbox's first process ended"
     if ! nsenter -t "$pid" -p -m -u -n -r -w -- env -i HOME="$state" LANG=C.UTF-8 \
         PATH="$dir/packages/usr/bin:$dir/packages/usr/sbin:$dir/packages-all/usr/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin" \
         "$here/sandbox.sh" run "$dir" "$shape" "$services" 9>&- </dev/null; then
         [ "${KEEP-}" = 1 ] || stop_keeping_logs
-        die "did not come up; its logs are in $dir/log"
+        die "startup failed; the logs are in $dir/log"
     fi
     touch "$state/ready"
     say "up in namespace $NS after $SECONDS s; clouds.yaml in $dir"
 }
 
-# The kernel ends all processes of the sandbox with its first.
+# When the sandbox's first process ends, the kernel ends all others.
 stop() {
     local pid
     if pid=$(holder); then

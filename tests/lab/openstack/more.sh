@@ -1,16 +1,16 @@
-# Cinder, Swift and Octavia, and a Nova API that keeps deleted servers (OCPDEPLOY_OPENSTACK_SERVICES=all); sourced by sandbox.sh,
-# whose variables it reads.
+# Cinder, Swift and Octavia, and a Nova API that retains deleted servers (OCPDEPLOY_OPENSTACK_SERVICES=all). Sourced by
+# sandbox.sh, whose variables it uses.
 # shellcheck shell=bash disable=SC2154
 
-# One file system for volumes and objects: sparse, with extended attributes, and a mount of its own, by which Nova and Cinder
-# see whether a share is mounted.
+# One sparse file system for volumes and objects, with extended attributes. It is a separate mount, so that Nova and Cinder
+# can detect whether a share is mounted.
 disk_more() {
     truncate -s 400G "$state/disk.img"
     mkfs.ext4 -q -F -m 0 -O ^has_journal -E nodiscard,lazy_itable_init=1 "$state/disk.img"
     mkdir -p "$state/disk"
     mount -o loop "$state/disk.img" "$state/disk"
     mkdir -p "$state/disk"/{near,far,swift/one} "$etc/swift" "$state/cinder/conversion" /etc/swift
-    # Its path is in Swift's code (swift/common/utils.py: SWIFT_CONF_FILE).
+    # The path is hard-coded in Swift (swift/common/utils.py: SWIFT_CONF_FILE).
     mount --bind "$etc/swift" /etc/swift
     cp "$here/mount" "$here/mount.nfs" "$here/cinder-rootwrap" "$state/bin/"
 }
@@ -53,7 +53,7 @@ $(share far)
 CONF
 }
 
-# share NAME: a back end and zone of Cinder, whose NFS share is a folder here.
+# share NAME: a Cinder back end and zone whose NFS share is a local directory.
 share() {
     echo "127.0.0.1:$state/disk/$1" >"$etc/share-$1"
     cat <<CONF
@@ -88,10 +88,10 @@ use = egg:swift#$kind
 CONF
         port=$((port + 1))
     done
-    # As the usual pipeline (openstack/swift: etc/proxy-server.conf-sample), with Keystone.
+    # The usual pipeline (openstack/swift: etc/proxy-server.conf-sample), with Keystone.
     cat >"$etc/swift/proxy-server.conf" <<CONF
 [DEFAULT]
-# Guests download from it, too.
+# Guests also download from it.
 bind_ip = 0.0.0.0
 bind_port = 8090
 user = root
@@ -124,7 +124,7 @@ CONF
 
 # The API, the worker and the Neutron ports are real; no amphora runs (octavia_lab.py).
 octavia() {
-    # For the certificate that each amphora would get.
+    # For the certificates of amphorae.
     openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=lab -keyout "$etc/octavia.key" -out "$etc/octavia.pem" 2>"$log/octavia-ca.out"
     cat >"$etc/octavia.conf" <<CONF
 [DEFAULT]
@@ -162,7 +162,7 @@ configure_more() {
     cinder
     swift
     octavia
-    # Nova with it keeps servers for a day that somebody deleted; the computes do not know it, so they never delete those.
+    # With this, the API retains deleted servers for a day. The compute services do not have it, so they never delete them.
     printf '[DEFAULT]\nosapi_compute_listen_port = 8784\nreclaim_instance_interval = 86400\n' >"$etc/nova-keeps.conf"
 }
 
@@ -180,7 +180,7 @@ schemas_more() {
             swift-ring-builder $kind.builder rebalance
             port=$((port + 1))
         done
-    ) >"$log/schemas-more.out" 2>&1 || { tail "$log/schemas-more.out" >&2; die "the tables of more services"; }
+    ) >"$log/schemas-more.out" 2>&1 || { tail "$log/schemas-more.out" >&2; die "cannot create the tables of Cinder, Swift or Octavia"; }
 }
 
 services_more() {
@@ -188,7 +188,7 @@ services_more() {
     start 1 memcached memcached -u root -l 127.0.0.1 -m 16
     for kind in account container object proxy; do start 1 swift-$kind swift-$kind-server "$etc/swift/$kind-server.conf" -v; done
     for kind in api scheduler volume; do start 1 cinder-$kind cinder-$kind --config-file "$etc/cinder.conf"; done
-    # It finds octavia.conf in its home.
+    # It reads octavia.conf from its home directory.
     wsgi octavia-api 9876 "$packages_more/usr/bin/octavia-wsgi" 1 HOME="$etc"
     start 1 octavia-worker octavia-worker --config-file "$etc/octavia.conf"
     start 1 nova-api-keeps nova-api --config-file "$etc/nova-compute1.conf" --config-file "$etc/nova-keeps.conf"

@@ -1,10 +1,10 @@
 # Shape `ovn`: ML2/OVN on Open vSwitch. Sourced by sandbox.sh, whose functions and variables it uses.
 # shellcheck shell=bash disable=SC2154
 
-# The kernel has no module openvswitch, so all bridges are of the datapath `netdev`: ovs-vswitchd itself forwards, with
-# packet sockets on taps and veths. These carry no partial checksums, so the other ends must compute them:
-# `ethtool -K … tx off` here, and QEMU without the feature `csum`. Tunnels leave by a bridge's own port, because
-# ovs-vswitchd finds their way only there.
+# The kernel has no module openvswitch, so all bridges use the datapath `netdev`: ovs-vswitchd itself forwards packets, with
+# packet sockets on taps and veths. These do not support partial checksums, so the other ends must compute checksums:
+# `ethtool -K … tx off` here, and QEMU without the feature `csum`. Tunnels use the bridge's own port, because ovs-vswitchd
+# finds their route only there.
 networks_ovn() {
     ip link add underlay type veth peer name underlay-1
     ip link set underlay-1 master br-underlay up
@@ -23,7 +23,7 @@ networks_ovn() {
     done
 }
 
-# switch N: Open vSwitch of a compute node, and what ovn-controller reads from its database.
+# switch N: starts Open vSwitch on a compute node, and writes the settings that ovn-controller reads from its database.
 switch() {
     local n=$1 db=$state/node$1/ovs.db
     ovsdb-tool create "$db" "$packages/usr/share/openvswitch/vswitch.ovsschema"
@@ -31,7 +31,7 @@ switch() {
     wait_for 20 "ovsdb$n" on "$n" ovs-vsctl --no-wait init
     start "$n" "vswitchd$n" "$packages/usr/lib/openvswitch-switch/ovs-vswitchd" --log-file="$log/vswitchd$n.log" unix:/run/openvswitch/db.sock
     local options=()
-    # The routers' gateway; with two of them, they would have to watch each other.
+    # The gateway of the routers; two gateways would have to monitor each other.
     [ "$n" != 1 ] || options=(external_ids:ovn-cms-options=enable-chassis-as-gw)
     on "$n" ovs-vsctl --timeout=60 -- --id=@netdev create Datapath datapath_version=userspace -- set Open_vSwitch . datapaths:netdev=@netdev \
         -- set Open_vSwitch . "external_ids:system-id=6f637064-0000-4000-8000-00000000000$n" "external_ids:hostname=compute$n" \
@@ -41,9 +41,9 @@ switch() {
         -- add-br br-int -- set Bridge br-int datapath_type=netdev fail_mode=secure \
         -- add-br br-ex -- set Bridge br-ex datapath_type=netdev -- add-port br-ex provider \
         -- add-br br-tunnels -- set Bridge br-tunnels datapath_type=netdev -- add-port br-tunnels underlay >/dev/null
-    # OVN commits each connection with a source NAT to 0.0.0.0, which changes nothing, where the datapath says it can. There
-    # Open vSwitch 3.1 ends itself: its userspace connection tracker finds such a connection by either direction's entry
-    # (lib/conntrack.c: assertion in conn_update_state). Read once, by ovn-controller's first look (ovn: lib/features.c).
+    # If the datapath supports it, OVN commits each connection with a source NAT to 0.0.0.0, which changes nothing. This makes
+    # Open vSwitch 3.1 abort: its userspace connection tracker finds such a connection by the entry of either direction
+    # (lib/conntrack.c: assertion in conn_update_state). ovn-controller reads the value only once (ovn: lib/features.c).
     local datapath
     datapath=$(on "$n" ovs-vsctl get Open_vSwitch . datapaths:netdev)
     wait_for 20 "vswitchd$n" on "$n" ovs-vsctl get Datapath "$datapath" capabilities:ct_zero_snat
@@ -52,7 +52,7 @@ switch() {
     on "$n" ip link set br-tunnels up
 }
 
-# OVN's databases, and the daemon that translates the northbound into the southbound.
+# OVN's databases, and the daemon that translates the northbound database into the southbound one.
 central() {
     local name port table
     for name in nb:6641:Northbound sb:6642:Southbound; do
@@ -69,8 +69,8 @@ central() {
 
 sb() { ovn-sbctl --db=unix:/run/ovn/ovnsb_db.sock "$@"; }
 
-# chassis N: repeats what ovn-controller said of a compute node where Neutron looks for it. OVN 23.03 writes it into
-# other_config, Neutron Zed reads external_ids (impl_idl_ovn.py: _get_chassis_physnets).
+# chassis N: copies the settings that ovn-controller published of a compute node. OVN 23.03 writes them to other_config, but
+# Neutron Zed reads external_ids (impl_idl_ovn.py: _get_chassis_physnets).
 chassis() {
     local id=6f637064-0000-4000-8000-00000000000$1 said
     wait_for 60 "ovn-controller$1" sb get Chassis "$id" other_config:ovn-bridge-mappings
@@ -78,14 +78,14 @@ chassis() {
     sb set Chassis "$id" "external_ids=$said"
 }
 
-# OVN has no agents of Neutron's. The second compute node reaches the southbound database as soon as forward.py runs.
+# With OVN there are no Neutron agents. The second compute node reaches the southbound database as soon as forward.py runs.
 agents_ovn() {
     local n
     for ((n = 1; n <= COMPUTES; n++)); do chassis "$n"; done
 }
 
-# A port on the private network, as a bastion host has it. From the provider's network guests cannot be reached at their own
-# addresses: OVN gives the answers the source of the router's NAT or of the floating IP, because it has no state of such a connection.
+# A port on the private network, like that of a bastion host. From the provider network, guests cannot be reached at their own
+# addresses: OVN does not track such connections, so it rewrites the source of responses to the router's NAT or the floating IP.
 reach_ovn() {
     local id mac
     read -r id mac < <(python seed.py port "$PASSWORD" compute1 private 10.20.255.254)
@@ -112,7 +112,7 @@ enable_security_group = true
 ovn_nb_connection = tcp:127.0.0.1:6641
 ovn_sb_connection = tcp:127.0.0.1:6642
 ovsdb_probe_interval = 0
-# As clouds have it: each network has a port network:distributed. Nothing answers there; guests use their config drive.
+# As in clouds, each network has a port network:distributed. Nothing responds there; guests use their config drive.
 ovn_metadata_enabled = true
 EOF
 }

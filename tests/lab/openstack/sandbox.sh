@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# sandbox.sh hold DIR N: first process of the sandbox (N=1), or of another compute node's network and mounts.
-# sandbox.sh run DIR SHAPE SERVICES: starts the services inside and waits for them. Only lab.sh calls this.
+# sandbox.sh hold DIR N: first process of the sandbox (N=1), or of the network and mounts of another compute node.
+# sandbox.sh run DIR SHAPE SERVICES: starts the services in the sandbox and waits for them. Only lab.sh calls this.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,17 +9,17 @@ packages=$dir/packages packages_more=$dir/packages-all state=$dir/state
 log=$state/log etc=$state/etc pids=$state/pids
 # Sockets and locks: the sandbox's /run is its own, and its path is short enough for a socket.
 mysql=/run/mysql.sock
-# Compute nodes with QEMU, each a network namespace, and fake ones with capacity for a thousand servers.
+# Number of compute nodes with QEMU, each in a network namespace, and of fake ones with capacity for a thousand servers.
 COMPUTES=2 FAKES=1
-# For all users; nothing outside can reach the services.
+# The password of all users; nothing outside can reach the services.
 PASSWORD=lab-secret
-# Ports on loopback that compute nodes need: the services', RabbitMQ's, and that of OVN's southbound database.
+# Loopback ports that compute nodes need: those of the services, of RabbitMQ, and of OVN's southbound database.
 PORTS=5000,5672,6642,8774,8776,8778,9292,9696
 
 die() { echo "openstack lab: $*" >&2; exit 1; }
 say() { echo "openstack lab: $*, $SECONDS s"; }
 
-# libvirtd requires its user, and folders that two compute nodes must not share.
+# libvirtd requires its user, and directories that two compute nodes must not share.
 hold() {
     local n=$1 mine=$state/node$1 what
     mount --make-rprivate /
@@ -51,7 +51,7 @@ hold() {
     done
     mkdir -p /etc/libvirt/qemu /var/lib/libvirt/qemu "$mine"/{nova/instances,neutron,lock}
     touch "$mine/held"
-    # It adopts orphaned processes of its services, and reaps them.
+    # This process adopts orphaned processes of the services, and reaps them.
     trap : CHLD TERM INT HUP
     while :; do sleep 86400 & wait $! || true; done
 }
@@ -67,13 +67,13 @@ shape=$3 services=$4
 # shellcheck source=more.sh
 . "$here/more.sh"
 
-# enter NODE: sets `enter` to what runs a command on a compute node; the services run on the first.
+# enter NODE: sets `enter` to the command prefix for a compute node; the services run on the first one.
 enter() {
     enter=()
     [ "$1" = 1 ] || enter=(nsenter -t "$(cat "$pids/node$1")" -m -u -n -r -w --)
 }
 
-# start NODE NAME CMD...: a daemon on a compute node.
+# start NODE NAME CMD...: starts a daemon on a compute node.
 start() {
     local name=$2 enter
     enter "$1"
@@ -90,14 +90,14 @@ on() {
     "${enter[@]}" "$@"
 }
 
-# wait_for SECONDS NAME CMD...: until CMD succeeds; an ended daemon ends the wait.
+# wait_for SECONDS NAME CMD...: waits until CMD succeeds; fails if the daemon NAME ends.
 wait_for() {
     local end=$((SECONDS + $1)) name=$2
     shift 2
     until "$@" >/dev/null 2>&1; do
         if [ -e "$pids/$name" ] && ! kill -0 "$(cat "$pids/$name")" 2>/dev/null || [ "$SECONDS" -ge "$end" ]; then
             tail -n 15 "$log/$name".* >&2 || true
-            die "$name did not come up"
+            die "$name did not start"
         fi
         sleep 0.2
     done
@@ -108,7 +108,7 @@ listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 sql() { mariadb --no-defaults -uroot -S $mysql <<<"$1"; }
 python() { /usr/bin/python3 -W ignore "$here/$1" "${@:2}"; }
 
-# wsgi NAME PORT FILE PROCESSES ENV...: a service under uwsgi.
+# wsgi NAME PORT FILE PROCESSES ENV...: starts a service under uwsgi.
 wsgi() {
     local name=$1 port=$2 file=$3 processes=$4
     shift 4
@@ -121,7 +121,7 @@ wsgi() {
 networks() {
     local bridge n
     for bridge in provider underlay; do
-        # A MAC of its own, because otherwise each new port may change it.
+        # A fixed MAC, because otherwise each new port may change it.
         ip link add br-$bridge address 02:00:00:00:00:01 type bridge
         ip link set br-$bridge up
     done
@@ -146,7 +146,7 @@ networks() {
     "networks_$shape"
 }
 
-# Tunnels end on the underlay itself.
+# Tunnels end on the underlay network itself.
 networks_linuxbridge() {
     ip address add 10.222.0.1/24 dev br-underlay
     local n
@@ -200,8 +200,8 @@ schemas() {
         "${nova[@]}" cell_v2 create_cell --name cell1
         "${nova[@]}" db sync
     ) >"$log/schemas-nova.out" 2>&1 &
-    wait $! || { tail "$log/schemas-nova.out" >&2; die "nova's tables"; }
-    wait $others || { tail "$log/schemas.out" >&2; die "the services' tables"; }
+    wait $! || { tail "$log/schemas-nova.out" >&2; die "cannot create Nova's tables"; }
+    wait $others || { tail "$log/schemas.out" >&2; die "cannot create the services' tables"; }
     wait $more
     say "tables are created"
 }
@@ -234,13 +234,13 @@ services() {
     for ((n = 1; n <= FAKES; n++)); do start 1 "fake$n" nova-compute --config-file "$etc/nova-fake$n.conf"; done
 }
 
-# Guests on the private network answer the namespace from their own address. On `dual`, whose router has one family, it has
-# a port of its own, which the agent connects because of the device's name.
+# Guests on the private network respond to this namespace from their own address. On `dual`, whose router has only one address
+# family, the namespace has its own port, which the agent connects by the device's name.
 reach_linuxbridge() {
     ip route add 10.20.0.0/16 via "$(python seed.py gateway $PASSWORD)"
     local id mac
     read -r id mac < <(python seed.py port "$PASSWORD" compute1 dual 10.22.0.250 fd00:22::250)
-    # Tunnels need 50 bytes of each packet.
+    # The tunnel header takes 50 bytes of each packet.
     ip link add dual mtu 1450 address "$mac" type veth peer name "tap${id:0:11}" mtu 1450
     ip address add 10.22.0.250/24 dev dual
     ip address add fd00:22::250/64 dev dual nodad
@@ -249,13 +249,13 @@ reach_linuxbridge() {
 }
 
 mkdir -p "$log" "$etc" "$pids" "$state"/{bin,lock,glance/images,glance/tmp,keystone}
-# Everything runs as root, so the services need no rootwrap. Their ebtables is the lab's.
+# Everything runs as root, so the services need no rootwrap. They use the lab's ebtables.
 cp "$here/sudo" "$here/ebtables" "$state/bin/"
 export PATH=$state/bin:$PATH
 configure
 export PYTHONPATH=$state/python
 if [ "$services" = all ]; then
-    # Before the other compute nodes, whose mounts begin with these.
+    # Before the other compute nodes start, because they inherit these mounts.
     disk_more
     configure_more
     export PYTHONPATH=$state/python:$packages_more/usr/lib/python3/dist-packages
@@ -264,7 +264,7 @@ networks
 schemas
 services
 python seed.py world $PASSWORD "$dir/clouds.yaml" "$services"
-# Shape linuxbridge has an agent for DHCP and one for routers, too.
+# Shape linuxbridge also has an agent for DHCP and one for routers.
 agents=$COMPUTES
 [ "$shape" = ovn ] || agents=$((agents + 2))
 python seed.py wait $PASSWORD $((COMPUTES + FAKES)) $agents
