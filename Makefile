@@ -4,10 +4,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: bench-upload bench-page bench-small dist test-dist run-tests compile install-all install-build prepare-labs root bench-nodes mutants docs tour reliability build test test-fast test-labs test-rehearsal test-libvirt test-nodes test-openstack test-kubernetes test-rest lint deny lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
 
-# All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
+# All backends, or all except libvirt if libvirt's headers are missing. Evaluated at each use: a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openpgp,openstack,ovirt
 FEATURES = $(shell pkg-config --exists libvirt 2>/dev/null || echo $(WITHOUT_LIBVIRT))
-# If upstream's schemas are next to this folder, they validate the generated KubeVirt objects.
+# If upstream's schemas are next to this directory, they validate the generated KubeVirt objects.
 CRDS := $(wildcard ../shared/crds)
 LAB_PACKAGES := tests/packages-build.txt tests/lab/packages.txt images/packages.txt
 TEST_PACKAGES := $(LAB_PACKAGES) tests/packages.txt
@@ -15,25 +15,25 @@ ALL_PACKAGES := $(TEST_PACKAGES) $(addsuffix /packages.txt,tests/lab/kubernetes 
 DENY := target/tools/bin/cargo-deny
 MDBOOK := target/tools/bin/mdbook
 MACHETE := target/tools/bin/cargo-machete
-# Missing cargo tools are built into target/tools, and as fast as possible. `make test` may need one in two places at once:
-# the second waits, and finds it installed.
+# Missing cargo tools are built into target/tools, without optimization to save time. If two targets need the same tool at
+# the same time, the second waits for the lock and then finds it installed.
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 cargo_tool = mkdir -p target/tools && flock target/tools/lock sh -c 'CARGO_PROFILE_DEV_DEBUG=0 cargo install $(1) --locked --debug --root target/tools --target-dir target/tools/build && rm -rf target/tools/build'
 
-# phase CMD...: runs CMD and prints how long it took.
+# phase CMD...: runs CMD and prints its duration.
 phase = phase() { local begun=$$SECONDS; "$$@"; echo "make: $${*:2}: $$((SECONDS - begun)) s"; }
 
 build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt's headers are missing)
 	@[ -z "$(FEATURES)" ] || echo "make: libvirt's headers (libvirt-dev, pkg-config) are missing: building without the libvirt backend" >&2
 	cargo build --release $(FEATURES)
 
-# Where tests write what they leave out; `print_left_out` tells it at the end.
+# Tests list the parts that they leave out in this file; `print_left_out` prints it at the end.
 export TEST_LEFT_OUT ?= $(CURDIR)/target/left-out
 begin = mkdir -p target; : >$(TEST_LEFT_OUT); $(phase)
 print_left_out = sort -u $(TEST_LEFT_OUT); echo "make: $@: $$(sort -u $(TEST_LEFT_OUT) | wc -l) parts left out"
 
 test: export NEXTEST_PROFILE = ci
-test: ## format, clippy, all tests without a lab, and a rehearsal on a real libvirt (25 minutes on two cores, 15 when warm; root installs packages and leaves nothing out)
+test: ## check the format, run clippy, all tests without a lab and a rehearsal on a real libvirt (25 minutes on two cores, 15 when warm; as root it installs packages and leaves nothing out)
 	@$(begin); packages=; is_root=$$([ "$$(id -u)" != 0 ] || echo yes); trap wait EXIT; \
 	if [ $$is_root ]; then $(MAKE) install-build; $(MAKE) install >target/install.log 2>&1 & packages=$$!; \
 	else echo "LEFT OUT: only root can install packages and rehearse on a libvirt of its own" >>$(TEST_LEFT_OUT); fi; \
@@ -45,19 +45,19 @@ test: ## format, clippy, all tests without a lab, and a rehearsal on a real libv
 
 LABS := libvirt nodes openstack kubernetes rest
 LAB ?= $(LABS)
-# What each takes on a slow computer, beside another.
+# Duration of each lab on a slow computer while another lab runs.
 libvirt_seconds := 1500
 nodes_seconds := 1500
 openstack_seconds := 1800
 kubernetes_seconds := 1000
 rest_seconds := 600
-# lab SECONDS NAME: runs a lab, unless it may not end before TEST_DEADLINE, in seconds since 1970.
+# lab SECONDS NAME: runs a lab, unless it might not finish before TEST_DEADLINE (seconds since the epoch).
 lab = lab() { \
 	if [ $$(($${TEST_DEADLINE:-9999999999} - $$(date +%s))) -ge "$$1" ]; then phase $(MAKE) "test-$$2"; \
-	else echo "LEFT OUT: lab $$2: it may not end by TEST_DEADLINE" >>$(TEST_LEFT_OUT); fi; }
+	else echo "LEFT OUT: lab $$2: it might not finish by TEST_DEADLINE" >>$(TEST_LEFT_OUT); fi; }
 
 test-labs: install-all ## run the tests on real platforms (root, an hour; LAB=libvirt, nodes, openstack, kubernetes or rest selects; LAB_TESTS=all adds the slowest)
-	@# Two at once: where guests and servers start one after the other, a processor is idle.
+	@# Two labs at once: a single lab leaves a processor idle while its guests and servers start one after the other.
 	@$(begin); $(lab); \
 	{ $(foreach lab,$(filter openstack kubernetes,$(LAB)),lab $($(lab)_seconds) $(lab);) :; } >target/test-servers.log 2>&1 & servers=$$!; \
 	trap wait EXIT; \
@@ -66,7 +66,7 @@ test-labs: install-all ## run the tests on real platforms (root, an hour; LAB=li
 	cat target/test-servers.log; \
 	$(print_left_out)
 
-test-rehearsal: # in a lab of its own, beside that of other tests
+test-rehearsal: # in its own lab, so that it can run alongside other labs
 	@# The tests' debug build is sufficient: a release build takes six minutes.
 	OCPDEPLOY_LAB=rehearsal PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
 
@@ -74,7 +74,7 @@ test-libvirt: nextest
 	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
 
 test-nodes: export OCPDEPLOY_LAB = nodes
-test-nodes: nextest node-image # OCPDEPLOY_LAB: beside another lab
+test-nodes: nextest node-image # OCPDEPLOY_LAB: can run alongside another lab
 	tests/lab/with.sh tests/lab/nodes/test.sh $(FEATURES)
 
 test-openstack: nextest # OCPDEPLOY_OPENSTACK_SHAPE=ovn: with ML2/OVN; OCPDEPLOY_OPENSTACK_SERVICES=all: with Cinder, Swift and Octavia
@@ -84,12 +84,12 @@ test-kubernetes: nextest
 	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) tests/lab/kubernetes/test.sh $(FEATURES)
 
 test-rest: export OCPDEPLOY_LAB = rest
-test-rest: compile test-dist bench-small # packages, every bench in its smallest size, and that mutants could be run
+test-rest: compile test-dist bench-small # packages, each benchmark in its smallest size, and whether the mutants can be built
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/run.sh
 	SMALL=1 PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/bench/upload.sh libvirt
 	tests/mutants.sh --check
-	$(clippy) --lib --no-default-features --features libvirt # what a rehearsal is built with
-	sha256sum --quiet --check tests/deny.sum || $(MAKE) deny # its tools take minutes to build
+	$(clippy) --lib --no-default-features --features libvirt # the features of `make rehearse`
+	sha256sum --quiet --check tests/deny.sum || $(MAKE) deny # only if needed: its tools take minutes to build
 
 test-fast: export NEXTEST_PROFILE = fast
 test-fast: lint run-tests ## run rustfmt, clippy and the tests that need no lab, without the longest (under 3 minutes on two cores when warm)
@@ -98,7 +98,7 @@ run-tests: nextest
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.
 	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES) --test-threads $$(($$(nproc) * 8))
 
-compile: nextest # all tests, of which the labs' are run later, and a bench
+compile: nextest # all tests, including those of the labs, and a benchmark
 	cargo nextest run $(FEATURES) --no-run
 	cargo test $(FEATURES) --bench ignition --no-run
 
@@ -131,7 +131,7 @@ $(DENY):
 $(MACHETE):
 	$(call cargo_tool,cargo-machete@0.9.1)
 
-lab-openstack: install ## start that OpenStack and keep it running; for access see tests/lab/openstack/README.md
+lab-openstack: install ## start the OpenStack lab and keep it running; for access see tests/lab/openstack/README.md
 	tests/lab/openstack/lab.sh up
 
 node-image: ## build target/images/node.qcow2, a guest that behaves like a CoreOS node with a real Kubernetes (root; 2 minutes, and 5 once for Kubernetes)
@@ -140,7 +140,7 @@ node-image: ## build target/images/node.qcow2, a guest that behaves like a CoreO
 	images/node/build.sh target/images
 
 rehearse: install-build ## run both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
-	@# Packages and guests beside the compiler. Optimized code and the other backends take minutes to compile, and save no second.
+	@# Packages and guests are prepared while the compiler runs. Optimization and the other backends would only cost time.
 	mkdir -p target; { tests/lab/install.sh $(LAB_PACKAGES) && images/build.sh target/images; } >target/install.log 2>&1 & lab=$$!; \
 	trap wait EXIT; \
 	CARGO_INCREMENTAL=0 cargo build --no-default-features --features libvirt; \
@@ -186,11 +186,11 @@ bench-nodes: ## measure CPU time and memory of deploying 10 to 1000 nodes on the
 	$(MAKE) build
 	tests/bench/nodes.py target/release/ocpdeploy | tests/bench/record.py nodes
 
-bench-page: ## take over the results in target/bench, and write docs/reference/benchmarks.md from all results
+bench-page: ## import the results in target/bench, and write docs/reference/benchmarks.md from all results
 	tests/bench/report.py adopt
 
 bench-small: export SMALL = 1
-bench-small: compile # each bench in its smallest size, except that on libvirt: none rots
+bench-small: compile # each benchmark in its smallest size, except on libvirt, to show that it still works
 	tests/bench/report.py check
 	PROGRAM=target/debug/ocpdeploy tests/bench/download.sh
 	tests/bench/nodes.py target/debug/ocpdeploy 10 | tests/bench/record.py nodes
@@ -217,19 +217,19 @@ install: root # packages of the tests
 	tests/ovirt/install.sh
 	tests/nmcli.sh
 
-install-all: root # packages of all labs, in one go
+install-all: root # packages of all labs at once
 	tests/lab/install.sh $(ALL_PACKAGES)
 	tests/lab/openstack/install.sh target/openstack/packages & \
 	tests/ovirt/install.sh && tests/nmcli.sh && wait $$!
 
-prepare-labs: install-all node-image # what waits for the network or for Go, while the tests run
+prepare-labs: install-all node-image # network-bound tasks and Go builds, run in the background while the tests run
 
 install-build: root # packages of the build
 	tests/lab/install.sh tests/packages-build.txt
 
 root:
-	@[ "$$(id -u)" = 0 ] || { echo "make: this starts libvirt and networks of its own and needs root: sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }
-	@command -v cargo >/dev/null || { echo "make: cargo is not installed; https://rustup.rs tells how" >&2; exit 1; }
+	@[ "$$(id -u)" = 0 ] || { echo "make: this target starts its own libvirt and networks and needs root: sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "make: cargo is not installed; see https://rustup.rs" >&2; exit 1; }
 
 clean: ## remove all build output
 	cargo clean

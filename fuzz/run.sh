@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes all that reads what somebody else wrote, on stable Rust: run.sh [SECONDS [TARGET...]]; the seconds are shared out.
-# It ends with an error, and names the input, when anything panics, hangs for 5 s or takes 1 GiB.
+# run.sh [SECONDS [TARGET...]]: fuzzes all parsers of external input, on stable Rust; divides the seconds among the targets.
+# It fails and names the input if a parser panics, hangs for 5 s or uses 1 GiB of memory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-300}
@@ -13,11 +13,11 @@ if pkg-config --exists libvirt 2>/dev/null; then
 fi
 [ $# = 0 ] || targets=("$@")
 
-# The program's own versions, so that crates built already are used.
+# The same versions as the program, so that crates that are already built are reused.
 cp Cargo.lock fuzz/Cargo.lock
 RUSTC_WRAPPER=$PWD/fuzz/rustc.sh cargo build --manifest-path fuzz/Cargo.toml --target-dir target "${features[@]}"
 
-# Each target starts from the seeds beside this file and from what the repository has anyway; their words are mixed in.
+# Each target starts with the seeds next to this file and with other files of the repository; their tokens are its dictionary.
 work=target/fuzz
 mkdir -p $work/found
 python3 - $work <<'PY'

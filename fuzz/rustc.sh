@@ -1,6 +1,6 @@
 #!/bin/sh
-# The compiler, with libFuzzer's coverage in what is fuzzed: an LLVM pass that stable Rust has (cargo-fuzz asks for a
-# nightly one for its sanitizers, and for code without `unsafe` those find nothing).
+# Wrapper of the compiler that adds libFuzzer's coverage to the fuzzed crates, with an LLVM pass that stable Rust has.
+# (cargo-fuzz requires nightly Rust for its sanitizers, which find nothing in code without `unsafe`.)
 rustc=$1
 shift
 case " $* " in

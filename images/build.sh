@@ -4,7 +4,7 @@
 set -euo pipefail
 
 [ $# -eq 1 ] || { echo "usage: build.sh OUTDIR" >&2; exit 2; }
-# File owners in the images must be 0; a user namespace gives that to anybody.
+# File owners in the images must be 0; a user namespace makes this possible without root.
 [ "$(id -u)" = 0 ] || exec unshare -r "$0" "$@"
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,11 +20,11 @@ versions=$(dpkg-query -W -f='${Package} ${Version} ${db:Status-Status}\n' "${pac
     exit 1
 }
 . "$here/common/disk.sh"
-# One build at a time; the second finds what it needs.
+# One build at a time: a second one waits, then finds the result.
 exec 8>"$out/.lock"
 flock 8
 
-# Nothing to do when recipe and inputs are those of the last build.
+# Nothing to do if recipe and inputs have not changed since the last build.
 stamp=$({ echo "$kernel $versions"; cd "$here"; find . -path ./node -prune -o -type f ! -name README.md -printf '%m %p\n' | sort
           find . -path ./node -prune -o -type f ! -name README.md -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1)
 if [ -s "$out/helper.qcow2" ] && [ -s "$out/coreos.qcow2" ] && [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then
@@ -36,7 +36,7 @@ work=$(mktemp -d "$out/.build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export SOURCE_DATE_EPOCH=$epoch E2FSPROGS_FAKE_TIME=$epoch
 
-# busybox_into DIR: busybox and a link for each of its tools.
+# busybox_into DIR: installs busybox and a link for each of its tools.
 busybox_into() {
     mkdir -p "$1"
     cp /bin/busybox "$1/busybox"
@@ -44,7 +44,7 @@ busybox_into() {
     for tool in $(/bin/busybox --list); do [ "$tool" = busybox ] || ln -s busybox "$1/$tool"; done
 }
 
-# The initramfs of guest $1 becomes the file $2.
+# Writes the initramfs of guest $1 to the file $2.
 initramfs() {
     local dir=$work/$1.initramfs m f
     mkdir -p "$dir"/{dev,proc,sys,run,sysroot,tmp,etc,sbin,lib/modules/"$kernel"}
@@ -59,7 +59,7 @@ initramfs() {
     done
     cp "/lib/modules/$kernel/modules.builtin" "/lib/modules/$kernel/modules.builtin.modinfo" "/lib/modules/$kernel/modules.order" "$dir/lib/modules/$kernel/"
     depmod -b "$dir" "$kernel"
-    # Two lists are all that busybox's modprobe reads.
+    # busybox's modprobe reads only two lists.
     find "$dir/lib/modules/$kernel" -maxdepth 1 -name 'modules.*' ! -name modules.dep ! -name modules.alias -delete
     cp "$here/common/net.sh" "$here/common/dhcp.sh" "$dir/lib/"
     cp -r "$here/common/acpi" "$dir/etc/acpi"
@@ -74,7 +74,7 @@ initramfs() {
     (cd "$dir" && find . -print0 | sort -z | cpio -0 -o -H newc -R 0:0 --reproducible --quiet) >"$2"
 }
 
-# The root of the coreos guest: busybox, the engine, what the engine calls, and the libraries of these.
+# The root of the coreos guest: busybox, the engine, the programs that it calls, and their libraries.
 coreos_root() {
     local dir=$1 ignition=/usr/lib/dracut/modules.d/30ignition/ignition b l
     mkdir -p "$dir"/{dev,proc,sys,run,tmp,mnt,root,home,opt,etc/{systemd/system,selinux/targeted/contexts/files}} \
@@ -101,7 +101,7 @@ coreos_root() {
     find "$dir" -exec touch -h -d "@$epoch" {} +
 }
 
-# disk NAME [TREE]: the guest's disk, with TREE as its root.
+# disk NAME [TREE]: creates the guest's disk, with TREE as its root.
 # no_timer_check (in common/cmdline): on a busy host the kernel's timer check fails under emulation, with a panic.
 disk() {
     local name=$1 root=${2-} img=$work/$1.img initrd=$work/$1.initrd root_mb=0
@@ -109,12 +109,12 @@ disk() {
     initramfs "$name" "$initrd"
     boot_disk "$img" "$initrd" "$(paste -sd' ' "$here/common/cmdline")" $root_mb
     if [ -n "$root" ]; then
-        # No journal: guests live for minutes, and are built anew rather than repaired.
+        # No journal: guests run for minutes, and are rebuilt instead of repaired.
         mke2fs -q -t ext4 -O ^has_journal,^metadata_csum -m 0 -U 6f637064-0000-4000-8000-000000000001 \
             -E "offset=$root_offset,hash_seed=6f637064-0000-4000-8000-000000000002,lazy_itable_init=1,nodiscard" \
             -d "$root" "$img" "${root_mb}M"
     fi
-    # Not compressed: the BIOS reads small pieces, and QEMU decompresses a whole cluster for each.
+    # Not compressed: the BIOS reads small pieces, and QEMU would decompress a whole cluster for each.
     qemu-img convert -q -O qcow2 "$img" "$work/$name.qcow2"
 }
 

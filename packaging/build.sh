@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # build.sh PROGRAM OUTDIR: a .tar.gz, a .deb and a .rpm of PROGRAM in OUTDIR, with a bill of materials and SHA256SUMS.
 # FEATURES are the Cargo flags that PROGRAM was built with; LEVEL=1 compresses quickly.
-# Debian's own tools make them: compiling cargo-deb and cargo-generate-rpm takes longer than all of this.
+# Debian's own tools create them: compiling cargo-deb and cargo-generate-rpm takes longer than this whole script.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 program=$(realpath "$1")
 for tool in dpkg-shlibdeps rpmbuild strip; do
-    command -v $tool >/dev/null || { echo "packaging: $tool is missing; packages.txt lists what is needed" >&2; exit 1; }
+    command -v $tool >/dev/null || { echo "packaging: $tool is missing; packages.txt lists the required packages" >&2; exit 1; }
 done
 rm -rf "$2"
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 cd "$here/.."
-# The same sources give the same packages.
+# The same sources produce the same packages.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.lock)}
 export SOURCE_DATE_EPOCH
 level=${LEVEL:-9}
@@ -22,7 +22,7 @@ field() { sed -nE "s/^$1 = \"(.*)\"/\\1/p" Cargo.toml | head -n 1; }
 name=ocpdeploy version=$(field version) summary=$(field description)
 umask 022
 
-# What every package has, below usr. Completions and man pages are the program's own.
+# The files of every package, below usr. The program generates completions and man pages.
 tree=$work/tree share=$work/tree/usr/share
 doc=$share/doc/$name
 install -D -m 755 "$program" "$tree/usr/bin/$name"
@@ -53,7 +53,7 @@ deb() {
     arch=$(dpkg --print-architecture)
     cp -a "$tree" "$root"
     mv "$root/usr/share/doc/$name/LICENSE" "$root/usr/share/doc/$name/copyright"
-    # The libraries of the program, in the versions that it needs.
+    # The required libraries with their minimum versions.
     mkdir -p "$work/debian"
     echo "Source: $name" >"$work/debian/control"
     depends=$(cd "$work" && dpkg-shlibdeps -O "deb/usr/bin/$name" 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
@@ -83,7 +83,7 @@ rpm() {
     mkdir "$root/usr/share/zsh/site-functions"
     mv "$root"/usr/share/zsh/vendor-completions/_$name "$root/usr/share/zsh/site-functions/"
     rmdir "$root/usr/share/zsh/vendor-completions"
-    # Folders belong to the packages of their programs.
+    # Directories belong to the packages of other programs.
     { (cd "$root" && find usr -path "usr/share/doc/$name" -prune -o -type f -printf '/%p\n'); echo "/usr/share/doc/$name"; } >"$work/files"
     # rpmbuild finds the libraries itself.
     cat >"$work/$name.spec" <<EOF

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# image.sh OUTDIR: a container image (OCI archive) of the .deb that build.sh made in OUTDIR, for `podman load -i` and
-# `docker load -i`. Root.
+# image.sh OUTDIR: writes a container image (OCI archive) of the .deb that build.sh created in OUTDIR, for `podman load -i`
+# and `docker load -i`. Requires root.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"

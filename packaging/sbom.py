@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""sbom.py [CARGO FLAGS]: the bill of materials of a build with these flags, as CycloneDX 1.5.
+"""sbom.py [CARGO FLAGS]: writes the software bill of materials of a build with these flags, as CycloneDX 1.5.
 
-The crates that are part of the program, with their licenses and the checksums of Cargo.lock. Without build scripts'
-crates, procedural macros and those of tests.
+It lists the crates that are linked into the program, with their licenses and the checksums of Cargo.lock. It excludes crates
+of build scripts and tests, and procedural macros.
 """
 
 import datetime
@@ -28,7 +28,7 @@ def main():
         sums = {(lock["name"], lock["version"]): lock.get("checksum") for lock in tomllib.load(file)["package"]}
 
     def linked(identity):
-        """The crates that it links."""
+        """The crates that a crate links."""
         found = []
         for dependency in nodes[identity]["deps"]:
             normal = any(kind["kind"] is None for kind in dependency["dep_kinds"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh OUTDIR: compares the packages that build.sh made in OUTDIR, then installs the .deb into a bare Debian 12 and uses it
-# there: rehearsal on the simulated platform, man page, completion, removal; and the container image. Root.
+# test.sh OUTDIR: compares the packages that build.sh created in OUTDIR, tests the container image, then installs the .deb
+# into a bare Debian 12 and tests it there: rehearsal on the simulated platform, man page, completion, removal. Requires root.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "packaging: needs root" >&2; exit 1; }
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,7 +10,7 @@ deb=$(realpath ./*.deb)
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
-# All have the same files; three have places of their own.
+# All packages have the same files, except for three that are in other places.
 mkdir "$work"/{tar,rpm,deb}
 tar -C "$work/tar" --strip-components=1 -xzf ./*.tar.gz
 rpm2cpio ./*.rpm | (cd "$work/rpm" && cpio -idm --quiet)
@@ -20,7 +20,7 @@ mv "$work/deb/usr/share/doc/ocpdeploy/copyright" "$work/deb/usr/share/doc/ocpdep
 diff -r "$work/tar" "$work/rpm"
 diff -r "$work/tar" "$work/deb"
 
-# The container image: its configuration, and a rehearsal in its files.
+# The container image: its configuration, and a rehearsal in its root file system.
 archive=oci-archive:$(echo ./*.oci.tar)
 skopeo inspect --config "$archive" | python3 -c '
 import json, sys
@@ -42,11 +42,11 @@ cd
 ocpdeploy deploy --rehearse --backend sim | tee rehearsal
 grep -q 'rehearsal of cluster rehearsal.example.com succeeded' rehearsal
 ocpdeploy destroy rehearsal --yes
-# Only who reaches a libvirt host needs its library.
-! ocpdeploy init --backend libvirt >libvirt 2>&1 <<<qemu:///system || fail "a libvirt is reached"
+# Only connections to a libvirt host need libvirt's library.
+! ocpdeploy init --backend libvirt >libvirt 2>&1 <<<qemu:///system || fail "connected to libvirt without its library"
 grep -q 'hint: install it: `sudo apt install libvirt0`' libvirt || fail "$(<libvirt)"
 [ "$(man -w ocpdeploy)" = /usr/share/man/man1/ocpdeploy.1.gz ] || fail "no man page"
-man ocpdeploy-deploy | grep -q -- --rehearse || fail "the page of deploy has no --rehearse"
+man ocpdeploy-deploy | grep -q -- --rehearse || fail "the man page of deploy does not mention --rehearse"
 . /usr/share/bash-completion/bash_completion
 _completion_loader ocpdeploy || [ $? = 124 ]
 read -r _ _ function _ < <(complete -p ocpdeploy | grep -o -- '-F .*' | sed 's/^/x /')
@@ -58,7 +58,7 @@ for file in README.md copyright env.sh.sample sbom.cdx.json examples/profiles; d
 done
 dpkg --verify ocpdeploy
 dpkg --purge ocpdeploy
-[ -z "$(find / -xdev -name '*ocpdeploy*' ! -path '/root/*' ! -path '/var/cache/man/*')" ] || fail "files are left"
+[ -z "$(find / -xdev -name '*ocpdeploy*' ! -path '/root/*' ! -path '/var/cache/man/*')" ] || fail "files remain after the removal"
 EOF
 chmod +x "$work/inside"
 "$here/root.sh" "$work/root" "$deb" --include=man-db,bash-completion \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Called by cargo as if it were rustc (RUSTC_WORKSPACE_WRAPPER): clippy checks our crate and generates no code. The crates of
-# others are compiled as for the tests, where `cargo clippy` would check each of them once more.
+# Cargo calls this script instead of rustc for this crate (RUSTC_WORKSPACE_WRAPPER): clippy checks the crate and generates no
+# code. Dependencies are compiled as for the tests and reused; `cargo clippy` would check each of them again.
 set -euo pipefail
 [[ " $* " != *" --crate-name build_script_build "* ]] || exec "$@"
 arguments=() code=
@@ -11,6 +11,6 @@ for argument in "$@"; do
     esac
     arguments+=("$argument")
 done
-# The library's code is what cargo looks for, and nothing here needs it.
+# Cargo expects the compiled library, but nothing here uses it.
 [ -z "$code" ] || [ -e "$code" ] || touch "$code"
 exec clippy-driver "${arguments[@]}"

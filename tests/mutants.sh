@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # mutants.sh [FILE...]: mutates the decision modules, one place at a time, and runs their unit tests on each mutant.
-# The mutants that no test detects must be those that tests/mutants.txt explains.
+# tests/mutants.txt must explain each mutant that no test detects.
 #
 # The modules are built as a small separate package (target/mutants), which takes seconds instead of a minute.
-# `mutants.sh --check` only compiles that package and its tests, which breaks when a module begins to use another, and fails
-# if a module is not as it was when its mutants were last judged (tests/mutants.sum). With `SINCE=REVISION`, at which they
-# were judged, only mutants of the lines that have changed since are run.
+# `mutants.sh --check` only compiles this package and its tests; this fails if a module starts to use another module. It also
+# fails if a module has changed since its mutants were last tested (tests/mutants.sum). `SINCE=REVISION` names the revision
+# of that test: then only mutants of lines that have changed since are tested.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD package=target/mutants/package out=$PWD/target/mutants/mutants.out sums=$PWD/tests/mutants.sum check=
@@ -20,7 +20,7 @@ judged=$(sha256sum "${files[@]}")
 since=
 [ -z "${SINCE-}" ] || { mkdir -p target/mutants; since=$PWD/target/mutants/since.diff; git diff "$SINCE" -- "${files[@]}" >"$since"; }
 
-# What these modules and their tests need, and nothing that talks to a platform or a cluster.
+# The files that these modules and their tests need, without those that communicate with a platform or a cluster.
 rm -rf $package
 mkdir -p $package
 cp -r --parents src/{digest.rs,printable.rs,cluster,ignition,plan} src/backend/{mod,action,capabilities,error,findings,optional,snapshots}.rs \
@@ -119,9 +119,9 @@ mod support {
 RUST
 mkdir $package/src/support
 cp tests/support/clean.rs $package/src/support/
-# Of the backends, the trait and its values alone.
+# Of the backends, only the trait and its types.
 sed -i -E '/^#\[cfg\(feature = .*\)\]$/d; /^(pub )?mod (action|capabilities|error|findings|optional|snapshots);$/b; /^(pub )?mod [a-z_]+;$/d' $package/src/backend/mod.rs
-# It needs nmstate, and nothing here needs it.
+# The module needs nmstate, and nothing here needs the module.
 sed -i '/^pub mod connections;$/d' $package/src/plan/mod.rs
 sed -i 's/kube::api::DynamicObject/kube::core::DynamicObject/' $package/src/openshift/wait/seen.rs
 
@@ -131,7 +131,7 @@ uses() { for crate in "$@"; do grep -m 1 "^$crate = " Cargo.toml; done; }
     printf '[workspace]\n[profile.dev]\ndebug = false\n[dependencies]\n'
     uses async-trait base64 flate2 fs-err getrandom hmac ipnetwork jiff k8s-openapi rustix rustls secrecy serde serde-saphyr \
         serde_json sha2 strsim tempfile thiserror tokio tracing
-    # Its values, without its client.
+    # Only its types, without the client.
     uses kube | sed 's/, features = \[[^]]*\]//'
     echo '[dev-dependencies]'
     uses insta proptest rcgen
@@ -142,18 +142,18 @@ export CARGO_TARGET_DIR=$root/target/mutants/target
 if [ -n "$check" ]; then
     cargo check --lib --tests
     changed=$(comm -23 <(sort <<<"$judged") <(sort "$sums") | sed 's/^[^ ]*  //' | paste -sd' ')
-    [ -z "$changed" ] || { echo "mutants: changed since they were judged: run \`make mutants FILES=\"$changed\"\`" >&2; exit 1; }
+    [ -z "$changed" ] || { echo "mutants: changed since their mutants were tested: run \`make mutants FILES=\"$changed\"\`" >&2; exit 1; }
     exit 0
 fi
 
-# Cases of each property: most changes are seen by the first few, and a change costs as much as its tests.
+# Cases of each property: the first few detect most mutants, and each mutant takes the time of its tests.
 export PROPTEST_CASES=64
 
-# `drain`, `ask` and `leaving` are conversations with a cluster: tests/it/drain.rs has one, and the unit tests have none.
+# `drain`, `ask` and `leaving` communicate with a cluster: tests/it/drain.rs tests them; the unit tests have no cluster.
 arguments=(--exclude-re 'src/openshift/drain\.rs:.* (in|replace) (drain|ask|leaving)\b')
 for file in "${files[@]}"; do arguments+=(--file "$file"); done
 [ -z "$since" ] || arguments+=(--in-diff "$since")
-# 2: some were missed, 3: some ran into the time limit, and a test that hangs has noticed.
+# 2: some mutants were missed; 3: some exceeded the time limit, which counts as detected.
 cargo mutants --in-place --no-times --timeout 60 --output "${out%/*}" --cargo-arg=--lib "${arguments[@]}" \
     -- -- openshift plan:: ignition::merge ignition_corpus node:: state::parameters || [[ $? =~ ^[23]$ ]]
 
@@ -166,15 +166,15 @@ for file in "${files[@]}"; do
     echo "| \`${file#src/}\` | $((${figures[*]/%/+}0)) $(printf '| %s ' "${figures[@]}")|"
 done
 
-# A line is `FILE: CHANGE # REASON`, without the place: lines move. Only files that were run are compared.
+# A line is `FILE: CHANGE # REASON`, without line numbers, because these change. Only tested files are compared.
 explained() { for file in "${files[@]}"; do grep "^$file:" "$root/tests/mutants.txt" || :; done; }
-# Of the explained ones, those in other lines were not run.
+# With SINCE, explained mutants in unchanged lines were not tested.
 [ -n "$since" ] && wrong='^>' || wrong='^[<>]'
 if { diff <(explained | sed 's/ *#.*//' | sort) <(sed -E 's/:[0-9]+:[0-9]+:/:/' "$out/missed.txt" | sort) || :; } | grep "$wrong"; then
-    echo "mutants: '>' is a change that no test notices: write a test, or explain it in tests/mutants.txt; '<' is explained there, and is noticed or gone" >&2
+    echo "mutants: '>': no test detects this mutant: write a test, or explain it in tests/mutants.txt; '<': it is explained there, but is detected or no longer exists" >&2
     exit 1
 fi
 
-# The first line of each file stays.
+# The new line of each file comes first and replaces the old one.
 sort -u -k2,2 <(cat - "$sums" <<<"$judged") >"$sums.new"
 mv "$sums.new" "$sums"

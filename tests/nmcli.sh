@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts nmcli of Debian's package, with its library, into target/nmcli: it reads the connections of nodes without
-# NetworkManager, which is not installed, because it would configure the network of this computer. Requires no root.
+# Extracts nmcli and its library from Debian's packages into target/nmcli: tests read the nodes' connections with it.
+# NetworkManager itself is not installed, because it would configure this computer's network. Requires no root.
 set -euo pipefail
 
 to=$(cd "$(dirname "$0")/.." && pwd)/target/nmcli

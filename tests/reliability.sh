@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# reliability.sh [CARGO FLAGS]: all interruptions, faults, invalid inputs and canaries, with a table at the end (root, 40 minutes).
-# KILLS=n kills on the lab's libvirt (100), SECONDS=n of fuzzing (300), SEQUENCES=n sequences of commands (2000).
+# reliability.sh [CARGO FLAGS]: tests all interruptions, faults, invalid inputs and canaries, and prints a table (root, 40
+# minutes). KILLS=n sets the kills on the lab's libvirt [100], FUZZ_SECONDS=n the seconds of fuzzing [300], SEQUENCES=n the
+# sequences of commands [2000].
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kills=${KILLS:-100} seconds=${FUZZ_SECONDS:-300} sequences=${SEQUENCES:-2000}
@@ -13,7 +14,6 @@ for test in "${tests[@]}"; do
     OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all OCPDEPLOY_CSRS=100000 JUDGES=required cargo test "$@" --test it "$test::" -- --nocapture --test-threads=2 | tell
 done
 cargo test "$@" --test it foreign_objects -- --nocapture --test-threads=2 | tell
-OCPDEPLOY_ATTACK=60 cargo test "$@" --test it security::cache:: -- --nocapture | tell
 OCPDEPLOY_SEQUENCES=$sequences cargo test "$@" --test it sequences:: -- --nocapture | tell
 fuzz/run.sh "$seconds" | tell
 if [ "$kills" -gt 0 ]; then
@@ -23,7 +23,7 @@ if [ "$kills" -gt 0 ]; then
         cargo test --offline "$@" --test lab killed_at_random -- --ignored --nocapture | tell
 fi
 
-# `reliability: NUMBER what`: the sums by kind.
+# Sums of the lines `reliability: NUMBER what`, by kind.
 sum() { awk -v kind="$1" '/^reliability: [0-9]+ / && $0 ~ kind { n += $2; seen = 1 } END { print seen ? n : "-" }' $told; }
 echo
 printf '%-24s %s\n' \

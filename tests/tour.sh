@@ -1,5 +1,5 @@
 #!/bin/bash
-# Writes docs/tutorials/tour.md: a terminal of 100 columns, captured by tmux on the simulated platform.
+# Writes docs/tutorials/tour.md: tmux captures a terminal of 100 columns on the simulated platform.
 #   tests/tour.sh [PROGRAM]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,14 +23,14 @@ cat > "$place/me/.local/share/ocpdeploy/sim.json" <<'EOF'
 EOF
 
 tm() { tmux -L "$socket" "$@"; }
-# window NAME: a terminal without this computer's environment.
+# window NAME: opens a terminal without this computer's environment.
 window() {
     tm -f /dev/null new-session -d -s "$1" -x 100 -y "${2:-44}" env -i HOME="$place/me" PATH="$place/bin:/usr/bin:/bin" \
         TERM=xterm-256color LANG=C.UTF-8 HISTFILE= PS1='$ ' bash --norc --noprofile -i
     tm send-keys -t "$1" "cd; clear" Enter
     sleep 0.5
 }
-# see NAME: the window's content, without empty lines at its end.
+# see NAME: prints the window's content, without empty lines at its end.
 see() { tm capture-pane -p -t "$1" | sed -e "s|$place/me|/home/me|g" -e 's/[[:space:]]*$//' | sed -e :a -e '/^\n*$/{$d;N;ba' -e '}'; }
 await() {
     for _ in $(seq 600); do
@@ -41,7 +41,7 @@ await() {
     see "$1" >&2
     exit 1
 }
-# asks NAME: the prompt at the window's end.
+# asks NAME: prints the prompt at the end of the window.
 asks() { see "$1" | tac | sed '/^? /q' | tac; }
 keys() { tm send-keys -t "$1" "${@:2}"; }
 type() { tm send-keys -t "$1" -l -- "$2"; tm send-keys -t "$1" Enter; }
@@ -126,7 +126,7 @@ window wrong 100
 type wrong "sed 's/^network=.*/network=defualt/; s/^cluster=.*/cluster=other/' env.sh > other.sh; printf 'cluster=\$(lab)\nmasters 3\nworkers=\"2\n' > broken.sh; clear"
 sleep 0.5
 mistakes=0
-# mistake COMMAND: one wrong use, until its message is there.
+# mistake COMMAND: runs an incorrect command and waits for its message.
 mistake() {
     type wrong "$1; echo \"exit code \$?\"; echo"
     mistakes=$((mistakes + 1))

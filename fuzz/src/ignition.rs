@@ -1,6 +1,6 @@
-//! Ignition configs: read, checked, merged, explained.
+//! Ignition configs: parsed, checked, merged, and the origins of a merge.
 //!
-//! An input is one config or several, divided by zero bytes, which no JSON has.
+//! An input is one or several configs, separated by zero bytes, which JSON never has.
 
 use ocpdeploy::ignition::check::{check, check_merged, is_refused, traps};
 use ocpdeploy::ignition::document::parse;
@@ -27,7 +27,7 @@ pub fn ignition(bytes: &[u8]) {
             parse(merged.to_string().as_bytes()).expect("a merge is a config");
             origins(&layers).expect("what can be merged has origins");
         }
-        // What is sound one by one can be merged, unless it is of two languages.
+        // Valid configs can be merged, unless they mix spec 2 and spec 3.
         Err(error) if !layers.is_empty() && sound == layers.len() => {
             assert!(error.to_string().contains("cannot be merged into"), "{error}");
         }

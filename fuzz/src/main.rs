@@ -1,4 +1,4 @@
-//! Hostile bytes for all that reads what somebody else wrote. Nothing may panic.
+//! Hostile bytes for all parsers of external data. Nothing may panic.
 //!
 //! `OCPDEPLOY_FUZZ` names the target; `run.sh` runs all of them.
 
@@ -13,9 +13,9 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use ocpdeploy::backend::{kubevirt, openstack, ovirt};
+use ocpdeploy::settings::{self, Sources};
 use ocpdeploy::state::journal::read_entries;
 use ocpdeploy::state::parameters::Parameters;
-use ocpdeploy::settings::{self, Sources};
 
 type Target = fn(&[u8]);
 
@@ -69,7 +69,7 @@ fn settings(env: String, file: &dyn Fn() -> io::Result<String>, rehearse: bool) 
         is_file: &is_file,
         is_dir: &|_: &Path| false,
     };
-    // What is wrong can be told.
+    // Errors can be displayed.
     let told = |outcome: Result<(), settings::SettingsError>| outcome.map_err(|error| error.to_string());
     let _ = told(settings::load(&sources()).map(drop));
     let _ = told(settings::load_whereabouts(&sources()).map(drop));

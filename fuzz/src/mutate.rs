@@ -1,9 +1,9 @@
-//! Changes that keep JSON whole, or hardly any input would come past the parsers.
+//! Mutations that keep JSON valid; otherwise the parsers would reject most inputs.
 
 use libfuzzer_sys::fuzzer_mutate;
 use serde_json::{Value, json};
 
-/// Every other change is to bytes, and so is each to what is not JSON.
+/// Every second mutation changes bytes, and so does each one of input that is not JSON.
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     let mut chance = Chance(u64::from(seed) | 1 << 40);
     let documents = data[..size]
@@ -27,7 +27,7 @@ pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize
     bytes.len()
 }
 
-/// Xorshift: the fuzzer wants the same change for the same seed.
+/// Xorshift: the fuzzer requires the same mutation for the same seed.
 struct Chance(u64);
 
 impl Chance {
@@ -103,7 +103,7 @@ fn change(configs: &mut Vec<Value>, chance: &mut Chance) {
     }
 }
 
-/// Any value of any config, each as likely as the others.
+/// A random value of all configs, each with the same probability.
 fn some_value<'a>(configs: &'a mut [Value], chance: &mut Chance) -> &'a mut Value {
     fn nth<'a>(value: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
         if *left == 0 {

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2034
-# Sourced by the builds of all guests: the kernel they boot, and their boot disk.
+# Sourced by the builds of all guests: their kernel and their boot disk.
 
-# The newest cloud kernel whose modules are here too.
+# The newest cloud kernel whose modules are installed.
 kernel=$(find /boot -name 'vmlinuz-*-cloud-amd64' -printf '%f\n' | sed 's/^vmlinuz-//' | sort -V | tail -n1)
 if [ -z "$kernel" ] || [ ! -d "/lib/modules/$kernel" ]; then echo "images: no cloud kernel in /boot" >&2; exit 1; fi
 epoch=1600000000                    # any fixed date: same inputs, same disk
 
 # boot_disk IMG INITRD CMDLINE ROOT_MB: an MBR disk in the file IMG: a FAT partition with boot loader, kernel and initramfs,
-# and room for a root of ROOT_MB, which begins at the byte `root_offset` (none if ROOT_MB is 0).
+# and space for a root of ROOT_MB, which begins at the byte `root_offset` (none if ROOT_MB is 0).
 boot_disk() {
     local img=$1 initrd=$2 cmdline=$3 root_mb=$4 folder=$1.boot fat=$1.fat start=2048 fat_mb
     mkdir "$folder"

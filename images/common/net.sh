@@ -1,12 +1,12 @@
-# Shared by both guests; in the coreos guest also after the switch to the real root.
+# Used by both guests; in the coreos guest also after the switch to the real root.
 
-# One line on the serial console, with the uptime.
+# Prints one line on the serial console, with the uptime.
 say() {
     read -r up _ </proc/uptime
     echo "[$up] rehearsal: $*" >/dev/console
 }
 
-# DHCP on the NIC $1, for ever. The client-id is 01:MAC, udhcpc's default. $2: host name to send, if known.
+# Runs DHCP on the NIC $1 permanently. The client-id is 01:MAC, udhcpc's default. $2: host name to send, if known.
 dhcp_on() {
     [ -e "/run/dhcp.$1.ip" ] || say "$1 mac $(cat "/sys/class/net/$1/address"), asking for an address"
     ip link set "$1" up
@@ -14,7 +14,7 @@ dhcp_on() {
         -O mtu -t 1000000 -T 1 ${2:+-x hostname:"$2"} >/dev/null 2>&1 &
 }
 
-# DHCP on every NIC.
+# Runs DHCP on every NIC.
 dhcp_start() {
     for nic in /sys/class/net/e*; do
         nic=${nic##*/}
@@ -23,7 +23,7 @@ dhcp_start() {
     done
 }
 
-# Ends the clients but keeps the addresses: the next client asks for the same ones.
+# Ends the clients but keeps the addresses: the next client requests the same ones.
 dhcp_stop() {
     for pid in /run/dhcp.*.pid; do
         [ ! -e "$pid" ] || kill "$(cat "$pid")" 2>/dev/null

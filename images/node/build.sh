@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# build.sh OUTDIR: OUTDIR/node.qcow2, a guest that behaves like a CoreOS node, from Debian 12's packages and the programs
-# that tests/lab/kubernetes/build.sh built (KUBERNETES=FOLDER, by default OUTDIR/../kubernetes/bin). Needs root, but no
-# loop devices. The mirrors are those of the machine's own apt.
+# build.sh OUTDIR: builds OUTDIR/node.qcow2, a guest that behaves like a CoreOS node, from Debian 12's packages and the
+# programs of tests/lab/kubernetes/build.sh (KUBERNETES=FOLDER, by default OUTDIR/../kubernetes/bin). Requires root, but no
+# loop devices. Uses the mirrors of the machine's apt.
 set -euo pipefail
 
 [ $# -eq 1 ] || { echo "usage: build.sh OUTDIR" >&2; exit 2; }
@@ -14,15 +14,15 @@ programs=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet)
 export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
 umask 022
 say() { echo "node image: $* (after $SECONDS s)"; }
-# list FILE: its lines without comments.
+# list FILE: prints its lines without comments.
 list() { sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$here/$1"; }
 
 . "$here/../common/disk.sh"
-# One build at a time; the second finds what it needs.
+# One build at a time: a second one waits, then finds the result.
 exec 8>"$out/.node-lock"
 flock 8
 
-# Nothing to do when recipe and inputs are those of the last build.
+# Nothing to do if recipe and inputs have not changed since the last build.
 stamp=$({ echo "$kernel"; cd "$here"; find . -printf '%m %p\n' | sort; find . ../common/cmdline ../common/disk.sh -type f -print0 | sort -z | xargs -0 sha256sum
           cd "$kubernetes"; sha256sum "${programs[@]}"; } | sha256sum | cut -d' ' -f1)
 if [ -s "$out/node.qcow2" ] && [ "$(cat "$out/.node-stamp" 2>/dev/null)" = "$stamp" ]; then
@@ -35,10 +35,10 @@ trap 'rm -rf --one-file-system "$work"' EXIT
 mirrors() { "$here/../../tests/lab/mirrors.sh" deb; }
 [ -n "$(mirrors)" ] || apt-get -q -q update
 mirrors >"$work/sources.list"
-# What this machine's apt is told about the way to them.
+# This machine's apt options for connections to the mirrors, such as proxies.
 mapfile -t options < <(apt-config dump | sed -nE 's/^Acquire::(https?|Check|Retries)[^ ]* "[^"]+";$/--aptopt=&/p')
 for path in doc man info locale bug lintian; do options+=("--dpkgopt=path-exclude=/usr/share/$path/*"); done
-# bootstrap VARIANT LIST TARGET OPTION...: the packages of LIST in TARGET, a folder or a tar file.
+# bootstrap VARIANT LIST TARGET OPTION...: installs the packages of LIST into TARGET, a directory or a tar file.
 bootstrap() {
     mmdebstrap --quiet --mode=root --variant="$1" --include="$(list "$2" | paste -sd,)" --dpkgopt=force-unsafe-io \
         --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' "${options[@]}" "${@:4}" \
@@ -49,7 +49,7 @@ say "container image"
 mkdir "$work/image"
 bootstrap extract packages-tools.txt "$work/image/layer.tar" --extract-hook="$here/tools.sh"
 cd "$work/image"
-# It is the pods' sandbox too, whose process only waits: containerd ends it by SIGKILL.
+# The image is also the pod sandbox, whose process only waits: containerd ends it with SIGKILL.
 # Source: containerd/containerd: pkg/cri/server/sandbox_stop.go
 cat >config.json <<EOF
 {"architecture": "amd64", "os": "linux",
@@ -69,7 +69,7 @@ while read -r pattern; do
     eval "rm -rf -- $(printf %q "$root")/$pattern"
 done < <(list removed.txt)
 : >"$root/etc/resolv.conf"
-# So systemd takes the first boot for the first one, and enables what the presets name: Ignition's among them.
+# With this value, systemd recognizes the first boot and applies the presets, including those of Ignition.
 echo uninitialized >"$root/etc/machine-id"
 find "$root/usr/lib/systemd/system" -xtype l ! -lname /dev/null -delete
 

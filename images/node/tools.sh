@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools.sh ROOT: makes the unpacked packages a container image's root. mmdebstrap calls it before it removes its own files.
+# tools.sh ROOT: turns the unpacked packages into the root of a container image. mmdebstrap calls it before its own cleanup.
 set -euo pipefail
 cd "$1"
 rm -rf usr/share/{bash-completion,gcc,gdb,mibs,perl,perl5,zoneinfo} usr/lib/x86_64-linux-gnu/{perl,perl-base,gconv} \

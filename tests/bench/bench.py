@@ -1,4 +1,4 @@
-"""The bench itself; `run.sh` prepares what it needs and starts it where the guests can be reached.
+"""The benchmark itself; `run.sh` prepares it and starts it where it can reach the guests.
 
 Prints the result as JSON, for record.py.
 """
@@ -29,7 +29,7 @@ NETWORK = "ocpd-bench"
 STATUS = f"/var/lib/libvirt/dnsmasq/{NETWORK}.status"
 MEMORY_MIB = 192
 PARALLEL = 8
-# One guest under emulation on two busy cores may take this long.
+# Time limit for one guest under emulation on two busy cores, in seconds.
 PATIENCE = 60
 
 
@@ -48,14 +48,14 @@ def pool_path():
 
 
 def upload_base():
-    """The image as a volume of its own; neither the floor nor kcli is charged for it."""
+    """Uploads the image as a separate volume; its time counts neither for virsh nor for kcli."""
     run(*VIRSH, "vol-create-as", "default", BASE, IMAGE.stat().st_size, "--format", "qcow2")
     run(*VIRSH, "vol-upload", "--pool", "default", BASE, IMAGE)
     return pool_path()
 
 
 def sweep():
-    """What a contender left behind when it failed."""
+    """Removes what a failed program left behind."""
     for name in run(*VIRSH, "list", "--all", "--name").split():
         if name.startswith(("bench-floor-", "benchkcli-")):
             subprocess.run([*VIRSH, "destroy", name], capture_output=True, check=False)
@@ -69,7 +69,7 @@ def sweep():
 
 @contextmanager
 def network():
-    """A network without old leases: dnsmasq pings an address before it offers it, so a guest waits while many are in use."""
+    """A network without old leases: dnsmasq pings addresses before it offers them, so guests wait if many are in use."""
     path = WORK / "network.xml"
     path.write_text(f"""<network><name>{NETWORK}</name><bridge name='{NETWORK}'/><forward/>
 <ip address='192.168.148.1' netmask='255.255.255.0'><dhcp><range start='192.168.148.2' end='192.168.148.254'/></dhcp></ip>
@@ -79,7 +79,7 @@ def network():
         yield
     finally:
         run(*VIRSH, "net-destroy", NETWORK)
-        # dnsmasq's child still reports leases, which libvirt would give to the next network of this name.
+        # dnsmasq's child process still reports leases, which libvirt would assign to the next network with this name.
         deadline = time.time() + PATIENCE
         while is_served():
             if time.time() > deadline:
@@ -92,7 +92,7 @@ def is_served():
     """Whether a process of the network's DHCP server runs."""
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            # Bytes: another program's arguments may be no text.
+            # Bytes: the arguments of another program may not be text.
             if f"/{NETWORK}.conf".encode() in process.read_bytes():
                 return True
         except OSError:
@@ -135,7 +135,7 @@ RESERVATION = "<host mac='{mac}' ip='192.168.148.{last}'/>"
 
 
 def floor(count, base, reserve=False):
-    """Plain virsh: overlay, define, start; destroy, undefine, delete the volume. With `reserve`, an address first."""
+    """Plain virsh: overlay, define, start; destroy, undefine, delete the volume. With `reserve`, first reserves an address."""
     folder = WORK / "floor"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -155,12 +155,12 @@ def floor(count, base, reserve=False):
 
 
 def reserving_floor(count, base):
-    """What `virsh` needs to hold the addresses as well, as `ocpdeploy` does."""
+    """virsh which also reserves the addresses, as `ocpdeploy` does."""
     return floor(count, base, reserve=True)
 
 
 def kcli(count, _base):
-    """kcli, one command for all machines of a step, as its users do it."""
+    """kcli, with one command for all machines of a step, as users run it."""
     home = WORK / "home"
     home.mkdir(exist_ok=True)
     environment = {**os.environ, "HOME": str(home)}
@@ -179,14 +179,14 @@ def kcli(count, _base):
 
 
 def all_addresses(watch, count, begun):
-    """Seconds from the beginning until the last machine has its lease, as the DHCP server's file tells."""
+    """Seconds from the start until the last machine has its lease, according to the DHCP server's file."""
     if not watch.wait_for(count, PATIENCE * count):
         sys.exit(f"bench: {len(watch.seen)} of {count} machines have a lease after {PATIENCE * count} s")
     return max(when for when, _ in watch.stop().values()) - begun
 
 
 def ours(count, _base):
-    """`ocpdeploy harvest`: the times of its steps are its journal's."""
+    """`ocpdeploy harvest`: the times of its steps come from its journal."""
     name = f"bench{random.randrange(10**6)}"
     home = WORK / "state"
     shutil.rmtree(home, ignore_errors=True)
@@ -230,20 +230,20 @@ def moment(text):
 
 
 def journal_times(path):
-    """Step -> (begun, done), in seconds of the time of day."""
+    """Step -> (begun, done), in seconds since the epoch."""
     begun, steps = {}, {}
     for line in path.read_text().splitlines():
         entry = json.loads(line)
         if entry["event"] == "begun":
             begun[entry["step"]] = moment(entry["time"])
-        # A note has no beginning.
+        # A note has no start.
         elif entry["event"] == "done" and entry["step"] in begun:
             steps[entry["step"]] = (begun[entry["step"]], moment(entry["time"]))
     return steps
 
 
 def noticed_after(folder, seen):
-    """For each machine, seconds from its lease to the moment ocpdeploy was sure of the address."""
+    """For each machine, seconds from its lease until ocpdeploy accepted the address."""
     leases = {ip: when for when, ip in seen.values()}
     late = []
     for line in (folder / "log/ocpdeploy.jsonl").read_text().splitlines():
@@ -252,14 +252,14 @@ def noticed_after(folder, seen):
         if fields.get("state") != "address":
             continue
         for ip, when in leases.items():
-            # Behind the address may be how it was found.
+            # The source of the address may follow it.
             if fields.get("message", "").split(",")[0] == ip:
                 late.append(moment(event["timestamp"]) - when)
     return late
 
 
 def milliseconds(rounds, *command, **options):
-    """The mean over many runs, without the first."""
+    """The mean of many runs, without the first."""
     command = [str(part) for part in command]
     times = []
     for _ in range(rounds + 1):
@@ -275,7 +275,7 @@ def speed_of_the_program():
     environment = {**os.environ, "OCPDEPLOY_HOME": str(WORK / "state")}
     return {
         "help_ms": milliseconds(100, BINARY, "--help"),
-        # Most of it is the loading of libvirt's libraries, which this one loads too.
+        # For comparison: virsh spends most of this time loading libvirt's libraries.
         "virsh_version_ms": milliseconds(100, "virsh", "--version"),
         "plan_500_nodes_ms": milliseconds(20, BINARY, "plan", "--rehearse", env, env=environment),
     }
@@ -289,7 +289,7 @@ def median(rounds):
 
 
 def as_result(results, rounds, program):
-    """The table, and what it does not show."""
+    """The table, and notes on it."""
     rows = []
     for count, by in results.items():
         for name, times in by.items():
@@ -328,7 +328,7 @@ def main():
         for count in sizes:
             present = {name: call for name, call in contenders.items() if f"{name}:{count}" not in without}
             times = {name: [] for name in present}
-            # In turn: a machine is not equally fast all the time.
+            # The programs alternate, because a machine's speed varies over time.
             for _ in range(rounds):
                 for name, call in present.items():
                     print(f"bench: {count} machines by {name}", file=sys.stderr)
@@ -337,7 +337,7 @@ def main():
             results[count] = {name: median(of_rounds) for name, of_rounds in times.items()}
     finally:
         sweep()
-        # Also if the next size fails.
+        # Print the results even if a size failed.
         if results:
             json.dump(as_result(results, rounds, program), sys.stdout)
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Compares download, checksums and decompression of 1 GiB with `curl | gunzip`, which verifies nothing, alternately.
-# Usage: tests/bench/download.sh [ROUNDS]; MIB=1024. Everything is on the loopback and under target/bench.
-# SMALL=1 transfers 1 MiB once, which shows that the bench works.
+# download.sh [ROUNDS]: measures download, verification and decompression of 1 GiB (MIB=1024), alternating with
+# `curl | gunzip`, which verifies nothing. Uses only the loopback and target/bench.
+# SMALL=1 transfers 1 MiB once, to show that the benchmark works.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -z "${SMALL-}" ] || { MIB=1; set -- 1; }
@@ -28,7 +28,7 @@ server=$!
 trap 'kill $server; rm -rf out cache rounds.$$' EXIT
 until [ -s port ]; do sleep 0.1; done
 url=http://127.0.0.1:$(cat port)/$mib.img.gz
-seconds() { # of a command
+seconds() { # prints the duration of a command
   local begun ended
   begun=$(date +%s.%N); "$@" > /dev/null; ended=$(date +%s.%N)
   echo "$ended - $begun" | bc
@@ -36,7 +36,7 @@ seconds() { # of a command
 plain() { curl -sf "$url" | gunzip > out; }
 ours() { HOME=$PWD "$program" -q image pull --cache cache --image "$url#sha256=$sum"; }
 for ((round = 1; round <= rounds; round++)); do
-  # The previous round's data is synced, so that neither command overwrites old blocks.
+  # Sync the previous round's data, so that neither command overwrites old blocks.
   rm -rf out cache; sync
   a=$(seconds plain)
   rm -rf out cache; sync
@@ -53,5 +53,5 @@ rows = [["curl | gunzip", a, 1.0], ["ocpdeploy image pull", b, b / a]]
 json.dump({"columns": ["program", "median, s", "ratio"], "rows": rows, "notes": [f"{sys.argv[2]} MiB, {len(pairs)} rounds."]}, sys.stdout)
 sys.stdout.flush()
 if b > 1.15 * a and not os.environ.get("SMALL"):
-    sys.exit("bench: ocpdeploy takes more than 1.15 of the time of curl | gunzip")
+    sys.exit("bench: ocpdeploy takes more than 1.15 times as long as curl | gunzip")
 P

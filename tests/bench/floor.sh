@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # floor.sh create|delete PARALLEL XML-FOLDER NETWORK: the lower bound with virsh: one process for each step, PARALLEL machines
-# at a time. XML-FOLDER has NAME.xml for each machine, NAME.vol.xml for its disk, and NAME.host.xml if its address is reserved.
+# at a time. XML-FOLDER has NAME.xml for each machine, NAME.vol.xml for its disk, and NAME.host.xml to reserve its address.
 set -euo pipefail
 export LIBVIRT_DEFAULT_URI=qemu:///system
 create() {

@@ -1,6 +1,6 @@
-//! How long Ignition configs take, beside the least that any program would need for them: `make bench-ignition`.
+//! Measures work on Ignition configs, compared with the minimum for any program: `make bench-ignition`.
 //!
-//! Prints the result as JSON, for `record.py`. `SMALL=1` runs everything once, which shows that the bench works.
+//! Prints the result as JSON, for `record.py`. `SMALL=1` runs everything once, as a test of the benchmark.
 
 #![allow(
     clippy::disallowed_methods,
@@ -71,14 +71,14 @@ fn main() {
     println!("{result}");
 }
 
-/// As large as that of a release with more in it: 300 KB.
+/// A bootstrap config of 300 KB, as in a larger release.
 fn large(mut bootstrap: Value) -> Value {
     let more = (0..28).map(|number| file(&format!("/opt/openshift/more/{number}"), "0600", "1000"));
     bootstrap["storage"]["files"].as_array_mut().unwrap().extend(more);
     bootstrap
 }
 
-/// 60 files: most are new, every third is over one of the installer's.
+/// 60 files: every third replaces one of the installer's, the others are new.
 fn overlay(bootstrap: &Value) -> Value {
     let theirs = bootstrap["storage"]["files"].as_array().unwrap();
     let files = (0..60).map(|number| match number % 3 {
@@ -92,7 +92,7 @@ fn read_json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// All configs of a cluster of 500, as pass two makes them.
+/// All configs of a cluster of 500 nodes, as pass two writes them.
 fn five_hundred(folder: &Path) {
     let mut config = cluster::config();
     config.workers = 500 - 1 - config.masters;
@@ -113,7 +113,7 @@ fn five_hundred(folder: &Path) {
     }
 }
 
-/// The files that are there by now, once more.
+/// Writes copies of the existing files.
 fn five_hundred_copies(folder: &Path) {
     let copies = folder.join("copies");
     fs::create_dir_all(&copies).unwrap();
@@ -129,7 +129,7 @@ fn folder_size(folder: &Path) -> u64 {
     entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
 }
 
-/// The least time of several runs: what disturbs a run only adds to it.
+/// The shortest time of several runs: other load can only add to it.
 fn best(runs: usize, mut run: impl FnMut()) -> Duration {
     let time = |_| {
         let begun = Instant::now();
@@ -145,7 +145,7 @@ fn row(operation: &str, took: Duration, floor: Duration) -> Value {
     json!([operation, took * 1000.0, took / floor])
 }
 
-/// MiB of this process, as Linux tells it.
+/// The peak memory of this process in MiB, as Linux reports it.
 fn peak_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

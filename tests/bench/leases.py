@@ -1,4 +1,4 @@
-"""Watches the lease file of a libvirt network and notes when each MAC got its address."""
+"""Watches the lease file of a libvirt network and records when each MAC got its address."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def read_leases(path):
 
 
 class Watch:
-    """Looks every 10 ms from its making to `stop`; MACs that had a lease before are new again when it changes."""
+    """Polls every 10 ms from its creation until `stop`. A MAC with an earlier lease counts when its lease changes."""
 
     def __init__(self, path):
         self.path = path
@@ -57,7 +57,7 @@ class Watch:
             time.sleep(LOOK_EVERY)
 
     def wait_for(self, count, seconds):
-        """Blocks until `count` machines have a lease; false when it takes longer than `seconds`."""
+        """Blocks until `count` machines have a lease; false if this takes longer than `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.seen) >= count, seconds)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a whole deployment costs this computer by itself: processor time and memory, by the number of nodes.
+"""Measures CPU time and memory of ocpdeploy itself for a complete deployment, by number of nodes.
 
-On the simulated platform, so no machine runs. Prints the result as JSON, for record.py.
+Uses the simulated platform, so no machine runs. Prints the result as JSON, for record.py.
 Usage: nodes.py PROGRAM [NODES...]
 """
 
@@ -22,14 +22,14 @@ WORLD = {
 
 
 def deploy(program, nodes):
-    """User and system seconds, seconds by the clock, and MiB at most."""
+    """CPU seconds (user and system), elapsed seconds, and peak memory in MiB."""
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/sim.json", "w") as state:
             json.dump(WORLD, state)
         with open(f"{folder}/lab.sh", "w") as env:
             env.write(f"cluster=lab\ndomain=example.com\nbackend=sim\nsim_state={folder}/sim.json\n")
             env.write(f"masters={MASTERS}\nworkers={nodes - MASTERS}\nimage=coreos\nhelper_image=helper\n")
-            # /14 has 512 parts of the usual /23.
+            # A /14 has only 512 networks of the usual size /23.
             env.write("cluster_host_prefix=25\n")
         begun = time.monotonic()
         child = os.fork()

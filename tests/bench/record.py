@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""record.py NAME: stores a bench's result, which it reads from stdin, and prints it as a table.
+"""record.py NAME: reads the result of a benchmark from stdin, stores it, and prints it as a table.
 
 The result is {"columns": [...], "rows": [[...]], "notes": [...]}. Date, version and machine are added. The file is
-target/bench/NAME.json, or target/bench/small/NAME.json if SMALL is set: those figures only show that the bench works.
+target/bench/NAME.json, or target/bench/small/NAME.json if SMALL is set: those figures only show that the benchmark works.
 """
 
 import datetime
@@ -30,7 +30,7 @@ def machine():
         "memory_gib": round(int(first(r"^MemTotal:\s*(\d+)", "/proc/meminfo")) / 2**20),
         "system": first(r'^PRETTY_NAME="?([^"\n]*)', "/etc/os-release"),
         "kernel": platform.release().split("-")[0],
-        # Other work on this machine: processes that wanted a core in the last minutes.
+        # Load average: shows whether the machine had other work in the last minutes.
         "load": round(os.getloadavg()[1], 1),
     }
 
@@ -56,7 +56,7 @@ def table(columns, rows):
 def main():
     name, printed = sys.argv[1], sys.stdin.read()
     if not printed.strip():
-        sys.exit(f"record.py: the bench {name} failed: it printed no result")
+        sys.exit(f"record.py: benchmark {name} failed: it printed no result")
     result = json.loads(printed)
     folder = ROOT / "target/bench" / ("small" if os.environ.get("SMALL") else "")
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,8 @@
 """Writes docs/reference/benchmarks.md from tests/bench/results/*.json.
 
 report.py            writes the page
-report.py adopt      takes the results of target/bench over first
-report.py check      fails if the page is not that of the results
+report.py adopt      first imports the results in target/bench
+report.py check      fails if the page does not match the results
 """
 
 import json
@@ -23,8 +23,8 @@ INTRODUCTION = """\
 This page shows how fast `ocpdeploy` is, compared with other programs that do the same. Each table
 is the result of one run on one machine. Results of different machines cannot be compared.
 
-The page is generated: `make bench`, `make bench-download` and the others write their results to
-`target/bench`, and `make bench-page` takes them over.
+The page is generated: `make bench`, `make bench-download` and the other benchmarks write their
+results to `target/bench`, and `make bench-page` imports them.
 """
 
 # In the page's order: title and introduction of each bench.
@@ -34,21 +34,22 @@ BENCHES = {
 deletes them: with a parallel loop of virsh processes (the lower bound), with `ocpdeploy harvest`
 and with kcli."""),
     "ignition": ("Merge and check Ignition configs", """\
-`make bench-ignition` compares merging, checking and writing of configs with reading and writing the
-same JSON, and the same bytes."""),
+`make bench-ignition` compares merging, checking and writing configs with reading and writing the
+same JSON and the same bytes."""),
     "download": ("Download an image", """\
 `make bench-download` downloads a gzip-compressed image from the same machine, verifies the digests
-of the compressed and of the decompressed file, and stores it. `curl | gunzip` verifies nothing."""),
+of the compressed and the decompressed file, and stores it. `curl | gunzip` verifies nothing."""),
     "upload-libvirt": ("Upload an image to libvirt", """\
-`make bench-upload` brings a compressed CoreOS image from a server on the same machine to a
-platform. `ocpdeploy image push` verifies it, the others do not."""),
+`make bench-upload` transfers a compressed CoreOS image from a server on the same machine to a
+platform. `ocpdeploy image push` verifies it; the other programs do not."""),
     "upload-openstack": ("Upload an image to OpenStack", """\
-The same, to the Glance of the OpenStack lab."""),
+The same benchmark, with Glance in the OpenStack lab."""),
     "upload-ovirt": ("Upload an image to oVirt", """\
-The same, to a real ovirt-imageio behind the fake engine. `ocpdeploy` also creates a template."""),
+The same benchmark, with a real ovirt-imageio behind the fake engine. `ocpdeploy` also creates a
+template."""),
     "nodes": ("Large clusters", """\
-`make bench-nodes` deploys clusters on the simulated platform. This is the cost of the program
-itself, without the time of machines."""),
+`make bench-nodes` deploys clusters on the simulated platform. The table shows the resources that
+the program itself needs, without the time of machines."""),
 }
 
 

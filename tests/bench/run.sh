@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The benchmark: ocpdeploy, a parallel virsh loop (the lower bound) and kcli, on one libvirt with one image.
-# run.sh [SIZE...]: numbers of machines, 2 or more [3 6 12]. ROUNDS=n repeats and uses medians. WITHOUT="kcli" skips kcli,
-# WITHOUT="kcli:12 kcli:24" at these sizes.
-# PROGRAM is the program [target/release/ocpdeploy]. SMALL=1 only shows that the bench works: two machines, without kcli.
+# run.sh [SIZE...]: compares ocpdeploy, a parallel virsh loop (the lower bound) and kcli, on one libvirt with one image.
+# SIZE is a number of machines, 2 or more [3 6 12]. ROUNDS=n repeats the benchmark and uses medians. WITHOUT="kcli" skips
+# kcli, WITHOUT="kcli:12 kcli:24" skips it only at these sizes. PROGRAM is the program [target/release/ocpdeploy].
+# SMALL=1 only shows that the benchmark works: two machines, without kcli.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -z "${SMALL-}" ] || { export WITHOUT=kcli; set -- 2; }
@@ -13,7 +13,7 @@ if [[ " ${WITHOUT-} " != *" kcli "* && ! -x target/bench/venv/bin/kcli ]]; then
     if ! { python3 -m venv target/bench/venv &&
         target/bench/venv/bin/pip install -q --disable-pip-version-check kcli libvirt-python==9.0.0; }; then
         rm -rf target/bench/venv
-        echo "bench: kcli cannot be installed, skipping it" >&2
+        echo "bench: cannot install kcli, skipping it" >&2
     fi
 fi
 tests/lab/lab.sh exec python3 tests/bench/bench.py "$@" | tests/bench/record.py libvirt

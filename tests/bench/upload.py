@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares ways to bring a compressed CoreOS image to a platform, alternately.
+"""Compares programs that upload a compressed CoreOS image to a platform. The programs alternate.
 
-`ocpdeploy image push` downloads, decompresses and verifies it; the others are `curl | gunzip`, which verifies nothing, and
-the platform's usual program. A second cluster pushes the same image and uploads nothing.
+`ocpdeploy image push` downloads, decompresses and verifies the image. The others are `curl | gunzip`, which verifies
+nothing, followed by the platform's usual program. A second cluster pushes the same image, which uploads nothing.
 
 upload.py PLATFORM [ROUNDS]: libvirt and openstack in their labs, ovirt with the fake engine and the real ovirt-imageio.
 PROGRAM is the program [target/release/ocpdeploy], MIB the size of the image's contents [1100]; its disk has 16 GiB.
-SMALL=1 only shows that the bench works. Prints the result as JSON, for record.py.
+SMALL=1 only shows that the benchmark works. Prints the result as JSON, for record.py.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = ROOT / os.environ.get("PROGRAM", "target/release/ocpdeploy")
 SMALL = bool(os.environ.get("SMALL"))
 MIB = 1 if SMALL else int(os.environ.get("MIB", "1100"))
-# `make test` runs this bench on several platforms at once.
+# One directory for each platform, so that several can be measured at the same time.
 WORK = ROOT / "target/bench/upload" / sys.argv[1]
 PACKED = WORK.parent / f"www/coreos-{MIB}.qcow2.gz"
 IMAGE = WORK / "image.qcow2"
@@ -44,7 +44,7 @@ def shell(script):
 
 
 def make_image():
-    """A file system with the content of a system, in a disk that is mostly empty."""
+    """Creates a mostly empty disk with a file system of typical system content."""
     shell(f"""
         rm -rf content; mkdir -p {PACKED.parent} content
         {{ tar c /usr/lib /usr/bin /usr/share 2>/dev/null; cat /dev/urandom; }} | head -c {MIB << 20} >content/system || true
@@ -177,7 +177,7 @@ class Ours:
         for cluster in ("upload", "upload2"):
             (WORK / f"{cluster}.sh").write_text(
                 f"cluster={cluster}\ndomain=example.com\n{platform.settings}cache={WORK}/cache\n"
-                # Both the same, so that one image is uploaded, as by the others.
+                # Both are the same, so that only one image is uploaded, as by the other programs.
                 f"image={url}#sha256={digest}\nhelper_image={url}#sha256={digest}\n"
                 "pull_secret=pull-secret.json\npub_key=key.pub\n")
 
@@ -208,7 +208,7 @@ def measure(platform, ours, url, rounds):
     """Seconds of each round, by name."""
     calls = {f"curl, gunzip, {name}": functools.partial(fetched, url, call) for name, call in platform.others().items()}
     calls["ocpdeploy image push"] = lambda: ours.push("upload")
-    # Last: it finds what the first cluster has uploaded.
+    # Last, because it reuses the upload of the first cluster.
     calls["the same for a second cluster"] = lambda: ours.push("upload2")
     times = {name: [] for name in calls}
     for number in range(rounds):

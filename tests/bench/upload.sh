@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# upload.sh PLATFORM [ROUNDS]: the bench of upload.py where the platform can be reached; `with.sh` of its lab starts the lab.
+# upload.sh PLATFORM [ROUNDS]: runs upload.py where it can reach the platform; `with.sh` of the lab starts the lab.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 within=()

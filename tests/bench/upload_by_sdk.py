@@ -18,7 +18,7 @@ def until(condition):
     end = time.monotonic() + 300
     while not condition():
         if time.monotonic() > end:
-            sys.exit("upload_by_sdk.py: the engine does not get ready")
+            sys.exit("upload_by_sdk.py: the engine did not finish within 300 s")
         time.sleep(0.5)
 
 
@@ -42,7 +42,7 @@ def clean(system, name):
     disks = system.disks_service()
     for disk in disks.list(search=f"name={name}"):
         disks.disk_service(disk.id).remove()
-    # The engine lists a disk while it is removed, and refuses to remove it again.
+    # While a disk is being removed, the engine still lists it and refuses to remove it again.
     until(lambda: not disks.list(search=f"name={name}"))
 
 

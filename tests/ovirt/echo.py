@@ -1,8 +1,8 @@
-"""What oVirt's own SDK would have sent: echo.py REQUESTS.json.
+"""echo.py REQUESTS.json: compares recorded requests with those that oVirt's own SDK sends for the same operations.
 
-Each request that was recorded is asked of the SDK as the same act: the service of its path, the method of its verb, the
-body as an object of the SDK's types, the query as arguments. A server that answers anything records what the SDK then
-sends. Both are compared in method, path, query, headers that count, and XML regardless of the order of elements.
+For each recorded request, the SDK performs the same operation: the service of the path, the method of the verb, the body as
+an object of the SDK's types, the query as arguments. A server that accepts everything records the SDK's request. Both are
+compared: method, path, query, relevant headers, and XML regardless of the order of elements.
 """
 
 import http.server
@@ -56,7 +56,7 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 
 def arguments(method, query):
-    """The query as arguments; what every request may carry besides is handed on as it is."""
+    """The query as arguments; parameters that every request may have are passed unchanged."""
     known = inspect.signature(method).parameters
     given, rest = {}, {}
     for name, value in query.items():
@@ -73,7 +73,7 @@ def arguments(method, query):
 
 
 def replay(system, request):
-    """Asks the SDK for the same act."""
+    """Performs the same operation with the SDK."""
     path = request["path"].removeprefix(API).strip("/")
     verb, query, body = request["method"], request["query"], request["body"]
     if verb == "POST":
@@ -97,14 +97,14 @@ def replay(system, request):
 
 
 def canonical(element):
-    """A form in which only the order among elements of one name counts."""
+    """A normal form in which only the order of elements with the same name matters."""
     children = sorted(element, key=lambda child: child.tag)
     text = "" if children else element.text or ""
     return [element.tag, sorted(element.attrib.items()), text, [canonical(child) for child in children]]
 
 
 def form(request):
-    """What counts of a request."""
+    """The relevant parts of a request."""
     headers = request["headers"]
     counting = {name: headers.get(name) for name in ("version", "accept")}
     bearer = headers.get("authorization", "").startswith("Bearer ")
@@ -112,7 +112,7 @@ def form(request):
     if body:
         counting["content-type"] = headers.get("content-type")
     if request["path"] == SESSION:
-        # Which user and password it was does not count.
+        # Ignore the values of user and password.
         secrets = {"username", "password"}
         body = sorted((name, name if name in secrets else value) for name, value in urllib.parse.parse_qsl(body))
     elif body:
@@ -133,7 +133,7 @@ def main(file):
     compared, different = 0, []
     for request in requests:
         if request["path"] == SESSION:
-            # Each session begins with one request of its own.
+            # Each session begins with its own request.
             fresh = sdk.Connection(url=url, username="user", password="password")
             SENT.clear()
             fresh.authenticate()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs oVirt's SDK and its image daemon, which verify the fake engine, into target/ovirt-sdk; requires no root.
-# Fast if they are installed. Building them requires a C compiler and the headers of Python and libxml2.
+# Installs oVirt's SDK and image daemon into target/ovirt-sdk, to verify the fake engine. Requires no root; fast if they are
+# installed. Building them requires a C compiler and the headers of Python and libxml2.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,7 +8,7 @@ venv=$here/../../target/ovirt-sdk
 if cmp -s "$here/requirements.txt" "$venv/installed"; then
     exit 0
 fi
-# One at a time; the second finds what it needs.
+# One installation at a time: a second one waits, then finds the result.
 if [ -z "${INSTALL_LOCKED-}" ]; then
     mkdir -p "$here/../../target"
     INSTALL_LOCKED=1 exec flock "$here/../../target/ovirt-sdk.lock" "$0" "$@"
@@ -16,7 +16,7 @@ fi
 rm -rf "$venv"
 python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
-# oVirt's collection is in the wheel of Ansible's community package, of which nothing else is needed.
+# oVirt's collection is part of Ansible's community package; nothing else of the wheel is needed.
 "$venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --dest "$venv/wheel" ansible==9.13.0
 "$venv/bin/python" - "$venv"/wheel/ansible-*.whl <<'EOF'
 import sys, sysconfig, zipfile

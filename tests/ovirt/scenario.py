@@ -1,6 +1,6 @@
-"""oVirt's own SDK drives the pretend engine: scenario.py URL CA_FILE [UPLOAD_FILE].
+"""scenario.py URL CA_FILE [UPLOAD_FILE]: oVirt's own SDK exercises the fake engine.
 
-Every answer is looked at twice: by the SDK, and element by element against what its readers know.
+Every response is checked twice: by the SDK, and element by element against the elements that the SDK's readers know.
 """
 
 import json
@@ -22,7 +22,7 @@ GIB = 2**30
 
 
 def control(deed, body=None):
-    """Asks the fake itself, beside the API."""
+    """Sends a command to the fake itself, not to its API."""
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(f"{ORIGIN}/control/{deed}", data, context=TLS) as answer:
         return json.load(answer)
@@ -36,7 +36,7 @@ def connect(**changes):
 
 
 def refused(code, words, act):
-    """The act is refused with this status, and says these words."""
+    """The operation is rejected with this status, and the message contains this text."""
     try:
         act()
     except sdk.Error as error:
@@ -78,7 +78,7 @@ def down(service):
 
 
 def same(sent, shown, path=""):
-    """What was sent is shown again: the SDK reads what it does not know as nothing."""
+    """The values that were sent are returned: the SDK silently drops values that it does not know."""
     for name, value in vars(sent).items():
         if value is None:
             continue
@@ -108,7 +108,7 @@ def the_site(system):
     filters = {known.id: known.name for known in system.network_filters_service().list()}
     assert {profile.network_filter and filters[profile.network_filter.id] for profile in profiles} == {
         "vdsm-no-mac-spoofing", "clean-traffic", None}
-    # One profile has none, and the engine follows it all the same.
+    # One profile has no filter, but the engine follows the link anyway.
     refused(None, "isn't the expected XML", lambda: system.vnic_profiles_service().list(follow="network_filter"))
     pools = system.mac_pools_service().list()
     assert pools[0].allow_duplicates is False and pools[0].ranges[0].from_ < pools[0].ranges[0].to
@@ -202,7 +202,7 @@ def machines(system, cluster, profiles):
 
 
 def harvest(system):
-    """A pass-one machine: CentOS, cloud-init, an agent, addresses."""
+    """A machine of pass one: CentOS, cloud-init, an agent, addresses."""
     vms = system.vms_service()
     script = "bootcmd:\n- echo dhcp-client-id=mac\npackages:\n- qemu-guest-agent\n"
     made = vms.add(vm_named(
@@ -221,7 +221,7 @@ def harvest(system):
     assert boot["given"] == "cloud-init" and script in boot["text"]
     vm.shutdown()
     down(vm)
-    # It was up once: a plain start brings no payload, and says nothing of it.
+    # The machine was up once: a plain start passes no payload, and reports nothing.
     vm.start()
     assert control("boots")[-1]["given"] == "nothing"
     vm.stop()
@@ -263,7 +263,7 @@ def snapshots(system):
     refused(409, "not down", lambda: first.restore(restore_memory=False))
     vm.stop()
     down(vm)
-    # What is later goes.
+    # Later snapshots are deleted.
     first.restore(restore_memory=False)
     assert vm.get().status == types.VmStatus.IMAGE_LOCKED
     down(vm)
@@ -337,7 +337,7 @@ def images(system, file):
     one.remove()
     vms.vm_service(copy.id).remove()
 
-    # No qcow2 at all: the engine has the volume verified.
+    # Not a qcow2 file: the engine verifies the volume.
     disk_id = "e2e00000-0000-4000-8000-000000000003"
     disks.add(types.Disk(id=disk_id, name="broken", format=types.DiskFormat.COW, provisioned_size=GIB,
                          storage_domains=[types.StorageDomain(name="data")]))
@@ -401,10 +401,10 @@ def faults(system):
     refused(None, "isn't the expected XML", lambda: vms.list())
     control("fault", {"method": "GET", "path": "/vms", "status": 409, "detail": "Related operation is currently in progress."})
     refused(409, "Related operation", lambda: vms.list())
-    # The SDK asks for a new token once by itself.
+    # The SDK itself requests a new token once.
     control("expire", {})
     vms.list()
-    # 4.3 does not know CoreOS.
+    # Version 4.3 does not support CoreOS.
     control("version", [4, 3, 10])
     refused(400, "rhcos_x64", lambda: vms.add(vm_named("old")))
     made = vms.add(vm_named("old", os=types.OperatingSystem(type="rhel_7x64")))

@@ -1,6 +1,6 @@
-"""Elements of the engine's XML against what the official SDK reads and writes.
+"""Compares the elements of the engine's XML with those that the official SDK reads and writes.
 
-The SDK skips elements that it does not know and takes an unknown value of an enumeration for none; here both are faults.
+The SDK skips unknown elements and reads an unknown value of an enumeration as none; here, both are errors.
 """
 
 import inspect
@@ -15,16 +15,16 @@ SEEN = set()
 
 
 class Unknown(AssertionError):
-    """Something that the SDK does not know."""
+    """An element or value that the SDK does not know."""
 
 
-# One pass over the file, which is large.
+# The file is large, so it is split only once.
 _TEXT = inspect.getsource(readers)
 SOURCES = {part.split("(", 1)[0]: part for part in re.split(r"^class ", _TEXT, flags=re.M)[1:]}
 
 
 def reader_of(tag):
-    """The class that reads an element, and whether the element holds many."""
+    """The class that reads an element, and whether the element is a list."""
     read = Reader._readers.get(tag)
     if read is None:
         raise Unknown(f"<{tag}>")
@@ -33,7 +33,7 @@ def reader_of(tag):
 
 
 def fields_of(reader):
-    """Each element that a reader knows, and the reader or scalar type of it; links by their rel."""
+    """Each element that a reader knows, with its reader or scalar type; links by their rel."""
     source = SOURCES[reader.__name__]
     found = re.findall(r"tag == '(\w+)':\s+obj\.\w+ = ([\w.]+)\((types\.\w+)?", source)
     fields = {tag: (how, kind) for tag, how, kind in found}
@@ -42,7 +42,7 @@ def fields_of(reader):
 
 
 def check(element, reader, path):
-    """Walks an element as its reader does."""
+    """Traverses an element like its reader."""
     fields, links = fields_of(reader)
     for attribute in element.attrib:
         if attribute not in ("id", "href"):
@@ -90,7 +90,7 @@ def scalar(how, enumeration, element, at):
 
 
 def answer(body):
-    """One answer: its root and all below are known, and each value of an enumeration too."""
+    """Checks one response: its root, all elements below, and each value of an enumeration must be known."""
     global ANSWERS
     ANSWERS += 1
     root = ElementTree.fromstring(body)
@@ -103,7 +103,7 @@ def answer(body):
 
 
 def watch(connection):
-    """Looks at every XML answer of a connection before the SDK reads it."""
+    """Checks every XML response of a connection before the SDK reads it."""
     wait = connection.wait
 
     def looked_at(context, **options):
@@ -117,13 +117,13 @@ def watch(connection):
 
 
 def fine(found):
-    """A listing that is not empty, with an id for each."""
+    """A listing is not empty, and each entry has an id."""
     assert found is not None
     assert all(one.id for one in found), found
 
 
 def requests_exist(shapes):
-    """Every element that the fake takes in a request is one that the SDK's types have."""
+    """Every element that the fake accepts in a request exists in the SDK's types."""
     for root, paths in shapes.items():
         for path in paths:
             (reader, _), member = reader_of(root), None

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What Debian's module `ignition` leaves to the distribution: a network for the stage `fetch`, and a base configuration.
+# Parts that Debian's module `ignition` leaves to the distribution: a network for the stage `fetch`, and a base config.
 check() { return 255; }
 depends() { echo ignition network-manager; }
 install() {

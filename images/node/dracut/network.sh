@@ -1,5 +1,5 @@
 #!/bin/bash
-# DHCP by NetworkManager if Ignition must fetch something, as on CoreOS; the real root starts without that network.
+# DHCP by NetworkManager if Ignition must fetch something, as on CoreOS. The real root starts without this network.
 if [ "$1" = up ]; then
     udevadm settle
     /usr/lib/NetworkManager/nm-initrd-generator -- ip=dhcp rd.neednet=1
