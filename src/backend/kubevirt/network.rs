@@ -22,9 +22,9 @@ pub(super) async fn find(session: &Session, network: &str) -> Result<Option<Valu
         None => Ok(None),
         Some(Some(found)) => Ok(Some(found)),
         Some(None) => {
-            let words = format!("there is no network attachment definition {name} in namespace {namespace}");
+            let words = format!("no network attachment definition {name} in namespace {namespace}");
             Err(BackendError::new(BackendErrorKind::NotFound, words)
-                .hint("`kubectl get network-attachment-definitions -A` shows those that you may see"))
+                .hint("`kubectl get network-attachment-definitions -A` lists those that you can read"))
         }
     }
 }
@@ -64,7 +64,7 @@ pub(super) async fn look(session: &Session, network: &str) -> Result<NetworkFact
 /// The CNI configuration: of the plugin, or of the first plugin of a list.
 pub(super) fn config(definition: &Value) -> Option<Value> {
     let mut config: Value = serde_json::from_str(definition["spec"]["config"].as_str()?).ok()?;
-    match config["plugins"].as_array_mut() {
+    match config.pointer_mut("/plugins").and_then(Value::as_array_mut) {
         Some(plugins) if !plugins.is_empty() => Some(plugins.remove(0)),
         _ => Some(config),
     }
@@ -122,7 +122,7 @@ fn range(config: &Value) -> Option<(Ipv4Addr, Ipv4Addr)> {
 pub(super) fn vip_trouble(config: &Value) -> Option<&'static str> {
     let is_ovn = config["type"] == "ovn-k8s-cni-overlay";
     (is_ovn && config["subnets"].as_str().is_some_and(|subnets| !subnets.is_empty()))
-        .then_some("OVN-Kubernetes drops addresses that it did not give, and so the virtual IPs")
+        .then_some("OVN-Kubernetes drops traffic of addresses that it did not assign, such as the virtual IPs")
 }
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_network_hands_out_is_read() {
+    fn the_range_of_a_network_is_read() {
         for (config, cidr_text) in [
             (
                 json!({"ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_guards_its_ports_is_no_place_for_virtual_ips() {
+    fn a_network_with_port_security_does_not_support_virtual_ips() {
         let guarded = json!({"type": "ovn-k8s-cni-overlay", "topology": "layer2", "subnets": "10.4.0.0/16"});
         assert!(vip_trouble(&guarded).is_some());
         let open = json!({"type": "ovn-k8s-cni-overlay", "topology": "layer2"});

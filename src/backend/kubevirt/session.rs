@@ -14,6 +14,7 @@ use super::kubeconfig::load;
 use super::{labels, objects};
 use crate::backend::error::if_exists;
 use crate::backend::filters::matching;
+use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::Backoff;
 use crate::cluster::{ClusterId, KubevirtConfig};
@@ -32,7 +33,7 @@ const LONGEST_PAUSE: Option<Duration> = Some(Duration::from_secs(10));
 /// `staging/src/k8s.io/apiserver/pkg/server/config.go`, `RequestTimeout`).
 const ANSWER: Duration = Duration::from_secs(120);
 
-/// The longest time until a deleted object is gone; a guest has one minute to shut down.
+/// Time limit until a deleted object no longer exists; a guest has one minute to shut down.
 const GOING: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -116,7 +117,7 @@ impl Session {
             let answer = match timeout(limit, self.client.request_text(request)).await {
                 Ok(answer) => answer.map_err(BackendError::from),
                 Err(_) => {
-                    let words = format!("{} gave no whole answer within {} s", self.server, limit.as_secs());
+                    let words = format!("{} sent no complete response within {} s", self.server, limit.as_secs());
                     Err(BackendError::new(BackendErrorKind::Timeout, words))
                 }
             };
@@ -178,7 +179,7 @@ impl Session {
         if_exists(self.read(&self.path(kind, name)).await)
     }
 
-    /// Reads exactly this object again; `None` if it is gone or was replaced.
+    /// Reads exactly this object again; `None` if it was deleted or replaced.
     pub async fn again(&self, kind: Kind, object: &Value) -> Result<Option<Value>, BackendError> {
         let found = self.get(kind, labels::name(object)).await?;
         Ok(found.filter(|found| found["metadata"]["uid"] == object["metadata"]["uid"]))
@@ -202,8 +203,8 @@ impl Session {
     }
 
     /// Filters by the selector again: some servers ignore it.
-    fn selected(&self, mut list: Value, path: &str, selector: &str) -> Vec<Value> {
-        match list["items"].take() {
+    fn selected(&self, list: Value, path: &str, selector: &str) -> Vec<Value> {
+        match part(list, "/items") {
             Value::Array(items) => matching(&self.server, path, items, |object| labels::meets(object, selector)),
             _ => Vec::new(),
         }
@@ -281,7 +282,7 @@ impl Session {
         self.json(Method::PATCH, &path, MERGE, Some(patch)).await
     }
 
-    /// Deletes exactly this object; `false` if it is gone or was replaced.
+    /// Deletes exactly this object; `false` if it was already deleted or replaced.
     pub async fn delete(&self, kind: Kind, object: &Value) -> Result<bool, BackendError> {
         let path = self.path(kind, labels::name(object));
         self.delete_if(&path, json!({"uid": object["metadata"]["uid"]})).await
@@ -310,14 +311,14 @@ impl Session {
         }
     }
 
-    /// Deletes exactly this object, and waits until it is gone.
+    /// Deletes exactly this object, and waits until it no longer exists.
     pub async fn remove(&self, kind: Kind, object: &Value) -> Result<(), BackendError> {
         self.delete(kind, object).await?;
         self.gone(kind, object).await
     }
 
-    /// Deletes all objects of a kind that match the selector, and waits until they are gone. `false` if there were
-    /// none.
+    /// Deletes all objects of a kind that match the selector, and waits until they no longer exist. `false` if there
+    /// were none.
     pub async fn sweep(&self, kind: Kind, selector: &str) -> Result<bool, BackendError> {
         let found = self.of_kind(kind, selector).await?;
         for object in found.iter().filter(|object| !labels::is_going(object)) {
@@ -329,7 +330,7 @@ impl Session {
         Ok(!found.is_empty())
     }
 
-    /// Waits until exactly this object is gone; a new object of the same name is not waited for.
+    /// Waits until exactly this object no longer exists; does not wait for a new object of the same name.
     pub async fn gone(&self, kind: Kind, object: &Value) -> Result<(), BackendError> {
         let begun = Instant::now();
         while let Some(there) = self.again(kind, object).await? {

@@ -15,10 +15,11 @@ use tracing::{info, warn};
 use super::auth::Service::{Balancer as OCTAVIA, Network as NEUTRON};
 use super::cloud::{OpenStack, PAUSE};
 use super::listing::has_tags;
-use super::network::{Network, Subnet};
+use super::network::{NeutronNetwork, Subnet};
 use super::ports::Port;
 use super::security_groups::{near, our_address};
 use super::wire::{self, TAG, query, text};
+use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind, BalancedVip, LoadBalancer};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
@@ -104,7 +105,7 @@ impl OpenStack {
             .all(|parts| balancer[parts].as_array().is_none_or(Vec::is_empty));
         match status {
             "PENDING_DELETE" => {}
-            // It has never served anything: its creation failed. A member of the project cannot repair it otherwise.
+            // Its creation failed, so it never served requests. A member of the project cannot repair it otherwise.
             "ERROR" if is_empty => {
                 warn!("load balancer {name} has provisioning_status ERROR: it is deleted and created again");
             }
@@ -170,7 +171,10 @@ impl OpenStack {
             None => {
                 let body = wire::listener(wanted, balancer, port, &cidrs);
                 let created = self.create_part(id, "listeners", &body).await;
-                created.map_err(|failure| with_provider_hint(failure, balancer, port))?["listener"].take()
+                part(
+                    created.map_err(|failure| with_provider_hint(failure, balancer, port))?,
+                    "/listener",
+                )
             }
         };
         let listener_path = format!("{LBAAS}/listeners/{}", text(&listener, "id"));
@@ -179,10 +183,13 @@ impl OpenStack {
             self.change_part(id, &listener_path, &body).await?;
         }
         let pool = match listener["default_pool_id"].as_str() {
-            Some(pool) => self.session.get(OCTAVIA, &format!("{LBAAS}/pools/{pool}")).await?["pool"].take(),
+            Some(pool) => part(
+                self.session.get(OCTAVIA, &format!("{LBAAS}/pools/{pool}")).await?,
+                "/pool",
+            ),
             None => {
                 let body = wire::pool(wanted, balancer, text(&listener, "id"), port);
-                self.create_part(id, "pools", &body).await?["pool"].take()
+                part(self.create_part(id, "pools", &body).await?, "/pool")
             }
         };
         let pool_id = text(&pool, "id");
@@ -200,13 +207,13 @@ impl OpenStack {
         Ok(())
     }
 
-    /// The listeners of a load balancer. Each is asked for, because filters by load balancer differ between releases.
+    /// The listeners of a load balancer, one request each, because filters by load balancer differ between releases.
     async fn listeners_of(&self, balancer: &Value) -> Result<Vec<Value>, BackendError> {
         let mut listeners = Vec::new();
         for listener in balancer["listeners"].as_array().into_iter().flatten() {
             let path = format!("{LBAAS}/listeners/{}", text(listener, "id"));
             let found = self.session.find(OCTAVIA, &path).await?;
-            listeners.extend(found.map(|mut answer| answer["listener"].take()));
+            listeners.extend(found.map(|answer| part(answer, "/listener")));
         }
         Ok(listeners)
     }
@@ -243,7 +250,7 @@ impl OpenStack {
         let path = format!("{LBAAS}/loadbalancers/{id}");
         let begun = Instant::now();
         loop {
-            let balancer = self.session.get(OCTAVIA, &path).await?["loadbalancer"].take();
+            let balancer = part(self.session.get(OCTAVIA, &path).await?, "/loadbalancer");
             let (name, status) = (text(&balancer, "name"), text(&balancer, "provisioning_status"));
             match status {
                 "ACTIVE" => return Ok(balancer),
@@ -251,7 +258,7 @@ impl OpenStack {
                 _ if begun.elapsed() > CHANGE_TIMEOUT => {
                     let message = format!("load balancer {name} is still {status}");
                     return Err(BackendError::new(BackendErrorKind::Timeout, message)
-                        .hint("ask the administrator of the cloud whether its load balancer service (Octavia) works"));
+                        .hint("ask the administrator of the cloud to check the load balancer service (Octavia)"));
                 }
                 _ => sleep(PAUSE).await,
             }
@@ -292,8 +299,9 @@ impl OpenStack {
         self.config.external_network.is_some() || self.config.api_floating_ip.is_some()
     }
 
-    /// Rejects a floating IP that would expose the machine config server: OVN leaves it to the nodes' security group.
-    fn refuse_open_mcs(&self, vip: Vip, network: &Network, balancer: &Value) -> Result<(), BackendError> {
+    /// Rejects a floating IP that would expose the machine config server. With OVN only the nodes' security group
+    /// protects it.
+    fn refuse_open_mcs(&self, vip: Vip, network: &NeutronNetwork, balancer: &Value) -> Result<(), BackendError> {
         if vip == Vip::Api && self.has_api_floating_ip() && wire::is_ovn(balancer) && !network.port_security {
             return Err(BackendError::new(BackendErrorKind::Rejected, open_mcs(&network.name)).hint(OPEN_MCS_HINT));
         }

@@ -10,6 +10,7 @@ use super::cloud::OpenStack;
 use super::preflight::QuotaRow;
 use super::wire::{self, some_of, text};
 use crate::backend::findings::Findings;
+use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind, Requirements};
 use crate::cluster::ClusterId;
 
@@ -121,7 +122,7 @@ impl OpenStack {
     /// openstack/octavia: `octavia/api/v2/types/quotas.py`: -1 is unlimited.
     async fn balancer_rows(&self, requirements: &Requirements, project: &str) -> Result<Vec<QuotaRow>, BackendError> {
         let quota = match self.session.get(OCTAVIA, &format!("{LBAAS}/quotas/{project}")).await {
-            Ok(mut answer) => answer["quota"].take(),
+            Ok(answer) => part(answer, "/quota"),
             Err(failure) if failure.code.is_some() => return Ok(Vec::new()),
             Err(failure) => return Err(failure),
         };

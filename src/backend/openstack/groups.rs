@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::auth::Service::Compute as NOVA;
 use super::cloud::OpenStack;
 use super::wire::{self, text};
+use crate::backend::response::part;
 use crate::backend::{BackendError, MachineSpec};
 use crate::cluster::{Affinity, ClusterId};
 
@@ -71,7 +72,7 @@ impl OpenStack {
         let begun = Instant::now();
         while begun.elapsed() < HOST_TIMEOUT {
             let found = self.session.find(NOVA, &format!("/servers/{id}")).await?;
-            let Some(server) = found.map(|mut answer| answer["server"].take()) else {
+            let Some(server) = found.map(|answer| part(answer, "/server")) else {
                 break;
             };
             if !text(&server, "hostId").is_empty() || text(&server, "status") != "BUILD" {

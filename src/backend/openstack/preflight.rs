@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use super::auth::Service::{self, Compute, Image, Network as NEUTRON, Volume};
 use super::cloud::OpenStack;
 use super::content::{TOKEN_MINUTES, short_lived};
-use super::network::Network;
+use super::network::NeutronNetwork;
 use super::ports::WAYS_OUT;
 use super::session::COMPUTE_VERSION;
 use super::wire::{FlavorRequirements, some_of, text};
 use crate::backend::findings::Findings;
+use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{OsBoot, OsIgnition, Pass, Role, Size};
 
-/// A quota: what it is of, limit and use if they are known, what is wanted, and what this cluster has of it.
+/// A quota: its resource, limit and use if they are known, what is required, and what this cluster already uses.
 pub(super) type QuotaRow = (&'static str, Option<(i64, i64)>, u64, u64);
 
-/// What was found, in order.
 impl Findings {
     /// Adds a rejection as a finding. An unreachable cloud remains an error.
     pub(super) fn take<T>(&mut self, answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
@@ -202,7 +202,7 @@ impl OpenStack {
     async fn check_rights(
         &self,
         name: &str,
-        network: &Network,
+        network: &NeutronNetwork,
         is_first: bool,
         found: &mut Findings,
     ) -> Result<(), BackendError> {
@@ -490,7 +490,7 @@ impl OpenStack {
         ];
         let path = format!("/quotas/{project}/details.json");
         let quota = match self.session.get(NEUTRON, &path).await {
-            Ok(mut answer) => answer["quota"].take(),
+            Ok(answer) => part(answer, "/quota"),
             // The extension may be missing, or not allowed for members.
             Err(failure) if failure.code.is_some() => Value::Null,
             Err(failure) => return Err(failure),
@@ -609,7 +609,7 @@ impl OpenStack {
 
 /// Whether nodes can have static addresses in the second address family. Its network is compared with the settings by
 /// the passes, because every platform has one.
-fn check_ipv6(network: &Network, wanted: Ipv6Network, found: &mut Findings) {
+fn check_ipv6(network: &NeutronNetwork, wanted: Ipv6Network, found: &mut Findings) {
     let name = &network.name;
     if network.ipv6_subnets.is_empty() {
         found.fail(

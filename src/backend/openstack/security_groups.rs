@@ -11,6 +11,7 @@ use super::auth::Service::Network as NEUTRON;
 use super::cloud::OpenStack;
 use super::network::Subnet;
 use super::wire::{ROUTER_STATUS, TAG, tag_text, text};
+use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::ClusterId;
 
@@ -27,7 +28,10 @@ impl OpenStack {
             Some(group) => group,
             None => {
                 let group = json!({"security_group": {"name": tag_text(cluster), "description": tag_text(cluster)}});
-                self.session.post(NEUTRON, "/security-groups", &group).await?["security_group"].take()
+                part(
+                    self.session.post(NEUTRON, "/security-groups", &group).await?,
+                    "/security_group",
+                )
             }
         };
         let id = text(&group, "id").to_owned();
@@ -100,8 +104,8 @@ fn our_address_towards(destination: IpAddr) -> Option<IpAddr> {
 /// Neutron treats the allowed addresses of a port as its own, so a rule for the group's members includes the VIPs.
 ///
 /// API and ingress are open. The machine config server serves secrets, and is reachable by a floating IP: it is open only
-/// to the machine network and to `us`, this computer, which embeds its configs and queries the guests of a rehearsal. So
-/// are SSH and node ports, and to the networks of `admit`.
+/// to the machine network and to `us`, this computer, which embeds its configs and queries the guests of a rehearsal.
+/// SSH and node ports are open to the same sources and to the networks of `admit`.
 fn rules(
     group: &str,
     network: Option<Ipv4Network>,
@@ -119,7 +123,7 @@ fn rules(
     let mut rules = family.rules(&near(network.map(IpNetwork::V4), us), admit, rehearsal);
     if let Some(network) = &network {
         rules.push(from(family.rule(Some("112"), None), network));
-        // A load balancer in the machine network asks routers whether they are ready.
+        // A load balancer in the machine network checks whether routers are ready.
         if balanced {
             rules.push(from(
                 family.rule(Some("tcp"), Some((ROUTER_STATUS, ROUTER_STATUS))),
@@ -130,7 +134,7 @@ fn rules(
     rules
 }
 
-/// As `rules`, in the second address family of the machine network. VRRP is of the first one.
+/// Like `rules`, for the second address family of the machine network. VRRP uses only the first one.
 fn ipv6_rules(
     group: &str,
     network: Ipv6Network,
@@ -162,7 +166,7 @@ impl Family<'_> {
             "direction": "ingress",
             "ethertype": self.name,
             "security_group_id": self.group,
-            // Tells our rules from those of the user, who may add some to the group.
+            // Distinguishes our rules from those that users may add to the group.
             "description": TAG,
         });
         if let Some(protocol) = protocol {
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn only_api_and_ingress_are_open_to_everybody() {
+    fn only_api_and_ingress_are_open_to_everyone() {
         let network = Some("10.0.0.0/24".parse().unwrap());
         let us = Some([192, 0, 2, 7].into());
         let admit = ["198.51.100.0/24".parse().unwrap()];

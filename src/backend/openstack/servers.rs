@@ -13,6 +13,7 @@ use super::listing::has_tags;
 use super::ports::{Port, port_of};
 use super::wire::{self, Parts, query, text};
 use crate::backend::ownership::{Ownership, conflict};
+use crate::backend::response::part;
 use crate::backend::{Action, BackendError, BackendErrorKind, Description, Form, Machine, MachineSpec, Power, Stop};
 use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot};
 
@@ -197,7 +198,7 @@ impl OpenStack {
         }
         let path = format!("/servers/{}", wire::escape(&port.device));
         let found = self.session.find(NOVA, &path).await?;
-        Ok(found.map(|mut answer| answer["server"].take()))
+        Ok(found.map(|answer| part(answer, "/server")))
     }
 
     /// The cluster's server of this name. One that it does not own is a conflict.
@@ -271,7 +272,7 @@ impl OpenStack {
 
     async fn force_delete(&self, server: &Value) -> Result<(), BackendError> {
         match self.act(server, &json!({"forceDelete": null})).await {
-            // It is being deleted, or gone.
+            // It is being deleted, or does not exist.
             Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(()),
             Err(failure) if failure.code == Some(403) => {
                 let (name, id) = (text(server, "name"), text(server, "id"));
@@ -286,8 +287,9 @@ impl OpenStack {
 
     /// Those of the cluster's ports that none of its machines uses. A port in use by another server is a conflict.
     ///
-    /// Servers that an interrupted run deleted and Nova keeps are deleted. Only their ports lead to them: a member's lists
-    /// do not contain them (openstack/nova: `nova/db/main/api.py`, `instance_get_all_by_filters`, `not_soft_deleted`).
+    /// Servers that an interrupted run deleted and Nova keeps are deleted. They are found only by their ports: a
+    /// member's lists do not contain them (openstack/nova: `nova/db/main/api.py`, `instance_get_all_by_filters`,
+    /// `not_soft_deleted`).
     pub(super) async fn unused_ports(&self, cluster: &ClusterId, ports: Vec<Port>) -> Result<Vec<Port>, BackendError> {
         let mut unused = Vec::new();
         for port in ports {
@@ -340,8 +342,8 @@ impl OpenStack {
 
     pub(super) async fn absolute_limits(&self) -> Result<&Value, BackendError> {
         let read = async {
-            let mut answer = self.session.get(NOVA, "/limits").await?;
-            Ok::<_, BackendError>(answer["limits"]["absolute"].take())
+            let answer = self.session.get(NOVA, "/limits").await?;
+            Ok::<_, BackendError>(part(answer, "/limits/absolute"))
         };
         self.limits.get_or_try_init(|| read).await
     }
@@ -398,7 +400,7 @@ impl OpenStack {
             }
             sleep(PAUSE).await;
             let path = format!("/servers/{}", text(&server, "id"));
-            server = self.session.get(NOVA, &path).await?["server"].take();
+            server = part(self.session.get(NOVA, &path).await?, "/server");
         }
         Ok(server)
     }

@@ -1,9 +1,9 @@
-//! A hostile or broken server at the other end of each HTTP client: platforms, mirrors, machine config servers, the
+//! A hostile or broken server for each HTTP client: platforms, mirrors, machine config servers, the
 //! cluster's API and guests of a rehearsal.
 //!
-//! Every client is put through every attack. Whatever comes, the client ends by itself with an ordinary exit code, within
-//! bounded time and memory; nothing that a server says is obeyed by the terminal; and no credential goes to another host
-//! (`127.0.0.2`), whose certificate is as good as the server's.
+//! Every client is tested with every attack. The client must end by itself with a regular exit code, within
+//! bounded time and memory; no escape sequence of a server reaches the terminal; and no credential goes to another host
+//! (`127.0.0.2`), whose certificate is as valid as the server's.
 
 mod attacks;
 pub mod server;
@@ -27,16 +27,16 @@ use watch::{is_obeyed, watch};
 pub const API: &str = "api.lab.example.com";
 pub const MCS: &str = "api-int.lab.example.com";
 
-/// All that is secret; each client is given its own.
+/// The secrets; each client gets its own.
 const SECRETS: [&str; 3] = [PASSWORD, TOKEN, MIRROR_TOKEN];
 const PASSWORD: &str = "canary-password";
 const TOKEN: &str = "canary-token";
 const MIRROR_TOKEN: &str = "canary-mirror-token";
 
-/// The most memory that a client may take at its worst moment.
-const MEMORY_MIB: u64 = 400;
+/// The most memory that a client may use: nine requests at once, each with a response of the largest size.
+const MEMORY_MIB: u64 = 700;
 
-/// Who talks to the server.
+/// The client of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
     /// The program, with these arguments and lines of standard input.
@@ -44,7 +44,7 @@ enum Client {
     Ovirt(&'static [&'static str], &'static str),
     Kubevirt(&'static [&'static str], &'static str),
     Mirror(&'static [&'static str]),
-    /// A function of the library, called by this test program in a process of its own.
+    /// A function of the library, called by this test program in a separate process.
     Library(&'static str),
 }
 
@@ -66,7 +66,7 @@ const DESTROY: &[&str] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     TheFirstRequest,
-    /// It lets the client in, with a token and a catalog.
+    /// It authenticates the client, with a token and a catalog.
     SignedIn,
 }
 
@@ -95,7 +95,7 @@ impl Client {
 
     fn address(self) -> SocketAddr {
         match self {
-            // The port is fixed, so each server has an address of its own.
+            // The port is fixed, so each server has a separate address.
             Client::Library("probe") => {
                 static SERVERS: AtomicU8 = AtomicU8::new(1);
                 let [a, b] = (std::process::id() as u16).to_be_bytes();
@@ -192,7 +192,7 @@ impl Client {
             .env_clear()
             .env("HOME", folder)
             .env("OCPDEPLOY_HOME", folder.join("home"))
-            // How often a command asks a silent platform again is not the matter here.
+            // Retries of a silent platform are not tested here.
             .env("OCPDEPLOY_PLATFORM_TIMEOUT", "0s")
             .env("OCPDEPLOY_HARVEST_TIMEOUT", "5s")
             .current_dir(folder);
@@ -200,7 +200,7 @@ impl Client {
     }
 }
 
-/// What lets a client in; `None`: the request is something else.
+/// The response that authenticates a client; `None` for other requests.
 fn sign_in(client: Client, request: &Request, server: &str) -> Option<Reply> {
     match client {
         Client::OpenStack(..) if request.path == "/v3/auth/tokens" => {
@@ -222,7 +222,7 @@ fn sign_in(client: Client, request: &Request, server: &str) -> Option<Reply> {
 }
 
 impl Case {
-    /// Runs it and says what went wrong; nothing, if all is well.
+    /// Runs it and returns the failures.
     fn run(&self, limit: Duration) -> Vec<String> {
         let Self { client, attack, from } = *self;
         let folder = tempfile::tempdir().unwrap();
@@ -269,9 +269,9 @@ impl Case {
         for request in other.asked() {
             let is_mirror = matches!(client, Client::Mirror(_) | Client::Library("download"));
             let raw = request.raw.to_lowercase();
-            // What is in Basic is not readable, but there.
+            // Basic authentication has them in base64.
             let tells = SECRETS.iter().any(|secret| raw.contains(*secret)) || raw.contains("authorization:");
-            // Mirrors are asked where they lead to, since sums are verified; nobody else is.
+            // Redirects of mirrors are followed, because checksums are verified; all others are not.
             if tells || !is_mirror {
                 fault(format!("the other host was asked {request:?}"));
             }
@@ -280,7 +280,7 @@ impl Case {
     }
 }
 
-/// Runs all cases, a few at once, and fails with all that went wrong.
+/// Runs all cases, a few in parallel, and fails with all failures.
 #[track_caller]
 fn survive(cases: Vec<Case>, limit: Duration, at_once: usize) {
     let cases = std::sync::Mutex::new(cases);
@@ -318,7 +318,7 @@ fn cases(clients: &[Client], attacks: &[Attack], from: &[From]) -> Vec<Case> {
 const USUAL: Duration = Duration::from_secs(300);
 const STAGES: &[From] = &[From::TheFirstRequest, From::SignedIn];
 
-/// The attacks that depend most on what is asked.
+/// The attacks that depend most on the request.
 const MOST: &[Attack] = &[
     Attack::Endless(200),
     Attack::Redirect(307),
@@ -350,7 +350,7 @@ fn ovirt_survives_a_hostile_engine() {
         Client::Ovirt(DEPLOY, ""),
     ];
     survive(cases(&others, MOST, &[From::SignedIn]), USUAL, 2);
-    // Whoever has no CA yet fetches it before anything else, from whoever answers.
+    // Without a CA, the client first fetches it from whichever server answers.
     let fetch = "https://localhost:PORT/ovirt-engine\nadmin@internal\ncanary-password\nfetch\nyes\n";
     let init = Client::Ovirt(&["init", "--backend", "ovirt"], fetch);
     survive(cases(&[init], ALL, &[From::TheFirstRequest]), USUAL, 2);
@@ -373,11 +373,11 @@ fn kubevirt_survives_a_hostile_api_server() {
 }
 
 #[test]
-fn a_hostile_mirror_is_survived() {
-    // A server that fails is asked again for a minute.
+fn downloads_survive_a_hostile_mirror() {
+    // Requests to a failing server are repeated for a minute.
     let clients = [Client::Mirror(CHECK)];
     survive(cases(&clients, ALL, &[From::TheFirstRequest]), 2 * USUAL, 4);
-    // What a mirror is asked with is not told to where it leads.
+    // Credentials for a mirror are not sent to the target of its redirects.
     let attacks = [301, 302, 303, 307, 308].map(Attack::Redirect);
     let attacks = [
         &attacks[..],
@@ -392,12 +392,12 @@ fn a_hostile_mirror_is_survived() {
 }
 
 #[test]
-fn the_clusters_own_servers_may_be_hostile() {
+fn clients_of_the_cluster_survive_hostile_servers() {
     let clients = ["mcs", "api", "probe"].map(Client::Library);
     survive(cases(&clients, ALL, &[From::TheFirstRequest]), USUAL, 2);
 }
 
-/// All clients at once, for each waits as long as its own limit is, in seconds of 50 ms.
+/// All clients in parallel, because each waits for its own limit, in seconds of 50 ms.
 #[test]
 fn a_slow_sender_times_out() {
     let clients = [
@@ -414,11 +414,11 @@ fn a_slow_sender_times_out() {
     survive(cases, USUAL / 5, at_once);
 }
 
-/// Calls a client of the library, as `HOSTILE_CLIENT` says, and prints what it came to as the program would.
+/// Calls the client of the library in `HOSTILE_CLIENT`, and prints the result as the program does.
 #[test]
 #[ignore = "a part of other tests, in a process of its own"]
 fn library_client() {
-    // By itself it is no test.
+    // Without a server it tests nothing.
     let Ok(server) = std::env::var("HOSTILE_SERVER") else {
         return;
     };
@@ -445,7 +445,7 @@ fn library_client() {
             "api" => {
                 let endpoint = ocpdeploy::cluster::ApiEndpoint::from(std::net::IpAddr::from(*server.ip()));
                 let api = ocpdeploy::openshift::api::ClusterApi::open(Path::new("kubeconfig"), endpoint).await?;
-                // Each of another shape, and each whatever the one before came to.
+                // Queries of different shapes, each independent of the previous result.
                 let mut outcomes = vec![api.version().await.err(), api.nodes().await.err()];
                 outcomes.push(api.node("master-0").await.err());
                 outcomes.push(api.cluster_operators().await.err());

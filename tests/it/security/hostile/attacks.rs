@@ -1,4 +1,4 @@
-//! What the hostile server does: one entry for each way in which an answer can be wrong.
+//! The attacks of the hostile server: one entry for each way in which an answer can be wrong.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::server::{Reply, Request};
 
-/// A text that a terminal would obey: clear the screen, set its title, and the 8-bit form of the same.
+/// A text with escape sequences: clear the screen, set the title, also in the 8-bit form.
 pub const ESCAPES: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\r\u{202e}\u{8}pwned";
 
-/// In which language the client reads.
+/// The format that the client parses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     Json,
@@ -21,34 +21,34 @@ pub enum Language {
 pub enum Attack {
     /// A string that never ends, with this status.
     Endless(u16),
-    /// The same, and it says beforehand that it has a terabyte.
+    /// The same, with a Content-Length of a terabyte.
     Announced,
-    /// A whole document below the limit of bytes that becomes many times as large in memory.
-    Bomb,
-    /// 100 000 brackets, or elements within each other.
+    /// A document of another shape with a million values, and in XML, which the program limits, with fifteen.
+    Wide,
+    /// 100 000 nested brackets or elements.
     Deep,
-    /// More bytes than it says, and fewer.
+    /// More bytes than the declared length, and fewer.
     TooLong,
     TooShort,
-    /// A byte now and then, for ever.
+    /// Single bytes with pauses, without an end.
     Slow,
-    /// The same request at another host.
+    /// A redirect to another host, with this status.
     Redirect(u16),
     /// Escape sequences in every string, with this status.
     Escapes(u16),
-    /// Lists whose pages never end, go round, or continue at another host.
+    /// Lists whose pages never end, form a loop, or continue at another host.
     EndlessPages,
     CirclingPages,
     ForeignPages,
 }
 
-/// What every client is put through.
+/// The attacks on every client.
 pub const ALL: &[Attack] = &[
     Attack::Endless(200),
     Attack::Endless(403),
     Attack::Endless(500),
     Attack::Announced,
-    Attack::Bomb,
+    Attack::Wide,
     Attack::Deep,
     Attack::TooLong,
     Attack::TooShort,
@@ -71,10 +71,10 @@ impl Attack {
         match self {
             Attack::Endless(status) => endless(status, None, xml),
             Attack::Announced => endless(200, Some(1 << 40), xml),
-            Attack::Bomb => {
+            Attack::Wide => {
                 let body = match xml {
                     true => format!("<a>{}</a>", "<b/>".repeat(15 << 20)),
-                    false => format!("[{}{{}}]", "{},".repeat(20 << 20)),
+                    false => format!("[{}{{}}]", "{},".repeat(1 << 20)),
                 };
                 Reply::Whole(200, Vec::new(), body.into_bytes())
             }
@@ -138,7 +138,7 @@ fn page(request: &Request, next: &str) -> Reply {
     )
 }
 
-/// An answer that many questions of OpenStack and Kubernetes take for theirs, all of its strings hostile.
+/// A valid answer to many requests of OpenStack and Kubernetes, with only hostile strings.
 fn escapes_in_json(path: &str) -> Value {
     let thing = json!({
         "id": ESCAPES, "name": ESCAPES, "description": ESCAPES, "status": ESCAPES, "message": ESCAPES,
@@ -150,13 +150,13 @@ fn escapes_in_json(path: &str) -> Value {
         "error": {"message": ESCAPES, "code": 403, "title": ESCAPES},
         "error_code": "access_denied", "error_description": ESCAPES,
         "gitVersion": ESCAPES, "major": "1", "minor": ESCAPES, "metadata": {"name": ESCAPES, "resourceVersion": ESCAPES},
-        "items": [thing], key(path): [thing], "hostname": ESCAPES, "mac": ESCAPES, "ip": ESCAPES,
+        "items": [thing], key(path): [thing], "hostname": ESCAPES, "mac": ESCAPES, "ip": ESCAPES, "ipv6": ESCAPES,
         "config_sha512": ESCAPES, "config_bytes": 1, "ignition": ESCAPES,
     })
 }
 
 fn escapes_in_xml() -> String {
-    // XML 1.0 has no such characters; some of them can be written as references all the same.
+    // XML 1.0 has no such characters, but some of them can be written as references.
     let text = "&#27;[2J&#155;31m&#8238;&#13;\u{9b}32m\u{202e}pwned";
     format!(
         "<api><fault><reason>{text}</reason><detail>[{text}]</detail></fault><name>{text}</name><reason>{text}</reason>\

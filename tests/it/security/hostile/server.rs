@@ -1,4 +1,4 @@
-//! A server on plain sockets, with or without TLS: it sends whatever bytes it likes, and remembers all that it was sent.
+//! A server on plain sockets, with or without TLS: it sends any bytes, and records all that it receives.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// Who signs both the server and the other host, so that TLS stops nobody from going there.
+/// The CA of both the server and the other host, so that TLS does not prevent a connection there.
 pub struct Authority {
     pub pem: String,
     config: Arc<ServerConfig>,
@@ -50,17 +50,17 @@ impl Authority {
 pub struct Request {
     /// Without its query.
     pub path: String,
-    /// All of it, for what must not be in it.
+    /// The whole request, to search for secrets.
     pub raw: String,
 }
 
-/// What is sent for a request.
+/// The response to a request.
 pub enum Reply {
     /// A well-formed answer.
     Whole(u16, Vec<(&'static str, String)>, Vec<u8>),
-    /// A head, then these bytes, with what its length is said to be, if anything.
+    /// A head with this declared length, if any, then these bytes.
     Claims(u16, Option<u64>, Vec<u8>),
-    /// A beginning, then the same bytes again for as long as the client takes them, each after a pause.
+    /// A start, then the same bytes as long as the client reads them, each time after a pause.
     Endless(u16, Option<u64>, Vec<u8>, Vec<u8>, Duration),
 }
 
@@ -70,7 +70,7 @@ impl Reply {
     }
 }
 
-/// What it answers, by the request and the number of requests before it.
+/// Maps a request and the number of previous requests to a response.
 pub type Plan = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;
 
 /// Listens until the process ends.
@@ -88,7 +88,7 @@ impl Server {
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 let (tls, plan, seen) = (tls.clone(), plan.clone(), seen.clone());
-                // A client that hangs up is what is hoped for.
+                // The client is expected to close the connection.
                 std::thread::spawn(move || serve(socket, tls, &plan, &seen).ok());
             }
         });
@@ -131,7 +131,7 @@ fn talk(stream: impl Read + Write, plan: &Plan, seen: &Mutex<Vec<Request>>) -> i
         if let Some(value) = line.strip_prefix("content-length:") {
             length = value.trim().parse().unwrap_or(0);
         }
-        // A client that asks first whether its body is wanted.
+        // A client that waits for `100 Continue`.
         if line.starts_with("expect:") {
             stream.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }

@@ -1,10 +1,10 @@
-//! A process from its start to its end: what it says, and how much memory it takes meanwhile.
+//! Runs a process: its output and its peak memory.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a terminal does not merely show.
+/// A character that a terminal interprets.
 pub fn is_obeyed(c: char) -> bool {
     (c.is_control() && c != '\n') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -12,12 +12,12 @@ pub fn is_obeyed(c: char) -> bool {
 /// How a process ended.
 pub struct Ended {
     pub code: Option<i32>,
-    /// On both of its outputs.
+    /// Its stdout and stderr.
     pub said: String,
     pub peak_mib: u64,
 }
 
-/// Runs a command to its end, and looks at its memory meanwhile.
+/// Runs a command to its end, and measures its memory.
 pub fn watch(command: &mut Command, input: &str, limit: Duration) -> Ended {
     let mut child = command
         .stdin(Stdio::piped())
@@ -25,7 +25,7 @@ pub fn watch(command: &mut Command, input: &str, limit: Duration) -> Ended {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may have ended before it read.
+    // It may have ended before it read its input.
     let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes());
     let pipes: [Box<dyn Read + Send>; 2] = [
         Box::new(child.stdout.take().unwrap()),
@@ -35,7 +35,7 @@ pub fn watch(command: &mut Command, input: &str, limit: Duration) -> Ended {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             pipe.read_to_end(&mut bytes).unwrap();
-            // Bytes that are no text are shown as what they are not.
+            // Bytes that are not UTF-8 become a text that `is_obeyed` rejects.
             String::from_utf8(bytes).unwrap_or_else(|error| format!("\u{7f}{error}"))
         })
     });
@@ -57,7 +57,7 @@ pub fn watch(command: &mut Command, input: &str, limit: Duration) -> Ended {
     Ended { code, said, peak_mib }
 }
 
-/// The most memory that a process had so far (linux: Documentation/filesystems/proc.rst, VmHWM).
+/// The peak memory of a process so far (linux: Documentation/filesystems/proc.rst, VmHWM).
 fn peak(child: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
