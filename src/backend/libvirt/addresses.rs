@@ -25,8 +25,8 @@ const ARP: sys::virDomainInterfaceAddressesSource = sys::VIR_DOMAIN_INTERFACE_AD
 
 type Addresses = BTreeMap<Mac, Vec<IpAddr>>;
 
-/// All addresses of the machines' MACs, so that conflicts are detected: IPv4 ones, or IPv6 ones of a machine without.
-/// None of a lease from before the machine's start.
+/// All addresses of the machines' MACs, so that conflicts are detected: IPv4, or IPv6 of a machine without IPv4. Leases
+/// from before the machine's start do not count.
 pub(super) fn addresses(
     connect: &Connect,
     old: &OldLeases,
@@ -95,29 +95,29 @@ fn of_guest(domain: &Domain) -> Vec<(Mac, IpAddr)> {
     found
 }
 
-/// Whether an address may be one of a network, and not of the guest or a link alone.
+/// Whether an address can be used on a network, and not only within the guest or on one link.
 fn is_of_network(ip: &IpAddr) -> bool {
     let is_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     !ip.is_loopback() && !is_local
 }
 
-/// The leases that existed when this process started a machine: they do not show that it came up.
+/// The leases that existed when this process started a machine. They do not prove that it has booted.
 ///
-/// The machines of pass one leave theirs to those of pass two, and to the next deployment. dnsmasq gives a lease a new expiry
+/// The leases of pass one are still valid in pass two, and in the next deployment. dnsmasq gives a lease a new expiry
 /// each time it confirms it, and libvirt records that (dnsmasq: src/lease.c, `lease_set_expires`, and `do_script_run` with
 /// `OPT_LEASE_RO`; libvirt/libvirt: src/network/bridge_driver.c, `--leasefile-ro`, and src/network/leaseshelper.c).
 #[derive(Default)]
 pub(super) struct OldLeases(Mutex<HashMap<Mac, Vec<DhcpLease>>>);
 
 impl OldLeases {
-    /// Notes the leases of a machine that is about to start.
+    /// Records the leases of a machine that is about to start.
     pub(super) fn note(&self, connect: &Connect, nics: &[Nic]) -> Result<(), BackendError> {
         for nic in nics
             .iter()
             .filter(|nic| Attachment::read(&nic.network).device().is_none())
         {
             let network = if_exists(connect.lookup_network_by_name(checked_text("network name", &nic.network)?))?;
-            // The start names a network that is missing.
+            // If the network is missing, the start of the machine reports it.
             let leases = if_exists(network.map(|network| network::valid_leases(&network)).transpose())?;
             self.keep(nic.mac, leases.flatten().unwrap_or_default());
         }
@@ -129,7 +129,7 @@ impl OldLeases {
         lock(&self.0).insert(mac, leases);
     }
 
-    /// Whether a lease is one of those. An infinite one never changes, so it is believed.
+    /// Whether a lease is one of these. An infinite lease never changes, so it counts as new.
     pub(super) fn contain(&self, lease: &DhcpLease) -> bool {
         let is_same = |old: &DhcpLease| old == lease && lease.expires != 0;
         lock(&self.0).get(&lease.mac).is_some_and(|old| old.iter().any(is_same))

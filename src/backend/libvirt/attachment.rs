@@ -1,4 +1,4 @@
-//! What a NIC is attached to: a network of libvirt's, or a device of its host.
+//! What a NIC is attached to: a libvirt network, or a device of its host.
 
 use virt::connect::Connect;
 use virt::error::ErrorNumber;
@@ -7,11 +7,11 @@ use super::session::{checked_text, if_supported};
 use crate::backend::{BackendError, BackendErrorKind, Finding};
 use crate::xml::Element;
 
-/// As `network` and `extra_networks` name it; the elements are those of libvirt: docs/formatdomain.rst, "Network
+/// As given by `network` and `extra_networks`; the elements are those of libvirt: docs/formatdomain.rst, "Network
 /// interfaces".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attachment<'a> {
-    /// A network of libvirt's.
+    /// A libvirt network.
     Network(&'a str),
     /// `bridge:br0`: a Linux bridge.
     Bridge(&'a str),
@@ -31,7 +31,7 @@ impl<'a> Attachment<'a> {
         }
     }
 
-    /// The device of the host; `None` for a network of libvirt's.
+    /// The device of the host; `None` for a libvirt network.
     pub fn device(self) -> Option<&'a str> {
         match self {
             Self::Network(_) => None,
@@ -81,7 +81,7 @@ pub(super) fn host_has(connect: &Connect, device: &str) -> Result<Option<bool>, 
     }
 }
 
-/// Refuses a device that the host does not have.
+/// Rejects a device that the host does not have.
 pub(super) fn require_device(connect: &Connect, device: &str) -> Result<(), BackendError> {
     match host_has(connect, device)? {
         Some(false) => {
@@ -89,13 +89,13 @@ pub(super) fn require_device(connect: &Connect, device: &str) -> Result<(), Back
                 BackendErrorKind::NotFound,
                 format!("network device `{device}` does not exist on the host"),
             );
-            Err(failure.hint("`ip -br link` on the host lists its devices; set `network`"))
+            Err(failure.hint("set `network` to an existing device: list them with `ip -br link` on the host"))
         }
         _ => Ok(()),
     }
 }
 
-/// What is to be known of a NIC on this device, for preflight.
+/// The finding of preflight about a NIC on this device.
 pub(super) fn finding(attachment: Attachment<'_>, device: &str) -> Finding {
     match attachment {
         Attachment::Macvtap(_) => Finding::warn(format!(
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_comes_back_from_its_nic() {
+    fn a_setting_is_read_back_from_its_nic() {
         for setting in [
             "default",
             "R&D <net>",

@@ -3,8 +3,8 @@
 use virt::connect::Connect;
 use virt::sys;
 
-use super::domain::Platform;
-use super::entries::Document;
+use super::domain::HostPlatform;
+use super::entries::NetworkDocument;
 use super::ffi;
 use super::session::{document, if_supported};
 use crate::backend::error::if_exists;
@@ -43,7 +43,7 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Backe
         )),
     ];
     seen.push(
-        match Platform::choose(&document(connect.capabilities())?, version, VirtType::Auto) {
+        match HostPlatform::choose(&document(connect.capabilities())?, version, VirtType::Auto) {
             Ok(platform) if platform.domain_type == "qemu" => Finding::warn(
                 "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal".to_owned(),
             ),
@@ -62,7 +62,7 @@ fn networks(connect: &Connect) -> Result<Vec<Choice>, BackendError> {
             continue;
         };
         let described = xml::parse(&described)?;
-        let read = Document::read(&described);
+        let read = NetworkDocument::read(&described);
         let choice = Choice::new(network.name()?, about_network(&described, &read));
         all.push(match (active, read.has_dhcp, &read.own) {
             (false, ..) => {
@@ -78,7 +78,7 @@ fn networks(connect: &Connect) -> Result<Vec<Choice>, BackendError> {
     Ok(all)
 }
 
-fn about_network(described: &Element, read: &Document) -> String {
+fn about_network(described: &Element, read: &NetworkDocument) -> String {
     let bridge = described.find("bridge").and_then(|bridge| bridge.get("name"));
     let mut text = match (read.forward.as_deref(), bridge) {
         (Some("bridge"), Some(bridge)) => format!("bridge {bridge} of the host, external DHCP"),

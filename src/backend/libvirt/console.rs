@@ -45,7 +45,7 @@ pub(super) async fn listen(mut console: Console) -> String {
             bytes.extend(more);
         }
     };
-    // Whether the machine ends or the time is over: what was written counts.
+    // The output is returned both at the end of the machine and after a timeout.
     let _ = timeout(LISTEN, collect).await;
     last_lines(&bytes)
 }

@@ -16,7 +16,7 @@ const MAXIMUM: u32 = 7_001_000;
 
 /// The virtualization of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Platform {
+pub(super) struct HostPlatform {
     /// `kvm`, `qemu` or another type of this driver.
     pub domain_type: String,
     arch: String,
@@ -25,7 +25,7 @@ pub(super) struct Platform {
     has_maximum: bool,
 }
 
-impl Platform {
+impl HostPlatform {
     /// Selects from the host's capabilities and libvirt's version.
     pub fn choose(capabilities: &Element, version: u32, virt_type: VirtType) -> Result<Self, BackendError> {
         let hvm = |guest: &&Element| guest.find("os_type").is_some_and(|os| os.text == "hvm");
@@ -40,7 +40,7 @@ impl Platform {
             let message = "the host supports no hardware-virtualized machines";
             return Err(BackendError::new(BackendErrorKind::Rejected, message));
         };
-        // libvirt's test driver has i686 alone.
+        // libvirt's test driver has only i686.
         if let Some(other) = arch.get("name").filter(|name| !["x86_64", "i686"].contains(name)) {
             let words = format!("hosts of architecture {other} are not supported: the images are for x86_64");
             return Err(BackendError::new(BackendErrorKind::Rejected, words));
@@ -106,7 +106,7 @@ pub(super) fn uuid_of(cluster: &ClusterId, machine: &MachineName) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_URL, url.as_bytes())
 }
 
-pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths, cache: DiskCache) -> Element {
+pub(super) fn to_xml(spec: &MachineSpec, platform: &HostPlatform, paths: &Paths, cache: DiskCache) -> Element {
     let mut kind = Element::new("type").attr("arch", &platform.arch);
     if let Some(machine) = platform.machine {
         kind = kind.attr("machine", machine);
@@ -186,7 +186,7 @@ fn devices(spec: &MachineSpec, paths: &Paths, cache: DiskCache) -> Element {
 }
 
 fn disk(index: usize, path: &str, format: &str, cache: DiskCache) -> Element {
-    // What a guest discards, the pool gets back.
+    // Blocks that a guest discards become free space in the pool.
     let driver = Element::new("driver")
         .attr("name", "qemu")
         .attr("type", format)
@@ -299,8 +299,8 @@ mod tests {
         }
     }
 
-    fn platform(domain_type: &str) -> Platform {
-        Platform {
+    fn platform(domain_type: &str) -> HostPlatform {
+        HostPlatform {
             domain_type: domain_type.to_owned(),
             arch: "x86_64".to_owned(),
             machine: Some("q35"),
@@ -398,7 +398,8 @@ mod tests {
             xml::parse(&format!("<capabilities><guest><os_type>xen</os_type><arch name='x86_64'><domain type='xen'/></arch></guest>{guests}</capabilities>")).unwrap()
         };
         let both = host(&(guest("i686", &["qemu"]) + &guest("x86_64", &["qemu", "kvm"])));
-        let choose = |host, virt_type| Platform::choose(host, MAXIMUM, virt_type).map(|platform| platform.domain_type);
+        let choose =
+            |host, virt_type| HostPlatform::choose(host, MAXIMUM, virt_type).map(|platform| platform.domain_type);
         assert_eq!(choose(&both, VirtType::Auto).unwrap(), "kvm");
         assert_eq!(choose(&both, VirtType::Qemu).unwrap(), "qemu");
         let emulated = host(&guest("x86_64", &["qemu"]));
@@ -408,10 +409,10 @@ mod tests {
         assert_eq!(choose(&other, VirtType::Auto).unwrap(), "test");
         assert!(choose(&other, VirtType::Qemu).is_err());
         assert!(choose(&host(""), VirtType::Auto).is_err());
-        let platform = Platform::choose(&both, MAXIMUM, VirtType::Auto).unwrap();
+        let platform = HostPlatform::choose(&both, MAXIMUM, VirtType::Auto).unwrap();
         assert_eq!((platform.arch.as_str(), platform.machine), ("x86_64", Some("q35")));
         let cpu = |version| {
-            let platform = Platform::choose(&emulated, version, VirtType::Auto).unwrap();
+            let platform = HostPlatform::choose(&emulated, version, VirtType::Auto).unwrap();
             platform.cpu().unwrap().to_string()
         };
         assert!(cpu(MAXIMUM).contains("maximum"));

@@ -17,7 +17,7 @@ const MARK: &str = ".ocpdeploy";
 
 /// One of a network's two documents: the present configuration of dnsmasq, or that of its next start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Document {
+pub(super) struct NetworkDocument {
     pub forward: Option<String>,
     /// The first IPv4 block.
     pub own: Option<Ipv4Network>,
@@ -27,13 +27,13 @@ pub(super) struct Document {
     pub has_dhcp: bool,
     pub has_dns: bool,
     pub mtu: Option<u16>,
-    pub hosts: Vec<Host>,
-    pub records: Vec<Record>,
+    pub hosts: Vec<DhcpHost>,
+    pub records: Vec<DnsRecord>,
 }
 
 /// A DHCP reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct DhcpHost {
     pub mac: Option<Mac>,
     pub ip: Option<Ipv4Addr>,
     pub name: String,
@@ -41,7 +41,7 @@ pub(super) struct Host {
 
 /// A DNS record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct DnsRecord {
     pub ip: String,
     pub names: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub(super) fn node_of<'a>(cluster: &ClusterId, name: &'a str) -> Option<&'a str>
     cluster.host_of(name.strip_suffix(MARK)?)
 }
 
-impl Host {
+impl DhcpHost {
     fn read(element: &Element) -> Self {
         Self {
             mac: element.get("mac").and_then(|mac| mac.parse().ok()),
@@ -92,7 +92,7 @@ impl Host {
     }
 }
 
-impl Record {
+impl DnsRecord {
     fn read(element: &Element) -> Self {
         let names = element.all("hostname");
         Self {
@@ -111,7 +111,7 @@ impl Record {
     }
 }
 
-impl Document {
+impl NetworkDocument {
     pub fn read(network: &Element) -> Self {
         let is_v4 = |ip: &&Element| ip.get("family").is_none_or(|family| family == "ipv4");
         let own = network.all("ip").into_iter().find(is_v4);
@@ -131,15 +131,15 @@ impl Document {
             // libvirt/libvirt: src/network/bridge_driver.c, `networkStartNetworkVirtual`.
             has_dns: (own.is_some() || ipv6.is_some()) && network.value("dns", "enable") != Some("no"),
             mtu: mtu(network),
-            hosts: of_dhcp("host").into_iter().map(Host::read).collect(),
-            records: network.all("dns/host").into_iter().map(Record::read).collect(),
+            hosts: of_dhcp("host").into_iter().map(DhcpHost::read).collect(),
+            records: network.all("dns/host").into_iter().map(DnsRecord::read).collect(),
         }
     }
 
     /// Whether the reservation is missing; the reason if a conflict prevents it.
-    pub fn lacks_host(&self, wanted: &Host) -> Result<bool, String> {
-        let differs = |host: &&Host| *host != wanted && !host.is_equal_user_entry(wanted);
-        let clashes = |host: &&Host| {
+    pub fn lacks_host(&self, wanted: &DhcpHost) -> Result<bool, String> {
+        let differs = |host: &&DhcpHost| *host != wanted && !host.is_equal_user_entry(wanted);
+        let clashes = |host: &&DhcpHost| {
             (host.mac.is_some() && host.mac == wanted.mac)
                 || (host.ip.is_some() && host.ip == wanted.ip)
                 || host.name == wanted.name
@@ -151,11 +151,11 @@ impl Document {
     }
 
     /// Like `lacks_host`, for a DNS record.
-    pub fn lacks_record(&self, wanted: &Record) -> Result<bool, String> {
+    pub fn lacks_record(&self, wanted: &DnsRecord) -> Result<bool, String> {
         let own_names: BTreeSet<_> = wanted.names.iter().filter(|name| !name.ends_with(MARK)).collect();
         let mut lacks = true;
         // A name has one address of each family.
-        let is_ipv6 = |record: &&Record| record.ip.contains(':');
+        let is_ipv6 = |record: &&DnsRecord| record.ip.contains(':');
         for record in self.records.iter().filter(|record| is_ipv6(record) == is_ipv6(&wanted)) {
             let names: BTreeSet<_> = record.names.iter().collect();
             if record.ip == wanted.ip && own_names.is_subset(&names) {
@@ -170,9 +170,9 @@ impl Document {
     }
 }
 
-impl Host {
+impl DhcpHost {
     /// A user's own entry with the same MAC and address. It remains the user's entry.
-    fn is_equal_user_entry(&self, wanted: &Host) -> bool {
+    fn is_equal_user_entry(&self, wanted: &DhcpHost) -> bool {
         self.mac == wanted.mac && self.ip == wanted.ip && !self.name.ends_with(MARK)
     }
 }
@@ -206,13 +206,13 @@ fn block6(ip: &Element) -> Option<Ipv6Network> {
 
 /// A tagged entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
-    Host(Host),
-    Record(Record),
+pub(super) enum NetworkEntry {
+    Host(DhcpHost),
+    Record(DnsRecord),
 }
 
 /// The entries of exactly this cluster.
-pub(super) fn of_cluster(document: &Document, cluster: &ClusterId) -> Vec<Entry> {
+pub(super) fn of_cluster(document: &NetworkDocument, cluster: &ClusterId) -> Vec<NetworkEntry> {
     let hosts = document
         .hosts
         .iter()
@@ -220,13 +220,13 @@ pub(super) fn of_cluster(document: &Document, cluster: &ClusterId) -> Vec<Entry>
     let records = document.records.iter().filter(|record| record.is_of(cluster));
     hosts
         .cloned()
-        .map(Entry::Host)
-        .chain(records.cloned().map(Entry::Record))
+        .map(NetworkEntry::Host)
+        .chain(records.cloned().map(NetworkEntry::Record))
         .collect()
 }
 
 /// The clusters that have entries: the part of the tag after the node.
-pub(super) fn clusters(document: &Document) -> BTreeSet<ClusterId> {
+pub(super) fn clusters(document: &NetworkDocument) -> BTreeSet<ClusterId> {
     let hosts = document.hosts.iter().map(|host| &host.name);
     let records = document.records.iter().flat_map(|record| &record.names);
     let of = |name: &String| ClusterId::read(name.strip_suffix(MARK)?.split_once('.')?.1);
@@ -234,19 +234,19 @@ pub(super) fn clusters(document: &Document) -> BTreeSet<ClusterId> {
 }
 
 /// The entries of exactly this reservation.
-pub(super) fn of_reservation(document: &Document, reservation: &AddressReservation) -> Vec<Entry> {
+pub(super) fn of_reservation(document: &NetworkDocument, reservation: &AddressReservation) -> Vec<NetworkEntry> {
     let tag = tag_of(&reservation.cluster, &reservation.assignment.name);
     let (mac, ip) = (reservation.assignment.mac, reservation.assignment.ip);
     let ips: Vec<String> = std::iter::once(ip.to_string())
         .chain(reservation.ipv6.map(|ip| ip.to_string()))
         .collect();
-    let at_its_place = |entry: &Entry| match entry {
-        Entry::Host(host) => host.name == tag && host.ip.map(IpAddr::V4) == Some(ip),
-        Entry::Record(record) => record.names.contains(&tag) && ips.contains(&record.ip),
+    let at_its_place = |entry: &NetworkEntry| match entry {
+        NetworkEntry::Host(host) => host.name == tag && host.ip.map(IpAddr::V4) == Some(ip),
+        NetworkEntry::Record(record) => record.names.contains(&tag) && ips.contains(&record.ip),
     };
     // A record without a reservation remains of an interrupted release. A record with a reservation for another MAC
     // belongs to that one.
-    let is_of_another_mac = |entry: &Entry| matches!(entry, Entry::Host(host) if host.mac != Some(mac));
+    let is_of_another_mac = |entry: &NetworkEntry| matches!(entry, NetworkEntry::Host(host) if host.mac != Some(mac));
     let mut entries = of_cluster(document, &reservation.cluster);
     entries.retain(at_its_place);
     match entries.iter().any(is_of_another_mac) {
@@ -256,7 +256,7 @@ pub(super) fn of_reservation(document: &Document, reservation: &AddressReservati
 }
 
 /// libvirt accepts any address, even one of another network.
-pub(super) fn check_address(document: &Document, mac: Mac, ip: Ipv4Addr) -> Result<(), BackendError> {
+pub(super) fn check_address(document: &NetworkDocument, mac: Mac, ip: Ipv4Addr) -> Result<(), BackendError> {
     let rejected = |message| Err(BackendError::new(BackendErrorKind::Rejected, message));
     if !mac.is_unicast() {
         return rejected(format!("{mac} is not a unicast MAC"));
@@ -299,12 +299,12 @@ mod tests {
   </ip>
 </network>";
 
-    fn document() -> Document {
-        Document::read(&xml::parse(NETWORK).unwrap())
+    fn document() -> NetworkDocument {
+        NetworkDocument::read(&xml::parse(NETWORK).unwrap())
     }
 
-    fn host(mac: &str, ip: &str, name: &str) -> Host {
-        Host {
+    fn host(mac: &str, ip: &str, name: &str) -> DhcpHost {
+        DhcpHost {
             mac: Some(mac.parse().unwrap()),
             ip: Some(ip.parse().unwrap()),
             name: name.to_owned(),
@@ -320,18 +320,22 @@ mod tests {
         assert_eq!(document.ranges, [range]);
         assert!(document.has_dhcp && document.has_dns);
         let bridged = xml::parse("<network><name>lan</name><forward mode='bridge'/><bridge name='br0'/></network>");
-        let bridged = Document::read(&bridged.unwrap());
+        let bridged = NetworkDocument::read(&bridged.unwrap());
         assert_eq!((document.mtu, bridged.mtu), (Some(1500), None));
         for (network, mtu) in [
             ("<network><mtu size='9000'/><forward mode='nat'/></network>", Some(9000)),
             ("<network><forward/></network>", Some(1500)),
             ("<network/>", Some(1500)),
         ] {
-            assert_eq!(Document::read(&xml::parse(network).unwrap()).mtu, mtu, "{network}");
+            assert_eq!(
+                NetworkDocument::read(&xml::parse(network).unwrap()).mtu,
+                mtu,
+                "{network}"
+            );
         }
         let of_ipv6 =
             xml::parse("<network><name>six</name><ip family='ipv6' address='fd00::1' prefix='64'/></network>");
-        let of_ipv6 = Document::read(&of_ipv6.unwrap());
+        let of_ipv6 = NetworkDocument::read(&of_ipv6.unwrap());
         assert!(of_ipv6.has_dns && !of_ipv6.has_dhcp && of_ipv6.own.is_none());
         assert_eq!(bridged.forward.as_deref(), Some("bridge"));
         assert!(!bridged.has_dhcp && !bridged.has_dns && bridged.own.is_none() && bridged.ipv6.is_none());
@@ -342,8 +346,8 @@ mod tests {
         let names = |cluster: &str| -> Vec<String> {
             let cluster = ClusterId::read(cluster).unwrap();
             let name = |entry| match entry {
-                Entry::Host(host) => host.name,
-                Entry::Record(record) => record.ip,
+                NetworkEntry::Host(host) => host.name,
+                NetworkEntry::Record(record) => record.ip,
             };
             of_cluster(&document(), &cluster).into_iter().map(name).collect()
         };
@@ -429,7 +433,7 @@ mod tests {
     #[test]
     fn a_record_exists_is_missing_or_conflicts() {
         let document = document();
-        let record = |ip: &str, names: &[&str]| Record {
+        let record = |ip: &str, names: &[&str]| DnsRecord {
             ip: ip.to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         };
@@ -464,7 +468,7 @@ mod tests {
     #[test]
     fn entries_are_written_in_libvirts_format() {
         insta::assert_snapshot!(host("52:54:00:00:00:10", "192.168.122.10", "a.ocpdeploy").to_xml().to_string(), @"<host mac=\"52:54:00:00:00:10\" name=\"a.ocpdeploy\" ip=\"192.168.122.10\"/>");
-        let record = Record {
+        let record = DnsRecord {
             ip: "10.0.0.1".to_owned(),
             names: vec!["a".to_owned(), "b".to_owned()],
         };

@@ -20,10 +20,10 @@ use crate::cluster::Mac;
 
 /// Loads libvirt's library when it is first needed, and silences it; an error is the dynamic linker's.
 ///
-/// A program that is linked to the library starts only where that is installed, and loads it and 50 others at each start, which
-/// takes longer than all else that most commands do. So each function of libvirt that `virt` calls is defined in this
-/// program instead: it jumps to the address that [`load`] has found in the library. The linker then leaves out a library that
-/// nothing needs any more. Not on other processors than x86-64, which keep the linked library.
+/// A program that is linked to the library starts only where it is installed, and loads it and 50 others at each start.
+/// That takes longer than the rest of most commands. So this program itself defines each function of libvirt that
+/// `virt` calls: it jumps to the address that [`load`] has found in the library. The linker then omits the library,
+/// which is no longer required. Only on x86-64; on other processors the library stays linked.
 pub(super) fn load() -> Result<(), String> {
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     let load = || {
@@ -70,8 +70,8 @@ mod library {
         };
     }
 
-    // Those that the program and its tests call, by name or through `virt`. With one that is missing they are linked to the
-    // library again, which a test notices.
+    // All functions that the program and its tests call, by name or through `virt`. If one is missing, the library is
+    // linked again, which a test detects.
     functions! {
         virConnectClose virConnectCompareCPU virConnectGetCapabilities virConnectGetHostname virConnectGetLibVersion
         virConnectGetURI virConnectIsAlive virConnectListAllDomains virConnectListAllNetworks

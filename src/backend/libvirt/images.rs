@@ -4,8 +4,8 @@
 //!
 //! * An image is complete if and only if it has a qcow2 header. The header is written last, through a stream that was
 //!   opened first. So it is never written to a volume that another process has created under the same name since.
-//! * A cluster creates its marker *before* it searches the image. A cluster that releases an image creates its marker
-//!   *before* it searches other users. So the second process always sees the marker of the first.
+//! * A cluster creates its marker *before* it searches for the image. A cluster that releases an image creates its
+//!   marker *before* it searches for other users. So the second process always sees the marker of the first.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use virt::storage_vol::StorageVol;
 
-use super::session::Progress;
-use super::storage::{Content, Qcow2, Storage};
+use super::session::CallProgress;
+use super::storage::{Qcow2, Storage, VolumeContent};
 use super::volumes::{ImageKey, Volume};
 use crate::backend::error::if_exists;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -26,7 +26,7 @@ use crate::cluster::ClusterId;
 use crate::digest::hex;
 use crate::xml;
 
-/// The bytes that are written last; more than any header.
+/// The number of bytes that are written last: more than any header.
 const HEAD: u64 = 64 * 1024;
 /// The pause between two checks of another process's upload.
 const CHECK_PAUSE: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A local file with its digest.
-pub(super) struct LocalImage<'a> {
+pub(super) struct ImageFile<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
     pub bytes: u64,
@@ -46,8 +46,8 @@ pub(super) struct LocalImage<'a> {
 pub(super) fn ensure(
     storage: &Storage,
     cluster: &ClusterId,
-    image: &LocalImage,
-    progress: &Progress,
+    image: &ImageFile,
+    progress: &CallProgress,
 ) -> Result<String, BackendError> {
     let key = ImageKey::of_digest(image.sha256).ok_or_else(|| {
         BackendError::new(
@@ -64,7 +64,7 @@ pub(super) fn ensure(
     loop {
         match storage.find(&name)? {
             None => {
-                let content = Content::Raw(image.bytes);
+                let content = VolumeContent::Raw(image.bytes);
                 match storage.create(&name, &content) {
                     Ok(volume) => upload(storage, &volume, image, progress)?,
                     Err(failure) if failure.kind == BackendErrorKind::Conflict => {}
@@ -90,7 +90,12 @@ pub(super) fn ensure(
     }
 }
 
-fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, progress: &Progress) -> Result<(), BackendError> {
+fn upload(
+    storage: &Storage,
+    volume: &StorageVol,
+    image: &ImageFile,
+    progress: &CallProgress,
+) -> Result<(), BackendError> {
     let unreadable = |error: std::io::Error| {
         BackendError::new(
             BackendErrorKind::Rejected,
@@ -138,7 +143,7 @@ fn send_body(
     offset: u64,
     file: File,
     digest: &mut Sha256,
-    progress: &Progress,
+    progress: &CallProgress,
 ) -> Result<u64, BackendError> {
     let mut body = storage.begin_upload(volume, offset, 0)?;
     match body.send_all(file, progress, |bytes| digest.update(bytes)) {
@@ -150,7 +155,7 @@ fn send_body(
     }
 }
 
-fn wait_for_releases(storage: &Storage, key: &ImageKey, progress: &Progress) -> Result<(), BackendError> {
+fn wait_for_releases(storage: &Storage, key: &ImageKey, progress: &CallProgress) -> Result<(), BackendError> {
     let begun = Instant::now();
     let leaving = |name: &str| matches!(Volume::read(name), Some(Volume::Leaves { image, .. }) if image == *key);
     while begun.elapsed() < RELEASE_TIMEOUT {
@@ -164,7 +169,7 @@ fn wait_for_releases(storage: &Storage, key: &ImageKey, progress: &Progress) -> 
 }
 
 /// Releases all images of a cluster, and deletes those without users.
-pub(super) fn release(storage: &Storage, cluster: &ClusterId, progress: &Progress) -> Result<(), BackendError> {
+pub(super) fn release(storage: &Storage, cluster: &ClusterId, progress: &CallProgress) -> Result<(), BackendError> {
     for key in used_by(storage, cluster)? {
         progress.report();
         storage.create_marker(&key.leaves(cluster))?;
@@ -209,7 +214,7 @@ fn is_used(storage: &Storage, key: &ImageKey) -> Result<bool, BackendError> {
             return Ok(true);
         }
     }
-    // What libvirt cannot read in a pool of others must not keep the image for ever.
+    // A volume in another owner's pool that libvirt cannot read must not keep the image forever.
     let others = storage.volumes_elsewhere()?;
     let mut described = others.iter().filter_map(|volume| volume.xml_desc(0).ok());
     Ok(described.any(|described| is_overlay(&described).unwrap_or(false)))
@@ -227,9 +232,13 @@ mod tests {
         let key = ImageKey::of_digest(&"ab".repeat(32)).unwrap();
         let (cluster, progress) = (
             ClusterId::read("lab.example.com.x7k2pqrs").unwrap(),
-            Progress::default(),
+            CallProgress::default(),
         );
-        let path = storage.create(&key.volume(), &Content::Raw(1)).unwrap().path().unwrap();
+        let path = storage
+            .create(&key.volume(), &VolumeContent::Raw(1))
+            .unwrap()
+            .path()
+            .unwrap();
         let pool = "<pool type='dir'><name>theirs</name><target><path>/theirs</path></target></pool>";
         let pool = connect.create_storage_pool_xml(pool, 0).unwrap();
         let overlay = format!(

@@ -12,10 +12,10 @@ use virt::sys;
 
 use super::addresses::{OldLeases, addresses};
 use super::attachment::{self, Attachment};
-use super::domain::{self, Paths, Platform, TaggedDomain, uuid_of};
+use super::domain::{self, HostPlatform, Paths, TaggedDomain, uuid_of};
 use super::power::power_of;
-use super::session::{Progress, checked_text, document, lock};
-use super::storage::{self, Content, Storage};
+use super::session::{CallProgress, checked_text, document, lock};
+use super::storage::{self, Storage, VolumeContent};
 use super::volumes::{Part, Volume};
 use super::{network, seed};
 use crate::backend::error::if_exists;
@@ -58,11 +58,11 @@ fn read(domain: &Domain) -> Result<Option<TaggedDomain>, BackendError> {
 pub(super) fn create(
     storage: &Storage,
     connect: &Connect,
-    platform: &Platform,
+    platform: &HostPlatform,
     leases: &OldLeases,
     cache: DiskCache,
     spec: &MachineSpec,
-    progress: &Progress,
+    progress: &CallProgress,
 ) -> Result<Action<Machine>, BackendError> {
     if let Some(there) = lookup(connect, &spec.cluster, &spec.name)? {
         let tagged = read(&there)?;
@@ -197,28 +197,29 @@ pub(super) fn existing(connect: &Connect, cluster: &ClusterId, name: &MachineNam
     Ok(find(connect, cluster, name)?.ok_or_else(absent)?.0)
 }
 
-fn create_volumes(storage: &Storage, spec: &MachineSpec, progress: &Progress) -> Result<Paths, BackendError> {
+fn create_volumes(storage: &Storage, spec: &MachineSpec, progress: &CallProgress) -> Result<Paths, BackendError> {
     let base = storage.base(&spec.image.0)?;
     let name = |part: Part| part.volume(&spec.cluster, &spec.name);
-    let make = |part: Part, content: &Content| Ok::<_, BackendError>(storage.recreate(&name(part), content)?.path()?);
+    let make =
+        |part: Part, content: &VolumeContent| Ok::<_, BackendError>(storage.recreate(&name(part), content)?.path()?);
     let fill = |part: Part, bytes: &[u8]| {
-        let volume = storage.recreate(&name(part), &Content::Raw(bytes.len() as u64))?;
+        let volume = storage.recreate(&name(part), &VolumeContent::Raw(bytes.len() as u64))?;
         storage.upload(&volume, bytes, progress)?;
         Ok::<_, BackendError>(Some(volume.path()?))
     };
-    let overlay = Content::Overlay {
+    let overlay = VolumeContent::Overlay {
         bytes: (spec.disk_gib * GIB).max(base.virtual_size),
         base: &base,
     };
     let mut paths = Paths {
         disk: make(Part::Disk, &overlay)?,
-        console: Some(make(Part::Console, &Content::Raw(0))?),
+        console: Some(make(Part::Console, &VolumeContent::Raw(0))?),
         ..Paths::default()
     };
     for (index, gib) in spec.extra_disks_gib.iter().enumerate() {
         paths
             .extra_disks
-            .push(make(Part::Extra(index), &Content::Disk(gib * GIB))?);
+            .push(make(Part::Extra(index), &VolumeContent::Disk(gib * GIB))?);
     }
     match &spec.payload {
         // An empty config needs no volume.
@@ -306,7 +307,7 @@ pub(super) fn delete(
 ///
 /// A renamed domain keeps its UUID, its tag and its disks (libvirt/libvirt: src/qemu/qemu_driver.c,
 /// `qemuDomainRenameCallback`). It is listed and deleted by its new name; by the old one, its disks would be deleted or
-/// created anew.
+/// created again.
 fn lookup(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Option<Domain>, BackendError> {
     let Some(domain) = if_exists(connect.lookup_domain_by_uuid(uuid_of(cluster, name)))? else {
         return if_exists(connect.lookup_domain_by_name(checked_text("machine name", name.as_str())?));
@@ -444,8 +445,8 @@ mod tests {
         let base = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity></volume>";
         StorageVol::create_xml(&pool, base, 0).unwrap();
         let capabilities = document(connect.capabilities()).unwrap();
-        let platform = Platform::choose(&capabilities, connect.lib_version().unwrap(), VirtType::Auto).unwrap();
-        let (leases, progress) = (OldLeases::default(), Progress::default());
+        let platform = HostPlatform::choose(&capabilities, connect.lib_version().unwrap(), VirtType::Auto).unwrap();
+        let (leases, progress) = (OldLeases::default(), CallProgress::default());
         let create = |spec: &MachineSpec| {
             create(
                 &storage,

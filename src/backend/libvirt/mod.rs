@@ -29,10 +29,10 @@ use async_trait::async_trait;
 use virt::connect::Connect;
 
 use self::addresses::OldLeases;
-use self::domain::{Platform, TaggedDomain, uuid_of};
-use self::entries::Entry;
+use self::domain::{HostPlatform, TaggedDomain, uuid_of};
+use self::entries::NetworkEntry;
 use self::machines::TagCache;
-use self::session::{Progress, Session, document, lock};
+use self::session::{CallProgress, LibvirtSession, document, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::error::if_exists;
@@ -45,17 +45,17 @@ use crate::cluster::{ClusterId, LibvirtConfig, MachineName};
 
 /// A connection to a libvirt host.
 pub struct Libvirt {
-    session: Arc<Session>,
+    session: Arc<LibvirtSession>,
     tags: Arc<TagCache>,
     leases: Arc<OldLeases>,
     config: LibvirtConfig,
     /// Read when the first machine is created, because the emulators of a host do not change.
-    platform: Arc<OnceLock<Platform>>,
+    platform: Arc<OnceLock<HostPlatform>>,
     /// Locks of machines that are being created or deleted.
     busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
-    /// Held while an address is reserved. For each, libvirt builds the firewall of the running network again, which takes
-    /// up to a second, and locks the network meanwhile (libvirt/libvirt: src/network/bridge_driver.c, `networkUpdate`; one
-    /// call has one reservation). Many at once would keep queries, starts and deletions waiting, and end no earlier.
+    /// Held while an address is reserved. For each reservation, libvirt rebuilds the firewall of the running network,
+    /// which takes up to a second and locks the network (libvirt/libvirt: src/network/bridge_driver.c, `networkUpdate`;
+    /// one call has one reservation). Parallel reservations would delay other requests, and would not be faster.
     reserving: tokio::sync::Mutex<()>,
 }
 
@@ -64,7 +64,7 @@ impl Libvirt {
     pub async fn connect(config: &LibvirtConfig) -> Result<Self, BackendError> {
         reject_session(&config.uri)?;
         Ok(Self {
-            session: Arc::new(Session::open(&config.uri).await?),
+            session: Arc::new(LibvirtSession::open(&config.uri).await?),
             tags: Arc::default(),
             leases: Arc::default(),
             config: config.clone(),
@@ -96,7 +96,7 @@ impl Libvirt {
 
     async fn call<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connect, &Progress) -> Result<T, BackendError> + Send + 'static,
+        work: impl FnOnce(&Connect, &CallProgress) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
         self.session.call(work).await
     }
@@ -104,11 +104,11 @@ impl Libvirt {
     /// Like `call`, for operations on the pool.
     async fn call_storage<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Storage, &Connect, &Progress) -> Result<T, BackendError> + Send + 'static,
+        work: impl FnOnce(&Storage, &Connect, &CallProgress) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
         let pool = self.config.pool.clone();
         let on_pool =
-            move |connect: &Connect, progress: &Progress| work(&Storage::open(connect, &pool)?, connect, progress);
+            move |connect: &Connect, progress: &CallProgress| work(&Storage::open(connect, &pool)?, connect, progress);
         self.call(on_pool).await
     }
 }
@@ -118,7 +118,7 @@ impl Libvirt {
 pub fn read_answer(text: &str) -> Option<ClusterId> {
     Volume::read(text);
     let element = crate::xml::parse(text).ok()?;
-    let network = entries::Document::read(&element);
+    let network = entries::NetworkDocument::read(&element);
     let found = entries::clusters(&network);
     for cluster in &found {
         entries::of_cluster(&network, cluster);
@@ -160,14 +160,15 @@ impl Backend for Libvirt {
         let cluster = cluster.clone();
         match image.clone() {
             ImageRequest::Platform(name) => {
-                let find =
-                    move |storage: &Storage, _: &Connect, _: &Progress| storage.base(&name).map(|_| ImageHandle(name));
+                let find = move |storage: &Storage, _: &Connect, _: &CallProgress| {
+                    storage.base(&name).map(|_| ImageHandle(name))
+                };
                 self.call_storage(find).await
             }
             ImageRequest::File { path, sha256, bytes } => {
-                let ensure = move |storage: &Storage, _: &Connect, progress: &Progress| {
+                let ensure = move |storage: &Storage, _: &Connect, progress: &CallProgress| {
                     let (path, sha256) = (path.as_path(), sha256.as_str());
-                    let image = images::LocalImage { path, sha256, bytes };
+                    let image = images::ImageFile { path, sha256, bytes };
                     images::ensure(storage, &cluster, &image, progress).map(ImageHandle)
                 };
                 self.call_storage(ensure).await
@@ -179,12 +180,12 @@ impl Backend for Libvirt {
         let (spec, virt_type, cache) = (spec.clone(), self.config.virt_type, self.config.disk_cache);
         let _turn = self.lock_machine(&spec.name).await;
         let (platform, leases) = (Arc::clone(&self.platform), Arc::clone(&self.leases));
-        let create = move |storage: &Storage, connect: &Connect, progress: &Progress| {
+        let create = move |storage: &Storage, connect: &Connect, progress: &CallProgress| {
             let platform = match platform.get() {
                 Some(platform) => platform,
                 None => {
                     let chosen =
-                        Platform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type)?;
+                        HostPlatform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type)?;
                     platform.get_or_init(|| chosen)
                 }
             };
@@ -281,14 +282,14 @@ impl Backend for Libvirt {
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let log = {
             let (cluster, name) = (cluster.clone(), name.clone());
-            let read = move |storage: &Storage, connect: &Connect, _: &Progress| {
+            let read = move |storage: &Storage, connect: &Connect, _: &CallProgress| {
                 console::read_log(storage, connect, &cluster, &name)
             };
             self.call_storage(read).await?
         };
         let text = match log {
             Some(text) => Some(text),
-            // `machines::create` has made it without a log.
+            // `machines::create` created it without a log.
             None => match self.attach_console(cluster, name).await {
                 Ok(Some(console)) => Some(console::listen(console).await),
                 Ok(None) | Err(_) => None,
@@ -312,7 +313,7 @@ impl Backend for Libvirt {
         if !self.config.uri.contains(":///") {
             return Ok(None);
         }
-        let folder = |storage: &Storage, _: &Connect, _: &Progress| {
+        let folder = |storage: &Storage, _: &Connect, _: &CallProgress| {
             let described = storage.describe()?;
             Ok(described.find("target/path").map(|path| PathBuf::from(&path.text)))
         };
@@ -404,8 +405,8 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
     for network in connect.list_all_networks(0)? {
         for entry in network::entries(&network, cluster)? {
             all.insert(match entry {
-                Entry::Host(host) => owned("dhcp host", host.name),
-                Entry::Record(record) => owned("dns host", record.names.join(" ")),
+                NetworkEntry::Host(host) => owned("dhcp host", host.name),
+                NetworkEntry::Record(record) => owned("dns host", record.names.join(" ")),
             });
         }
     }

@@ -9,7 +9,10 @@ use virt::network::Network;
 use virt::sys;
 
 use super::attachment::{self, Attachment};
-use super::entries::{self, Document, Entry, Host, Record, check_address, node_of, of_cluster, of_reservation, tag_of};
+use super::entries::{
+    self, DhcpHost, DnsRecord, NetworkDocument, NetworkEntry, check_address, node_of, of_cluster, of_reservation,
+    tag_of,
+};
 use super::ffi::{self, DhcpLease};
 use super::session::{checked_text, if_supported};
 use crate::backend::error::if_exists;
@@ -41,8 +44,8 @@ pub(super) fn find(connect: &Connect, name: &str) -> Result<Network, BackendErro
     })
 }
 
-fn live(network: &Network) -> Result<Document, BackendError> {
-    Ok(Document::read(&xml::parse(&network.xml_desc(0)?)?))
+fn live(network: &Network) -> Result<NetworkDocument, BackendError> {
+    Ok(NetworkDocument::read(&xml::parse(&network.xml_desc(0)?)?))
 }
 
 /// Leases that have not expired; none if libvirt is not the DHCP server.
@@ -58,7 +61,7 @@ pub(super) fn has_dhcp(network: &Network) -> Result<bool, BackendError> {
 pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, BackendError> {
     if let Some(device) = Attachment::read(name).device() {
         attachment::require_device(connect, device)?;
-        // libvirt knows nothing of what is behind it.
+        // libvirt has no facts about the network behind it.
         return Ok(NetworkFacts {
             identity: format!("libvirt:{}:{name}", connect.hostname()?),
             ..NetworkFacts::default()
@@ -121,7 +124,7 @@ pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Re
     check_address(&document, *mac, *ip)?;
     refuse_leased(&network, *mac, *ip)?;
     let tag = tag_of(&reservation.cluster, name);
-    let host = Host {
+    let host = DhcpHost {
         mac: Some(*mac),
         ip: Some(*ip),
         name: tag.clone(),
@@ -134,17 +137,17 @@ pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Re
         }
     }
     names.push(tag);
-    let record = |ip: IpAddr| Record {
+    let record = |ip: IpAddr| DnsRecord {
         ip: ip.to_string(),
         names: names.clone(),
     };
-    let mut entries = vec![Entry::Host(host)];
+    let mut entries = vec![NetworkEntry::Host(host)];
     if !reservation.dns_names.is_empty() && document.has_dns {
         let addresses = [Some(IpAddr::V4(*ip)), reservation.ipv6.map(IpAddr::V6)];
-        entries.extend(addresses.into_iter().flatten().map(record).map(Entry::Record));
+        entries.extend(addresses.into_iter().flatten().map(record).map(NetworkEntry::Record));
     }
     create_entries(&network, &entries, reservation.dns_later)?;
-    // The server may have leased it just before: from now on it does not.
+    // The server may have leased it just before the reservation. From now on it does not.
     if let Err(leased) = refuse_leased(&network, *mac, *ip) {
         remove(&network, |document| of_reservation(document, reservation))?;
         return Err(leased);
@@ -165,7 +168,7 @@ fn refuse_leased(network: &Network, mac: Mac, ip: Ipv4Addr) -> Result<(), Backen
 }
 
 /// The existing documents: a running network has one, a persistent network another.
-fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Document)>, BackendError> {
+fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, NetworkDocument)>, BackendError> {
     let mut documents = Vec::new();
     if network.is_active()? {
         documents.push((sys::VIR_NETWORK_UPDATE_AFFECT_LIVE, live(network)?));
@@ -175,7 +178,7 @@ fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Docum
             .xml_desc(sys::VIR_NETWORK_XML_INACTIVE)
             .map_err(BackendError::from);
         if let Some(inactive) = if_supported(inactive)? {
-            let document = Document::read(&xml::parse(&inactive)?);
+            let document = NetworkDocument::read(&xml::parse(&inactive)?);
             documents.push((sys::VIR_NETWORK_UPDATE_AFFECT_CONFIG, document));
         }
     }
@@ -193,18 +196,18 @@ fn unless_gone<T: Default>(answer: Result<T, BackendError>) -> Result<T, Backend
 /// Creates all entries where they are missing, or none. With `dns_later`, records are only checked.
 ///
 /// libvirt rejects an entry that conflicts with one that was created after the query. Then the query is repeated.
-fn create_entries(network: &Network, entries: &[Entry], dns_later: bool) -> Result<(), BackendError> {
+fn create_entries(network: &Network, entries: &[NetworkEntry], dns_later: bool) -> Result<(), BackendError> {
     let mut refused = None;
     for _ in 0..3 {
         let mut lacking: Vec<_> = entries.iter().map(|entry| (entry, 0)).collect();
         for (flag, document) in documents(network)? {
             for (entry, flags) in &mut lacking {
                 let lacks = match entry {
-                    Entry::Host(host) => document.lacks_host(host),
-                    Entry::Record(record) => document.lacks_record(record),
+                    NetworkEntry::Host(host) => document.lacks_host(host),
+                    NetworkEntry::Record(record) => document.lacks_record(record),
                 };
                 let lacks = lacks.map_err(|holder| BackendError::new(BackendErrorKind::Conflict, holder))?;
-                if lacks && !(dns_later && matches!(entry, Entry::Record(_))) {
+                if lacks && !(dns_later && matches!(entry, NetworkEntry::Record(_))) {
                     *flags |= flag;
                 }
             }
@@ -216,7 +219,7 @@ fn create_entries(network: &Network, entries: &[Entry], dns_later: bool) -> Resu
             failure
         });
         let Some(failure) = failed else { return Ok(()) };
-        // The last one was not.
+        // The last one failed.
         created.pop();
         for (entry, flags) in created {
             delete(network, entry, flags)?;
@@ -226,21 +229,21 @@ fn create_entries(network: &Network, entries: &[Entry], dns_later: bool) -> Resu
     refused.map_or(Ok(()), Err)
 }
 
-fn add(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> Result<(), BackendError> {
+fn add(network: &Network, entry: &NetworkEntry, flags: sys::virNetworkUpdateFlags) -> Result<(), BackendError> {
     let (section, element) = match entry {
-        Entry::Host(host) => (HOSTS, host.to_xml()),
-        Entry::Record(record) => (RECORDS, record.to_xml()),
+        NetworkEntry::Host(host) => (HOSTS, host.to_xml()),
+        NetworkEntry::Record(record) => (RECORDS, record.to_xml()),
     };
     update(network, ADD, section, &element, flags)
 }
 
-/// A record is deleted by its address, which no other one has. With names, libvirt looks for one that has the address or
-/// any of the names: the same node's in the other address family, or a user's (libvirt/libvirt: src/conf/network_conf.c,
-/// `virNetworkDefUpdateDNSHost`).
-fn delete(network: &Network, entry: &Entry, flags: sys::virNetworkUpdateFlags) -> Result<(), BackendError> {
+/// A record is deleted by its address, which is unique. With names, libvirt looks for a record that has the address or
+/// one of the names: the same node's in the other address family, or a user's (libvirt/libvirt:
+/// src/conf/network_conf.c, `virNetworkDefUpdateDNSHost`).
+fn delete(network: &Network, entry: &NetworkEntry, flags: sys::virNetworkUpdateFlags) -> Result<(), BackendError> {
     let (section, element) = match entry {
-        Entry::Host(host) => (HOSTS, host.to_xml()),
-        Entry::Record(record) => (RECORDS, Element::new("host").attr("ip", &record.ip)),
+        NetworkEntry::Host(host) => (HOSTS, host.to_xml()),
+        NetworkEntry::Record(record) => (RECORDS, Element::new("host").attr("ip", &record.ip)),
     };
     update(network, DELETE, section, &element, flags)
 }
@@ -260,7 +263,7 @@ fn update(
 }
 
 /// The entries of exactly this cluster on one network, in the running or the persistent configuration.
-pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entry>, BackendError> {
+pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<NetworkEntry>, BackendError> {
     let mut entries = Vec::new();
     for (_, document) in unless_gone(documents(network))? {
         for entry in of_cluster(&document, cluster) {
@@ -283,12 +286,12 @@ pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, Backend
 /// The reservations of exactly this cluster.
 pub(super) fn reservations(network: &Network, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
     let lease = |entry| match entry {
-        Entry::Host(host) => Some(AddressAssignment {
+        NetworkEntry::Host(host) => Some(AddressAssignment {
             name: node_of(cluster, &host.name)?.parse().ok()?,
             mac: host.mac?,
             ip: IpAddr::V4(host.ip?),
         }),
-        Entry::Record(_) => None,
+        NetworkEntry::Record(_) => None,
     };
     Ok(entries(network, cluster)?.into_iter().filter_map(lease).collect())
 }
@@ -313,7 +316,7 @@ pub(super) fn release(connect: &Connect, reservation: &AddressReservation) -> Re
 }
 
 /// Deletes the chosen entries of each document. Returns whether there were any.
-fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result<bool, BackendError> {
+fn remove(network: &Network, choose: impl Fn(&NetworkDocument) -> Vec<NetworkEntry>) -> Result<bool, BackendError> {
     let mut removed = false;
     for (flag, document) in documents(network)? {
         for entry in choose(&document) {
@@ -336,14 +339,14 @@ mod tests {
         let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let record = |ip: &str, names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
-            Entry::Record(Record {
+            NetworkEntry::Record(DnsRecord {
                 ip: ip.to_owned(),
                 names,
             })
         };
-        let records = || -> Vec<Entry> {
+        let records = || -> Vec<NetworkEntry> {
             let document = live(&network).unwrap();
-            document.records.into_iter().map(Entry::Record).collect()
+            document.records.into_iter().map(NetworkEntry::Record).collect()
         };
         let of_user = record("192.168.122.99", &["api.lab.example.com"]);
         let names = ["api-int.lab.example.com", "api.lab.example.com.x7k2pqrs.ocpdeploy"];
@@ -355,7 +358,7 @@ mod tests {
             create_entries(&network, &ours, false).unwrap();
             assert_eq!(records(), [std::slice::from_ref(&of_user), &ours[..]].concat());
         }
-        // Neither family may be another's.
+        // Neither record may belong to another owner.
         for (taken, words) in [
             (
                 record("fd00:1::c0a8:7a0a", &["a"]),

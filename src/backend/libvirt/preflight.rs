@@ -6,7 +6,7 @@ use virt::connect::Connect;
 use virt::sys;
 
 use super::attachment::{self, Attachment};
-use super::domain::{Platform, TaggedDomain};
+use super::domain::{HostPlatform, TaggedDomain};
 use super::ffi;
 use super::network;
 use super::session::{document, if_supported};
@@ -105,7 +105,7 @@ fn version(connect: &Connect, config: &LibvirtConfig, findings: &mut Findings) -
 }
 
 fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) -> Result<(), BackendError> {
-    match Platform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type) {
+    match HostPlatform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type) {
         Err(failure) => findings.failure(failure)?,
         Ok(platform) if platform.domain_type == "qemu" => {
             let hint = match virt_type {
@@ -131,7 +131,7 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
     Ok(())
 }
 
-/// Whether the host's CPU has the instructions of x86-64-v3, which RHEL 10 requires. True if libvirt cannot tell.
+/// Whether the host's CPU has the instructions of x86-64-v3, which RHEL 10 requires. True if libvirt does not know.
 fn is_x86_64_v3(connect: &Connect) -> Result<bool, BackendError> {
     let compared = if_supported(connect.compare_cpu(X86_64_V3, 0).map_err(BackendError::from))?;
     Ok(compared != Some(sys::VIR_CPU_COMPARE_INCOMPATIBLE))
@@ -166,7 +166,7 @@ fn space(
             text,
             Some("free space in the pool or set another `pool`"),
         ),
-        // Disks grow when they are written, and are seldom full.
+        // Disks grow when they are written, and are rarely full.
         _ if free < requirements.disk_gib => findings.add(Verdict::Warn, text, None),
         _ => findings.ok(text),
     }

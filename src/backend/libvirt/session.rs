@@ -109,9 +109,9 @@ pub(super) fn if_supported<T>(answer: Result<T, BackendError>) -> Result<Option<
 
 /// The progress of a long call, such as sent bytes.
 #[derive(Clone, Default)]
-pub(super) struct Progress(Arc<AtomicU64>);
+pub(super) struct CallProgress(Arc<AtomicU64>);
 
-impl Progress {
+impl CallProgress {
     pub fn report(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -124,16 +124,16 @@ pub(super) fn open_connection(uri: &str) -> Result<Connect, BackendError> {
 }
 
 /// A libvirt host, with as many connections as the concurrent calls require.
-pub(super) struct Session {
+pub(super) struct LibvirtSession {
     uri: String,
     connections: Mutex<Vec<Arc<Connect>>>,
     permits: Semaphore,
 }
 
-impl Session {
+impl LibvirtSession {
     pub async fn open(uri: &str) -> Result<Self, BackendError> {
         let own = uri.to_owned();
-        let connect = bounded(Progress::default(), move || open_connection(&own)).await;
+        let connect = bounded(CallProgress::default(), move || open_connection(&own)).await;
         let connect = connect.map_err(|failure| of_ssh(uri, failure))?;
         Ok(Self {
             uri: uri.to_owned(),
@@ -145,12 +145,12 @@ impl Session {
     /// Runs blocking libvirt calls. `work` gets more time when it reports progress.
     pub async fn call<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(&Connect, &Progress) -> Result<T, BackendError> + Send + 'static,
+        work: impl FnOnce(&Connect, &CallProgress) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let session = Arc::clone(self);
-        let progress = Progress::default();
+        let progress = CallProgress::default();
         let inner = progress.clone();
         let answer = bounded(progress, move || work(session.connection()?.as_ref(), &inner)).await;
         if let Err(failure) = &answer
@@ -188,7 +188,7 @@ impl Session {
     }
 }
 
-/// What ssh itself refuses is tried by hand: it asks about an unknown key only at a terminal.
+/// Adds a hint if ssh failed: the user has to run it in a terminal, where it asks about an unknown host key.
 fn of_ssh(uri: &str, failure: BackendError) -> BackendError {
     let Some((_, rest)) = uri.split_once("+ssh://") else {
         return failure;
@@ -196,15 +196,15 @@ fn of_ssh(uri: &str, failure: BackendError) -> BackendError {
     let place = rest.split('/').next().unwrap_or_default();
     let message = failure.message.to_lowercase();
     match message.contains("host key verification failed") || message.contains("permission denied (") {
-        true if place.contains(':') => failure.hint(format!("make this succeed first: `ssh ssh://{place}`")),
-        true => failure.hint(format!("make this succeed first: `ssh {place}`")),
+        true if place.contains(':') => failure.hint(format!("first make sure that `ssh ssh://{place}` succeeds")),
+        true => failure.hint(format!("first make sure that `ssh {place}` succeeds")),
         false => failure,
     }
 }
 
 /// Runs `work` in a thread, and returns a timeout if it makes no progress. The thread itself cannot be stopped.
 async fn bounded<T: Send + 'static>(
-    progress: Progress,
+    progress: CallProgress,
     work: impl FnOnce() -> Result<T, BackendError> + Send + 'static,
 ) -> Result<T, BackendError> {
     let mut work = tokio::task::spawn_blocking(work);

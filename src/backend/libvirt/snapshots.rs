@@ -98,7 +98,7 @@ fn problems(domain: &Element) -> Vec<String> {
     let mut problems: Vec<String> = others
         .map(|disk| {
             let device = disk.value("target", "dev").unwrap_or("unknown");
-            format!("disk {device} is no qcow2 file, so it cannot have snapshots")
+            format!("disk {device} is not a qcow2 file, so it cannot have snapshots")
         })
         .collect();
     if domain.find("os/nvram").is_some() {
@@ -138,9 +138,9 @@ fn to_xml(cluster: &ClusterId, snapshot: &Snapshot, domain: &Element) -> Element
         .child(Element::new("disks").children(disks(domain).map(disk)))
 }
 
-/// Gives the disks of a domain that is off their content of the snapshot.
+/// Restores the disks of a domain that is off.
 ///
-/// libvirt also restores the domain's definition; the tag is in it, so it remains that of this machine.
+/// libvirt also restores the domain's definition, which contains the tag.
 pub(super) fn revert(
     connect: &Connect,
     cluster: &ClusterId,

@@ -11,7 +11,7 @@ use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
 use virt::sys;
 
-use super::session::{Progress, checked_text, document, if_supported};
+use super::session::{CallProgress, checked_text, document, if_supported};
 use crate::backend::error::if_exists;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::xml::Element;
@@ -28,7 +28,7 @@ pub(super) struct Storage<'a> {
 }
 
 /// The content of a new volume.
-pub(super) enum Content<'a> {
+pub(super) enum VolumeContent<'a> {
     /// Exactly this many bytes, zero until written. Only the user of QEMU and root can read it.
     Raw(u64),
     /// An empty disk of this size.
@@ -95,13 +95,13 @@ impl<'a> Storage<'a> {
         retry_while_busy(|| self.pool.refresh(0))
     }
 
-    pub fn create(&self, name: &str, content: &Content) -> Result<StorageVol, BackendError> {
+    pub fn create(&self, name: &str, content: &VolumeContent) -> Result<StorageVol, BackendError> {
         let volume = volume_xml(checked_text("volume name", name)?, content);
         Ok(StorageVol::create_xml(&self.pool, &volume.to_string(), 0)?)
     }
 
     /// Like `create`, but first deletes a volume of this name that remains after a crash. No machine may use it.
-    pub fn recreate(&self, name: &str, content: &Content) -> Result<StorageVol, BackendError> {
+    pub fn recreate(&self, name: &str, content: &VolumeContent) -> Result<StorageVol, BackendError> {
         match self.create(name, content) {
             Err(failure) if failure.is(ErrorNumber::StorageVolExist) => {
                 self.delete(name)?;
@@ -113,7 +113,7 @@ impl<'a> Storage<'a> {
 
     /// Creates an empty volume. An existing one is success.
     pub fn create_marker(&self, name: &str) -> Result<(), BackendError> {
-        match self.create(name, &Content::Raw(0)) {
+        match self.create(name, &VolumeContent::Raw(0)) {
             Err(failure) if failure.is(ErrorNumber::StorageVolExist) => Ok(()),
             other => other.map(drop),
         }
@@ -127,7 +127,7 @@ impl<'a> Storage<'a> {
         }
     }
 
-    pub fn upload(&self, volume: &StorageVol, bytes: &[u8], progress: &Progress) -> Result<(), BackendError> {
+    pub fn upload(&self, volume: &StorageVol, bytes: &[u8], progress: &CallProgress) -> Result<(), BackendError> {
         let mut upload = self.begin_upload(volume, 0, bytes.len() as u64)?;
         match upload.send(bytes, progress) {
             Ok(()) => upload.finish(),
@@ -139,10 +139,10 @@ impl<'a> Storage<'a> {
     }
 
     /// Opens the volume for writing. If the volume is deleted or replaced later, the bytes still go to this one.
-    pub fn begin_upload(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Upload, BackendError> {
+    pub fn begin_upload(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<VolumeUpload, BackendError> {
         let stream = Stream::new(self.connect, 0)?;
         retry_while_busy(|| volume.upload(&stream, offset, length, 0))?;
-        Ok(Upload { stream })
+        Ok(VolumeUpload { stream })
     }
 
     /// Reads at most `length` bytes from `offset`; fewer at the end of the volume.
@@ -215,12 +215,12 @@ fn retry_while_busy<T>(call: impl Fn() -> Result<T, Error>) -> Result<T, Backend
 }
 
 /// An upload to a volume.
-pub(super) struct Upload {
+pub(super) struct VolumeUpload {
     stream: Stream,
 }
 
-impl Upload {
-    pub fn send(&mut self, mut bytes: &[u8], progress: &Progress) -> Result<(), BackendError> {
+impl VolumeUpload {
+    pub fn send(&mut self, mut bytes: &[u8], progress: &CallProgress) -> Result<(), BackendError> {
         while !bytes.is_empty() {
             let sent = self.stream.send(&bytes[..bytes.len().min(CHUNK)])?;
             progress.report();
@@ -232,7 +232,7 @@ impl Upload {
     pub fn send_all(
         &mut self,
         mut source: impl Read,
-        progress: &Progress,
+        progress: &CallProgress,
         mut see: impl FnMut(&[u8]),
     ) -> Result<u64, BackendError> {
         let mut buffer = vec![0; CHUNK];
@@ -280,10 +280,10 @@ impl Qcow2 {
     }
 }
 
-fn volume_xml(name: &str, content: &Content) -> Element {
+fn volume_xml(name: &str, content: &VolumeContent) -> Element {
     let (format, bytes) = match content {
-        Content::Raw(bytes) => ("raw", bytes),
-        Content::Disk(bytes) | Content::Overlay { bytes, .. } => ("qcow2", bytes),
+        VolumeContent::Raw(bytes) => ("raw", bytes),
+        VolumeContent::Disk(bytes) | VolumeContent::Overlay { bytes, .. } => ("qcow2", bytes),
     };
     let target = Element::new("target")
         .child(Element::new("format").attr("type", format))
@@ -294,7 +294,7 @@ fn volume_xml(name: &str, content: &Content) -> Element {
         .child(Element::new("allocation").text(0))
         .child(target);
     match content {
-        Content::Overlay { base, .. } => volume.child(
+        VolumeContent::Overlay { base, .. } => volume.child(
             Element::new("backingStore")
                 .child(Element::new("path").text(&base.path))
                 .child(Element::new("format").attr("type", &base.format)),
@@ -316,13 +316,13 @@ mod tests {
         };
         let xml = volume_xml(
             "ocpdeploy_lab.example.com_lab-master-0_disk.qcow2",
-            &Content::Overlay {
+            &VolumeContent::Overlay {
                 bytes: 16 << 30,
                 base: &base,
             },
         );
         insta::assert_snapshot!(xml.to_string());
-        insta::assert_snapshot!(volume_xml("x.ign", &Content::Raw(1234)).to_string());
+        insta::assert_snapshot!(volume_xml("x.ign", &VolumeContent::Raw(1234)).to_string());
     }
 
     #[test]

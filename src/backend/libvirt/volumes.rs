@@ -10,7 +10,7 @@ use crate::cluster::{ClusterId, MachineName};
 pub(super) enum Volume {
     /// A volume of one machine.
     OfMachine { cluster: ClusterId, machine: MachineName },
-    /// A marker that a cluster uses an image: an empty volume, created before the image is searched.
+    /// A marker that a cluster uses an image: an empty volume, created before the search for the image.
     Uses { cluster: ClusterId, image: ImageKey },
     /// A marker that a cluster is about to release an image, and may delete it.
     Leaves { cluster: ClusterId, image: ImageKey },
