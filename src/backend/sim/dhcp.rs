@@ -13,7 +13,7 @@ use crate::cluster::{ClusterId, Mac, NodeName};
 /// A network in the state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Network {
+pub(super) struct SimNetwork {
     pub cidr: Ipv4Network,
     pub gateway: Ipv4Addr,
     pub dhcp_from: Ipv4Addr,
@@ -26,7 +26,7 @@ pub(super) struct Network {
     #[serde(default)]
     pub reservations: Noted<Ipv4Addr, Reservation>,
     #[serde(default)]
-    pub leases: Noted<Ipv4Addr, DhcpLease>,
+    pub leases: Noted<Ipv4Addr, SimLease>,
     /// Its second address family, without a DHCP server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6Facts>,
@@ -47,7 +47,7 @@ pub(super) struct Reservation {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DhcpLease {
+pub(super) struct SimLease {
     pub mac: Mac,
     /// DHCP option 61.
     pub client: String,
@@ -61,7 +61,7 @@ fn an_hour() -> u64 {
     3600
 }
 
-impl Network {
+impl SimNetwork {
     /// The default NAT network of libvirt.
     pub fn fresh() -> Self {
         let address = |last| Ipv4Addr::new(192, 168, 122, last);
@@ -120,7 +120,7 @@ impl Network {
         let (client, since_ms, until_ms) = (client.to_owned(), now_ms, None);
         self.leases.insert(
             ip,
-            DhcpLease {
+            SimLease {
                 mac,
                 client,
                 since_ms,
@@ -154,7 +154,7 @@ impl Network {
 
     /// As in dnsmasq, one MAC with two client ids is two clients.
     fn lease_of(&self, mac: Mac, client: &str) -> Option<Ipv4Addr> {
-        let same = |lease: &DhcpLease| lease.client == client && lease.mac == mac;
+        let same = |lease: &SimLease| lease.client == client && lease.mac == mac;
         self.leases.iter().find(|(_, lease)| same(lease)).map(|(ip, _)| *ip)
     }
 
@@ -229,15 +229,15 @@ mod tests {
     }
 
     /// `fresh` with the range .10 to .(9 + size).
-    fn small(size: u8) -> Network {
-        Network {
+    fn small(size: u8) -> SimNetwork {
+        SimNetwork {
             dhcp_from: ip(10),
             dhcp_to: ip(9 + size),
-            ..Network::fresh()
+            ..SimNetwork::fresh()
         }
     }
 
-    fn reserve(network: &mut Network, last: u8, mac: Mac) {
+    fn reserve(network: &mut SimNetwork, last: u8, mac: Mac) {
         let entry = Reservation {
             mac,
             name: NodeName::node(Role::Worker, usize::from(last)),
@@ -258,7 +258,7 @@ mod tests {
     use Event::*;
 
     /// Applies the events to a range of `size` addresses and returns the last byte of each leased address.
-    fn play(size: u8, events: &[Event]) -> (Vec<Option<u8>>, Network) {
+    fn play(size: u8, events: &[Event]) -> (Vec<Option<u8>>, SimNetwork) {
         let mut network = small(size);
         let mut now = 1_000_000;
         let mut answers = Vec::new();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_address_is_never_given_to_another() {
+    fn a_reserved_address_is_never_leased_to_another_client() {
         let (answers, _) = play(2, &[Reserve(10, 9), Reserve(11, 8), Asks(1, "a")]);
         assert_eq!(answers, [None]);
         let (answers, _) = play(1, &[Asks(1, "a"), Reserve(10, 9), Asks(1, "a")]);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_given_once_and_then_none() {
+    fn every_address_is_leased_once() {
         let events: Vec<Event> = (1..=6).map(|who| Asks(who, "same client id, other MACs")).collect();
         let (answers, network) = play(5, &events);
         let mut given: Vec<u8> = answers.iter().copied().flatten().collect();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn another_server_gives_neither_the_reserved_nor_the_leased_address() {
+    fn another_server_leases_neither_the_reserved_nor_the_leased_address() {
         let mut network = small(3);
         reserve(&mut network, 10, mac(1));
         assert_eq!(network.request(mac(1), "a", 0), Some(ip(10)));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_is_never_given() {
+    fn the_address_of_the_gateway_is_never_leased() {
         let mut network = small(1);
         network.gateway = ip(10);
         assert_eq!(network.request(mac(1), "a", 0), None);

@@ -35,7 +35,7 @@ pub(super) fn switch_off(world: &mut World, name: &MachineName, now_ms: u64) {
     }
 }
 
-/// Whether the guest shuts down when it is asked to.
+/// Whether the guest shuts down on request.
 pub(super) fn reacts_to_shutdown(world: &World, name: &MachineName) -> bool {
     !matches!(misbehavior(world, name), Some(Misbehavior::Deaf | Misbehavior::Paused))
 }

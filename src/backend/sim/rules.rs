@@ -8,7 +8,7 @@ use std::path::Path;
 use fs_err as fs;
 use sha2::{Digest, Sha256};
 
-use super::dhcp::{Network, Reservation};
+use super::dhcp::{Reservation, SimNetwork};
 use super::machines;
 use super::world::{SimMachine, SimSnapshot, World};
 use crate::backend::filters::matching;
@@ -25,7 +25,7 @@ pub(super) fn reject<T>(kind: BackendErrorKind, message: impl Into<String>) -> R
     Err(BackendError::new(kind, message))
 }
 
-pub(super) fn network_of<'a>(world: &'a World, name: &str) -> Result<&'a Network, BackendError> {
+pub(super) fn network_of<'a>(world: &'a World, name: &str) -> Result<&'a SimNetwork, BackendError> {
     match world.networks.get(name) {
         Some(network) => Ok(network),
         None => reject(BackendErrorKind::NotFound, format!("no network {name}")),
@@ -91,7 +91,7 @@ pub(super) fn reservations_of<'a>(
     cluster: &ClusterId,
 ) -> Vec<(&'a String, &'a Ipv4Addr, &'a Reservation)> {
     let is_ours = |(_, _, entry): &(&String, &Ipv4Addr, &Reservation)| entry.cluster.as_ref() == Some(cluster);
-    let of_network = |(name, network): (&'a String, &'a Network)| {
+    let of_network = |(name, network): (&'a String, &'a SimNetwork)| {
         let all = network.reservations.iter();
         all.map(move |(ip, entry)| (name, ip, entry))
     };
@@ -166,7 +166,10 @@ pub(super) fn check_spec(world: &World, limits: &Capabilities, spec: &MachineSpe
 }
 
 /// The address, if it can be reserved.
-pub(super) fn check_reservation(network: &Network, reservation: &AddressReservation) -> Result<Ipv4Addr, BackendError> {
+pub(super) fn check_reservation(
+    network: &SimNetwork,
+    reservation: &AddressReservation,
+) -> Result<Ipv4Addr, BackendError> {
     use BackendErrorKind::{Conflict, Rejected};
     let AddressAssignment { name, mac, ip } = &reservation.assignment;
     if !mac.is_unicast() {

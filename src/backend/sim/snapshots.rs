@@ -70,7 +70,7 @@ pub fn save(
     Ok(Action::Done(()))
 }
 
-/// Gives the disk of a machine that is off the content that it had.
+/// Restores the disk of a machine that is off.
 pub fn revert(
     world: &mut World,
     cluster: &ClusterId,

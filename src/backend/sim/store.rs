@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt;
 
-use super::world::{Change, World};
+use super::world::{World, WorldChange};
 
 /// Lines are merged into the document only when they have more bytes than this.
 const MERGE_THRESHOLD: u64 = 1 << 18;
@@ -72,7 +72,7 @@ impl Store {
         let file = &self.0;
         let _lock = file.lock()?;
         let mut slot = file.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not put back after an error: the next call reads the file again.
+        // After an error it stays empty: the next call reads the file again.
         let known = match slot.take() {
             Some(known) => file.read_new_lines(known)?,
             None => file.read_all()?,
@@ -173,7 +173,7 @@ impl File {
             .split_inclusive(|byte| *byte == b'\n')
             .filter(|line| line.ends_with(b"\n"))
         {
-            let change: Change = serde_json::from_slice(line).map_err(|error| self.content(error.to_string()))?;
+            let change: WorldChange = serde_json::from_slice(line).map_err(|error| self.content(error.to_string()))?;
             known.world.apply(change);
             known.end += line.len() as u64;
             known.remember(line);
@@ -182,7 +182,7 @@ impl File {
     }
 
     /// Requires the lock. A crash leaves an incomplete line at most, which the next write removes.
-    fn append(&self, known: &mut Known, change: &Change) -> Result<(), StoreError> {
+    fn append(&self, known: &mut Known, change: &WorldChange) -> Result<(), StoreError> {
         let mut line = serde_json::to_vec(change).map_err(io::Error::from)?;
         line.push(b'\n');
         let mut file = private_file(&self.path)?;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use super::dhcp::{DhcpLease, Network, Reservation};
+use super::dhcp::{Reservation, SimLease, SimNetwork};
 use super::noted::{Changes, Noted};
 use crate::backend::Snapshot;
 use crate::cluster::{ClusterId, Creation, Mac, MachineName, NodeName, Pass, Role};
@@ -25,7 +25,7 @@ pub(super) struct World {
     #[serde(default)]
     pub script: Script,
     #[serde(default = "fresh_networks")]
-    pub networks: BTreeMap<String, Network>,
+    pub networks: BTreeMap<String, SimNetwork>,
     /// Images that the platform's administrator offers.
     #[serde(default = "fresh_images")]
     pub images: BTreeSet<String>,
@@ -45,7 +45,7 @@ pub(super) struct World {
 /// The changes of one call. As JSON, a merge patch (RFC 7396) of the world.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Change {
+pub(super) struct WorldChange {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     machines: Changes<MachineName, SimMachine>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -60,7 +60,7 @@ pub(super) struct Change {
 #[serde(default, deny_unknown_fields)]
 struct NetworkChange {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    leases: Changes<Ipv4Addr, DhcpLease>,
+    leases: Changes<Ipv4Addr, SimLease>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     reservations: Changes<Ipv4Addr, Reservation>,
 }
@@ -68,7 +68,7 @@ struct NetworkChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScriptChange {
-    faults: Vec<Fault>,
+    faults: Vec<ScriptedFault>,
 }
 
 /// The limits of the simulated platform.
@@ -78,7 +78,7 @@ pub(super) struct SimLimits {
     pub concurrency: usize,
     pub carrier_bytes: usize,
     pub reserves_addresses: bool,
-    /// `false`: as libvirt on another host, whose addresses are reserved after they are known.
+    /// `false`: as libvirt on another host, where addresses are reserved after they are known.
     pub host_is_here: bool,
     /// The pause between two queries of all machines.
     pub poll_interval_ms: u64,
@@ -110,7 +110,7 @@ pub(super) struct Script {
     pub boot_ms: u64,
     /// Duration of a call; half of it before the operation, half of it after.
     pub latency_ms: BTreeMap<Call, u64>,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ScriptedFault>,
     /// By machine name, so that each pass has its own guests.
     pub guests: BTreeMap<MachineName, Guest>,
     /// Listings ignore filters and return all objects.
@@ -157,7 +157,7 @@ pub(super) enum Call {
 /// One or several calls that fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Fault {
+pub(super) struct ScriptedFault {
     pub call: Call,
     /// The machine, node, network or cluster of the call; any if not set.
     #[serde(default)]
@@ -193,7 +193,7 @@ pub(super) enum What {
 pub(super) struct Guest {
     /// Additional boot time.
     pub late_ms: u64,
-    /// At its first starts, this many, the guest shuts down instead of requesting an address.
+    /// At this many first starts, the guest shuts down instead of requesting an address.
     pub dies: u32,
     pub does: Option<Misbehavior>,
 }
@@ -289,8 +289,8 @@ fn this_program() -> String {
     concat!("ocpdeploy ", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
-fn fresh_networks() -> BTreeMap<String, Network> {
-    BTreeMap::from([("default".to_owned(), Network::fresh())])
+fn fresh_networks() -> BTreeMap<String, SimNetwork> {
+    BTreeMap::from([("default".to_owned(), SimNetwork::fresh())])
 }
 
 /// The images of a rehearsal, so that it works on a new platform.
@@ -351,15 +351,15 @@ impl World {
     }
 
     /// The changes since the last call, if any.
-    pub fn take_change(&mut self) -> Option<Change> {
-        let network = |(name, network): (&String, &mut Network)| {
+    pub fn take_change(&mut self) -> Option<WorldChange> {
+        let network = |(name, network): (&String, &mut SimNetwork)| {
             let change = NetworkChange {
                 leases: network.leases.take_changes(),
                 reservations: network.reservations.take_changes(),
             };
             (change != NetworkChange::default()).then(|| (name.clone(), change))
         };
-        let change = Change {
+        let change = WorldChange {
             machines: self.machines.take_changes(),
             uploads: self.uploads.take_changes(),
             networks: self.networks.iter_mut().filter_map(network).collect(),
@@ -367,11 +367,11 @@ impl World {
                 faults: self.script.faults.clone(),
             }),
         };
-        (change != Change::default()).then_some(change)
+        (change != WorldChange::default()).then_some(change)
     }
 
     /// Applies a change that was read from the file.
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: WorldChange) {
         self.machines.apply(change.machines);
         self.uploads.apply(change.uploads);
         for (name, change) in change.networks {
