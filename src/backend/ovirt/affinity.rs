@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::engine::{Ovirt, Site};
+use super::engine::{Ovirt, OvirtSite};
 use super::wire;
 use super::wire::id;
 use crate::backend::error::if_exists;
@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 8;
 /// The engine takes no lock for this: two requests can create two groups of one name, and before 4.4.8 each new member
 /// rewrites the list of members (oVirt/ovirt-engine: `AddAffinityGroupCommand`, `EditAffinityGroupCommand`). So requests
 /// are sent one at a time, groups and members are read again after each, and a second group is merged into the first.
-pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<(), BackendError> {
+pub(super) async fn join(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId, vm: &str) -> Result<(), BackendError> {
     if ovirt.session.is_filtered() && ovirt.config.affinity == Affinity::Soft {
         return Ok(());
     }
@@ -54,7 +54,7 @@ pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &s
         }
     }
     let name = wire::affinity_name(cluster);
-    let unknown = || BackendError::new(BackendErrorKind::Conflict, "its members change all the time");
+    let unknown = || BackendError::new(BackendErrorKind::Conflict, "its members keep changing");
     let failure = rejected.unwrap_or_else(unknown);
     Err(BackendError {
         kind: BackendErrorKind::Conflict,
@@ -88,11 +88,11 @@ fn tolerated<T>(answer: Result<T, BackendError>) -> Result<Option<BackendError>,
     }
 }
 
-fn collection(site: &Site) -> String {
+fn collection(site: &OvirtSite) -> String {
     format!("/clusters/{}/affinitygroups", site.cluster)
 }
 
-/// Ids of a group's or label's machines. None if it was deleted meanwhile.
+/// The ids of a group's or label's machines; empty if it was deleted.
 async fn members(ovirt: &Ovirt, path: &str) -> Result<BTreeSet<String>, BackendError> {
     let members = if_exists(ovirt.session.get(path, &[]).await)?;
     Ok(members
@@ -104,7 +104,7 @@ async fn members(ovirt: &Ovirt, path: &str) -> Result<BTreeSet<String>, BackendE
 }
 
 /// The ids of a cluster's groups: one, or several after a race.
-async fn groups(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<Vec<String>, BackendError> {
+async fn groups(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId) -> Result<Vec<String>, BackendError> {
     let Some(groups) = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)? else {
         return Ok(Vec::new());
     };
@@ -116,12 +116,12 @@ async fn groups(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<Vec<S
 }
 
 /// Whether a cluster has a group.
-pub(super) async fn exists(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<bool, BackendError> {
+pub(super) async fn exists(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId) -> Result<bool, BackendError> {
     Ok(!groups(ovirt, site, cluster).await?.is_empty())
 }
 
 /// The clusters that have a group.
-pub(super) async fn clusters(ovirt: &Ovirt, site: &Site) -> Result<Vec<ClusterId>, BackendError> {
+pub(super) async fn clusters(ovirt: &Ovirt, site: &OvirtSite) -> Result<Vec<ClusterId>, BackendError> {
     let groups = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)?;
     let of = |group: &Element| {
         let cluster = wire::marked(group.text_of("description")?)?;
@@ -133,7 +133,7 @@ pub(super) async fn clusters(ovirt: &Ovirt, site: &Site) -> Result<Vec<ClusterId
 /// The group's name, if a machine is a member.
 pub(super) async fn of(
     ovirt: &Ovirt,
-    site: &Site,
+    site: &OvirtSite,
     cluster: &ClusterId,
     vm: &str,
 ) -> Result<Option<String>, BackendError> {
@@ -146,7 +146,7 @@ pub(super) async fn of(
     Ok(None)
 }
 
-pub(super) async fn remove(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<(), BackendError> {
+pub(super) async fn remove(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId) -> Result<(), BackendError> {
     for group in groups(ovirt, site, cluster).await? {
         ovirt.session.delete(&format!("{}/{group}", collection(site))).await?;
     }
@@ -157,7 +157,7 @@ pub(super) async fn remove(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> R
 ///
 /// Each addition rewrites the label's list of machines (oVirt/ovirt-engine: `BackendAffinityLabelVmsResource.add`), so
 /// additions are sent one at a time and read again.
-pub(super) async fn label(ovirt: &Ovirt, site: &Site, name: &str, vm: &str) -> Result<(), BackendError> {
+pub(super) async fn label(ovirt: &Ovirt, site: &OvirtSite, name: &str, vm: &str) -> Result<(), BackendError> {
     let path = format!("/affinitylabels/{}/vms", id(&placing_label(ovirt, site, name).await?)?);
     let _one_at_a_time = ovirt.affinity.lock().await;
     let mut rejected = None;
@@ -171,7 +171,7 @@ pub(super) async fn label(ovirt: &Ovirt, site: &Site, name: &str, vm: &str) -> R
     let lost = || {
         BackendError::new(
             BackendErrorKind::Conflict,
-            format!("affinity label {name} lost the machine again"),
+            format!("the machine was removed from affinity label {name} again"),
         )
     };
     Err(rejected.unwrap_or_else(lost))
@@ -183,7 +183,11 @@ pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, Bac
     let named = |label: &Element| label.text_of("name") == Some(name);
     labels.into_iter().find(named).ok_or_else(|| {
         let hint = "an administrator creates it and assigns it to hosts: Affinity Labels of the oVirt cluster";
-        BackendError::new(BackendErrorKind::NotFound, format!("there is no affinity label {name}")).hint(hint)
+        BackendError::new(
+            BackendErrorKind::NotFound,
+            format!("affinity label {name} does not exist"),
+        )
+        .hint(hint)
     })
 }
 
@@ -191,7 +195,7 @@ pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, Bac
 ///
 /// In clusters of compatibility 4.4 and later a label alone has no effect: it requires an affinity group
 /// (oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`).
-pub(super) async fn placing_label(ovirt: &Ovirt, site: &Site, name: &str) -> Result<Element, BackendError> {
+pub(super) async fn placing_label(ovirt: &Ovirt, site: &OvirtSite, name: &str) -> Result<Element, BackendError> {
     let label = find_label(ovirt, name).await?;
     if site.compatibility < (4, 4) {
         return match label.all("hosts/host").is_empty() {
@@ -233,7 +237,7 @@ pub(super) async fn placing_label(ovirt: &Ovirt, site: &Site, name: &str) -> Res
 }
 
 fn no_host(label: &str) -> BackendError {
-    let words = format!("affinity label {label} leads to no host");
+    let words = format!("affinity label {label} selects no host");
     BackendError::new(BackendErrorKind::NotFound, words)
         .hint("an administrator assigns the label to hosts of the oVirt cluster")
 }

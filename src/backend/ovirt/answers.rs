@@ -7,7 +7,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::http_limits;
 use crate::xml::{self, Element};
 
-/// The longest text of an engine that is repeated, in characters.
+/// The longest part of an engine's text that is shown, in characters.
 const MOST_WORDS: usize = 1000;
 
 /// The text of a response of `url`, of at most `largest` bytes.
@@ -94,7 +94,7 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
         StatusCode::NOT_FOUND => BackendErrorKind::NotFound,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => BackendErrorKind::Denied,
         _ if is_for_administrators(words) => BackendErrorKind::Denied,
-        // Of a proxy in front of the engine.
+        // From a proxy in front of the engine.
         StatusCode::TOO_MANY_REQUESTS => BackendErrorKind::Timeout,
         _ if passes(status) => BackendErrorKind::Unreachable,
         _ if says(&[
@@ -107,14 +107,14 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
         {
             BackendErrorKind::Quota
         }
-        // Repeated, and a timeout if that does not end.
+        // The request is repeated; if the lock remains, this is a timeout.
         StatusCode::CONFLICT if is_locked(words) => BackendErrorKind::Timeout,
         StatusCode::CONFLICT => BackendErrorKind::Conflict,
         _ => BackendErrorKind::Rejected,
     }
 }
 
-/// Whether a status is of a proxy or of an engine that starts, so that the same request can succeed later.
+/// Whether a status comes from a proxy or a starting engine, so that the same request can succeed later.
 pub(super) fn passes(status: StatusCode) -> bool {
     matches!(
         status,
@@ -125,7 +125,7 @@ pub(super) fn passes(status: StatusCode) -> bool {
     )
 }
 
-/// Whether a query was rejected because only administrators may have it, or only they unfiltered.
+/// Whether a query was rejected because only administrators may send it, or may send it unfiltered.
 pub(super) fn is_for_administrators(words: &str) -> bool {
     words.contains("insufficient permissions")
 }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_known_by_its_sentence() {
+    fn a_rejection_is_classified_by_its_text() {
         use BackendErrorKind::{Conflict, Denied, NotFound, Quota, Rejected, Timeout, Unreachable};
         for (status, body, kind, words) in [
             (404, String::new(), NotFound, "HTTP 404 Not Found"),

@@ -10,10 +10,10 @@ use x509_parser::pem::Pem;
 
 use super::answers::read_text;
 use super::engine::Ovirt;
-use super::engine::Site;
+use super::engine::OvirtSite;
 use super::session::{self};
 use super::site::Filters;
-use super::wire::{GIB, Version};
+use super::wire::{EngineVersion, GIB};
 use crate::backend::{
     BackendError, BackendErrorKind, Choice, Finding, PlatformChoices, PlatformError, SettingChoices, Verdict,
 };
@@ -103,7 +103,7 @@ async fn ca_of(url: &str) -> Result<Ca, BackendError> {
     Ca::read(text.as_bytes()).ok_or_else(|| {
         BackendError::new(
             BackendErrorKind::Rejected,
-            format!("what {url} offers as its CA is not exactly one certificate"),
+            format!("the CA that {url} offers is not exactly one certificate"),
         )
         .hint(
             "set ovirt_url to the engine itself, such as https://engine.example.com/ovirt-engine; if it offers several \
@@ -121,7 +121,7 @@ impl Ovirt {
             Some(Choice::new(cluster.text_of("name")?, about.unwrap_or_default()))
         };
         let mut choices = PlatformChoices {
-            seen: vec![engine(self.session.url(), Version::read(&api))],
+            seen: vec![engine(self.session.url(), EngineVersion::read(&api))],
             settings: vec![
                 SettingChoices::new("ovirt_cluster", clusters.iter().filter_map(choice).collect()).decides(),
             ],
@@ -138,7 +138,7 @@ impl Ovirt {
         Ok(choices)
     }
 
-    async fn offers_at(&self, site: &Site) -> Result<Vec<SettingChoices>, BackendError> {
+    async fn offers_at(&self, site: &OvirtSite) -> Result<Vec<SettingChoices>, BackendError> {
         let storage = format!("/datacenters/{}/storagedomains", site.data_center);
         let storage = self.session.get(&storage, &[]).await?;
         let (profiles, filters) = self.profiles_and_filters().await?;
@@ -167,7 +167,7 @@ impl Ovirt {
     }
 }
 
-fn engine(url: &str, version: Option<Version>) -> Finding {
+fn engine(url: &str, version: Option<EngineVersion>) -> Finding {
     let (verdict, text) = match version {
         None => (Verdict::Warn, format!("{url} returns no engine version")),
         Some(version) if version.way().is_none() => (
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trusted_is_what_was_shown() {
+    fn only_the_certificate_that_was_shown_is_trusted() {
         let (shown, hidden) = (certificate("engine"), certificate("attacker"));
         let ca = Ca::read(shown.pem().as_bytes()).unwrap();
         let [pem] = &Vec::from_iter(Pem::iter_from_buffer(ca.pem.as_bytes()).flatten())[..] else {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_cannot_write_to_the_terminal() {
+    fn a_subject_is_shown_without_control_characters() {
         let odd = certificate("engine\n  SHA-256 AA:BB\u{1b}[2J");
         let ca = Ca::read(odd.pem().as_bytes()).unwrap();
         assert!(!ca.subject.chars().any(char::is_control), "{:?}", ca.subject);

@@ -1,20 +1,20 @@
-//! The engine that all files here use.
+//! The engine, with what all modules of this backend share.
 
 use std::collections::BTreeMap;
 
 use tokio::sync::{Mutex, OnceCell};
 
-use super::session::Session;
-use super::wire::{Version, Way};
+use super::session::OvirtSession;
+use super::wire::{EngineVersion, IgnitionMethod};
 use crate::backend::BackendError;
 use crate::cluster::{MachineName, OvirtConfig};
 
 /// An engine, as one of its users.
 #[derive(Debug)]
 pub struct Ovirt {
-    pub(super) session: Session,
+    pub(super) session: OvirtSession,
     pub(super) config: OvirtConfig,
-    pub(super) site: OnceCell<Site>,
+    pub(super) site: OnceCell<OvirtSite>,
     /// Held while the cluster's tag is read and written.
     pub(super) tags: Mutex<()>,
     /// Held while members of affinity groups and labels are read and changed.
@@ -27,7 +27,7 @@ impl Ovirt {
     /// Reads the CA and the password. The first operation sends the first request.
     pub async fn connect(config: &OvirtConfig) -> Result<Self, BackendError> {
         Ok(Self {
-            session: Session::new(config)?,
+            session: OvirtSession::new(config)?,
             config: config.clone(),
             site: OnceCell::new(),
             tags: Mutex::new(()),
@@ -39,9 +39,9 @@ impl Ovirt {
 
 /// Facts that do not change while the program runs.
 #[derive(Debug)]
-pub(super) struct Site {
-    pub version: Version,
-    pub way: Way,
+pub(super) struct OvirtSite {
+    pub version: EngineVersion,
+    pub way: IgnitionMethod,
     /// Of the oVirt cluster: major and minor.
     pub compatibility: (u32, u32),
     /// Ids.

@@ -1,6 +1,6 @@
 //! The hosts that may run machines.
 
-use super::engine::{Ovirt, Site};
+use super::engine::{Ovirt, OvirtSite};
 use super::wire::MIB;
 use crate::backend::ownership::Ownership;
 use crate::backend::{BackendError, BackendErrorKind, MachineSpec};
@@ -9,7 +9,7 @@ use crate::xml::Element;
 
 /// A host of the oVirt cluster that the settings permit.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct OvirtHost {
     pub id: String,
     name: String,
     status: String,
@@ -18,7 +18,7 @@ pub(super) struct Host {
     cpus: u32,
 }
 
-impl Host {
+impl OvirtHost {
     fn read(host: &Element) -> Option<Self> {
         let number = |path: &str| host.text_of(path).and_then(|text| text.parse::<u64>().ok());
         let part = |name: &str| number(&format!("cpu/topology/{name}")).unwrap_or(1);
@@ -45,7 +45,7 @@ impl Host {
 }
 
 /// The hosts that can run a machine of this size now, or the reasons why none can.
-pub(super) fn able(hosts: &[Host], cpus: u32, memory_mib: u64) -> Result<Vec<&Host>, String> {
+pub(super) fn able(hosts: &[OvirtHost], cpus: u32, memory_mib: u64) -> Result<Vec<&OvirtHost>, String> {
     let able: Vec<_> = hosts
         .iter()
         .filter(|host| host.refuses(cpus, memory_mib).is_none())
@@ -66,7 +66,7 @@ pub(super) fn able(hosts: &[Host], cpus: u32, memory_mib: u64) -> Result<Vec<&Ho
 
 impl Ovirt {
     /// The oVirt cluster's hosts. `None` if this user may not read them.
-    pub(super) async fn hosts(&self, site: &Site) -> Result<Option<Vec<Host>>, BackendError> {
+    pub(super) async fn hosts(&self, site: &OvirtSite) -> Result<Option<Vec<OvirtHost>>, BackendError> {
         let search = format!("cluster=\"{}\"", self.config.cluster);
         let is_of_cluster = |host: &Element| host.value("cluster", "id") == Some(site.cluster.as_str());
         let found = self.session.search("/hosts", &search, "", is_of_cluster).await;
@@ -76,7 +76,7 @@ impl Ovirt {
         if found.is_empty() && self.session.is_filtered() {
             return Ok(None);
         }
-        let mut hosts: Vec<_> = found.iter().filter_map(Host::read).collect();
+        let mut hosts: Vec<_> = found.iter().filter_map(OvirtHost::read).collect();
         if let Some(unknown) = self
             .config
             .hosts
@@ -94,10 +94,14 @@ impl Ovirt {
         Ok(Some(hosts))
     }
 
-    /// Sees that a host can run a machine, and says which one it had better be started on.
+    /// Checks that a host can run a machine, and returns the preferred host; `None`: the engine chooses.
     ///
-    /// A machine that ran in this program's time and went down goes to another host where there is one; else the engine chooses.
-    pub(super) async fn choose_host(&self, site: &Site, spec: &MachineSpec) -> Result<Option<String>, BackendError> {
+    /// A machine that this process has seen running, and that is down now, is started on another host if possible.
+    pub(super) async fn choose_host(
+        &self,
+        site: &OvirtSite,
+        spec: &MachineSpec,
+    ) -> Result<Option<String>, BackendError> {
         let Some(hosts) = self.hosts(site).await? else {
             return Ok(None);
         };
@@ -109,7 +113,7 @@ impl Ovirt {
         Ok(other.map(|host| host.id.clone()))
     }
 
-    /// Remembers the hosts of running machines.
+    /// Records the hosts of running machines.
     pub(super) async fn note_hosts(&self, machines: &[(Element, Ownership)]) {
         let mut ran_on = self.ran_on.lock().await;
         for (vm, ownership) in machines {

@@ -1,7 +1,7 @@
 //! Images: a local qcow2 file becomes a template that all clusters share. Its name contains the digest.
 //!
 //! Names and ids that come from a digest can be computed by anyone, so an object is used or deleted only with the mark of
-//! its image. `compare_disk` says what the mark proves.
+//! its image. `compare_disk` describes what the mark proves.
 //!
 //! The steps are disk, upload, a machine that is never started, template. That machine is created after the upload is
 //! finalized, so its existence means that the disk is complete. Earlier steps are repeated after a crash.
@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep};
 
 use super::engine::Ovirt;
 use super::session::{conflict, if_free, pauses, wait_for};
-use super::upload::{IMAGE_MARK, Upload, image_disk, image_name, is_image_name, virtual_size};
+use super::upload::{IMAGE_MARK, ImageUpload, image_disk, image_name, is_image_name, virtual_size};
 use super::wire::id;
-use super::wire::{self, Tag};
+use super::wire::{self, ClusterTag};
 use crate::backend::error::if_exists;
 use crate::backend::{BackendError, BackendErrorKind, ImageHandle, ImageRequest, Owned};
 use crate::cluster::ClusterId;
@@ -24,10 +24,10 @@ use crate::xml::Element;
 const TEMPLATE: Duration = Duration::from_secs(3600);
 /// An upload of another cluster without progress for so long is abandoned.
 const STALLED: Duration = Duration::from_secs(60);
-/// How often an upload is begun.
+/// How often an upload is started.
 const UPLOADS: usize = 3;
 /// vdsm rounds the size of a new disk up to this (oVirt/vdsm: lib/vdsm/storage/volume.py, `Volume.create`), and the engine
-/// takes it over (oVirt/ovirt-engine: `BaseImagesCommand.endSuccessfully`).
+/// adopts that size (oVirt/ovirt-engine: `BaseImagesCommand.endSuccessfully`).
 const DISK_BLOCK: u64 = 4096;
 
 /// The template of machines.
@@ -37,7 +37,7 @@ pub(super) struct Template {
     pub disks: Vec<String>,
 }
 
-/// Whether a machine, disk or template was created for the image of this name: it has the text of `Upload::mark`.
+/// Whether a machine, disk or template was created for the image of this name: it has the text of `ImageUpload::mark`.
 fn is_of_image(thing: &Element, field: &str, name: &str) -> bool {
     let mark = thing.text_of(field).and_then(|text| text.strip_prefix(IMAGE_MARK));
     let sha256 = mark.and_then(|text| text.split(',').next());
@@ -86,8 +86,8 @@ impl Ovirt {
                 Ok(ImageHandle(name.clone()))
             }
             ImageRequest::File { path, sha256, bytes } => {
-                let upload = Upload::new(cluster, path, sha256, *bytes);
-                // Before the tag, by which `destroy` would take a template with our mark for ours. While a template is
+                let upload = ImageUpload::new(cluster, path, sha256, *bytes);
+                // Before the tag, because `destroy` treats a tagged template with our mark as ours. While a template is
                 // locked, it lacks disks.
                 if let Some(template) = self.find_template(&upload.name).await?
                     && template.text_of("status") != Some("locked")
@@ -142,7 +142,7 @@ impl Ovirt {
     }
 
     async fn usable_template(&self, name: &str) -> Result<Element, BackendError> {
-        let missing = || BackendError::new(BackendErrorKind::NotFound, format!("there is no template {name}"));
+        let missing = || BackendError::new(BackendErrorKind::NotFound, format!("template {name} does not exist"));
         wait_for("the template is still locked", TEMPLATE, async || {
             let template = self.find_template(name).await?.ok_or_else(missing)?;
             Ok((template.text_of("status") != Some("locked")).then_some(template))
@@ -168,11 +168,11 @@ impl Ovirt {
     /// A template's disk has description and size of the disk that it was copied from (oVirt/ovirt-engine:
     /// `CreateAllTemplateDisksCommand.buildCreateImageTemplateCommandParameters`). Its actual size depends on the storage.
     ///
-    /// This excludes other templates, not forged ones: who creates a template chooses all of these texts. The content cannot
-    /// be compared. The API has no digest of a disk (oVirt/ovirt-engine-api-model: `types/Disk.java`). ovirt-imageio computes
-    /// one, of the blocks that a guest sees, only within a transfer, and reads the whole disk for it (oVirt/ovirt-imageio:
-    /// ovirt_imageio/_internal/handlers/checksum.py).
-    async fn compare_disk(&self, template: &Element, image: &Upload<'_>) -> Result<(), BackendError> {
+    /// This excludes other templates, not forged ones: the creator of a template chooses all of these texts. The
+    /// content cannot be compared. The API has no digest of a disk (oVirt/ovirt-engine-api-model: `types/Disk.java`).
+    /// ovirt-imageio computes one, of the blocks that a guest sees, only within a transfer, and reads the whole disk
+    /// for it (oVirt/ovirt-imageio: ovirt_imageio/_internal/handlers/checksum.py).
+    async fn compare_disk(&self, template: &Element, image: &ImageUpload<'_>) -> Result<(), BackendError> {
         let path = format!("/templates/{}/diskattachments", id(template)?);
         let disks = self.session.get(&path, &[("follow", "disk")]).await?;
         let disks: Vec<_> = disks.iter().filter_map(|attachment| attachment.find("disk")).collect();
@@ -201,7 +201,7 @@ impl Ovirt {
     }
 
     /// Whether this cluster creates the template. If another cluster does, waits for it as long as it makes progress.
-    async fn claim(&self, image: &Upload<'_>) -> Result<bool, BackendError> {
+    async fn claim(&self, image: &ImageUpload<'_>) -> Result<bool, BackendError> {
         let path = format!("/disks/{}", image.disk);
         let (mut before, mut since, mut backoff) = (None, Instant::now(), pauses());
         while self.find_template(&image.name).await?.is_none() {
@@ -245,7 +245,7 @@ impl Ovirt {
     }
 
     /// `false`: another run created it.
-    async fn add_image_disk(&self, image: &Upload<'_>) -> Result<bool, BackendError> {
+    async fn add_image_disk(&self, image: &ImageUpload<'_>) -> Result<bool, BackendError> {
         let size = virtual_size(image.path).await?;
         let storage = self.storage_domain(self.site().await?).await?;
         let disk = wire::image_disk(
@@ -260,7 +260,7 @@ impl Ovirt {
     }
 
     /// After a cancelled upload the engine removes its disk, or leaves it illegal.
-    async fn discard_disk(&self, image: &Upload<'_>) -> Result<(), BackendError> {
+    async fn discard_disk(&self, image: &ImageUpload<'_>) -> Result<(), BackendError> {
         match self.disk_status(&image.disk).await?.as_deref() {
             None | Some("ok") => Ok(()),
             Some(_) => self.remove_disk(&image.disk).await,
@@ -268,7 +268,7 @@ impl Ovirt {
     }
 
     /// `false`: the upload was cancelled.
-    async fn make_template(&self, image: &Upload<'_>) -> Result<bool, BackendError> {
+    async fn make_template(&self, image: &ImageUpload<'_>) -> Result<bool, BackendError> {
         let vm = match self.scaffold(&image.name).await? {
             Some(vm) => id(&vm)?,
             None => {
@@ -324,7 +324,7 @@ impl Ovirt {
 
     /// The template has a copy of the disk, so machine and disk are removed.
     async fn remove_scaffold(&self, name: &str) -> Result<(), BackendError> {
-        // A machine of another owner stays.
+        // A machine of another owner is kept.
         if let Some(vm) = if_free(self.scaffold(name).await)?.flatten() {
             self.remove_vm(&id(&vm)?).await?;
         }
@@ -359,21 +359,21 @@ impl Ovirt {
         let there = match find().await? {
             Some(there) => there,
             None => {
-                let tag = Tag {
+                let tag = ClusterTag {
                     cluster: cluster.clone(),
                     images: image.map(str::to_owned).into_iter().collect(),
                 };
                 if if_free(self.session.post("/tags", &[], &tag.element()).await)?.is_some() {
                     return Ok(());
                 }
-                // Another run of this cluster created it meanwhile.
+                // Another run of this cluster has created it.
                 match find().await? {
                     Some(there) => there,
                     None => return conflict(format!("tag {name} cannot be created: its name is in use")),
                 }
             }
         };
-        let Some(mut tag) = Tag::read(&there).filter(|tag| tag.cluster == *cluster) else {
+        let Some(mut tag) = ClusterTag::read(&there).filter(|tag| tag.cluster == *cluster) else {
             return conflict(format!("tag {name} exists and is not of this cluster"));
         };
         if let Some(image) = image.filter(|image| !tag.images.contains(*image)) {
@@ -407,7 +407,10 @@ impl Ovirt {
         let Some(tags) = self.if_permitted(self.session.get("/tags", &[]).await)? else {
             return Ok(Vec::new());
         };
-        let ours = tags.iter().filter_map(Tag::read).filter(|tag| tag.cluster == *cluster);
+        let ours = tags
+            .iter()
+            .filter_map(ClusterTag::read)
+            .filter(|tag| tag.cluster == *cluster);
         Ok(ours
             .flat_map(|tag| tag.images)
             .map(|name| Owned {
@@ -420,7 +423,7 @@ impl Ovirt {
     /// The clusters that have a tag.
     pub(super) async fn clusters_with_images(&self) -> Result<Vec<ClusterId>, BackendError> {
         let tags = self.if_permitted(self.session.get("/tags", &[]).await)?;
-        let tags = tags.iter().flat_map(Element::iter).filter_map(Tag::read);
+        let tags = tags.iter().flat_map(Element::iter).filter_map(ClusterTag::read);
         Ok(tags.map(|tag| tag.cluster).collect())
     }
 
@@ -430,7 +433,10 @@ impl Ovirt {
         let Some(tags) = self.if_permitted(self.session.get("/tags", &[]).await)? else {
             return Ok(());
         };
-        let all: Vec<_> = tags.iter().filter_map(|tag| Some((tag, Tag::read(tag)?))).collect();
+        let all: Vec<_> = tags
+            .iter()
+            .filter_map(|tag| Some((tag, ClusterTag::read(tag)?)))
+            .collect();
         let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tag)| tag.cluster == *cluster);
         for (element, tag) in ours {
             for image in tag
@@ -451,7 +457,7 @@ impl Ovirt {
         {
             let path = format!("/imagetransfers/{}/cancel", id(&transfer)?);
             match self.session.post(&path, &[], &Element::new("action")).await {
-                // It ended meanwhile.
+                // It has ended.
                 Err(failure) if [BackendErrorKind::Conflict, BackendErrorKind::NotFound].contains(&failure.kind) => {}
                 cancelled => drop(cancelled?),
             }

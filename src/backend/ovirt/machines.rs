@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::affinity;
-use super::engine::{Ovirt, Site};
+use super::engine::{Ovirt, OvirtSite};
 use super::rights::TEMPLATE_HINT;
 use super::session::{conflict, if_free, wait_for};
 use super::wire::id;
@@ -20,7 +20,7 @@ use crate::xml::Element;
 
 /// A copied disk of 100 GiB takes minutes.
 pub(super) const DISKS: Duration = Duration::from_secs(1800);
-/// How long a conflict about a disk may last that is not a lock.
+/// How long a conflict about a disk may last, except a lock.
 const DISK_CONFLICT: Duration = Duration::from_secs(60);
 pub(super) const POWER_OFF: Duration = Duration::from_secs(180);
 
@@ -59,7 +59,7 @@ impl Ovirt {
         Ok(self.session.named("/vms", name.as_str()).await?.into_iter().next())
     }
 
-    async fn add_vm(&self, site: &Site, spec: &MachineSpec) -> Result<Element, BackendError> {
+    async fn add_vm(&self, site: &OvirtSite, spec: &MachineSpec) -> Result<Element, BackendError> {
         let template = self.template(&spec.image.0).await?;
         let body = wire::vm(spec, site.way, &self.config.cluster, &template.id).ok_or_else(|| {
             BackendError::new(
@@ -104,7 +104,7 @@ impl Ovirt {
     /// Completes a machine that is down. Each step first reads what exists.
     async fn complete(
         &self,
-        site: &Site,
+        site: &OvirtSite,
         spec: &MachineSpec,
         id: &str,
         vm: &Element,
@@ -124,7 +124,7 @@ impl Ovirt {
     }
 
     /// Adds a node to its affinity group and label.
-    async fn place(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), BackendError> {
+    async fn place(&self, site: &OvirtSite, spec: &MachineSpec, id: &str) -> Result<(), BackendError> {
         if spec.role.has_etcd() && spec.pass == Pass::Two && self.config.affinity != Affinity::Off {
             affinity::join(self, site, &spec.cluster, id).await?;
         }
@@ -200,7 +200,7 @@ impl Ovirt {
         self.disk_ready(&disk_id).await
     }
 
-    async fn extra_disks(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), BackendError> {
+    async fn extra_disks(&self, site: &OvirtSite, spec: &MachineSpec, id: &str) -> Result<(), BackendError> {
         if spec.extra_disks_gib.is_empty() {
             return Ok(());
         }
@@ -253,7 +253,7 @@ impl Ovirt {
     }
 
     /// Whether this call started it.
-    async fn start(&self, spec: &MachineSpec, site: &Site, id: &str) -> Result<bool, BackendError> {
+    async fn start(&self, spec: &MachineSpec, site: &OvirtSite, id: &str) -> Result<bool, BackendError> {
         let path = format!("/vms/{id}/start");
         let host = self.choose_host(site, spec).await?;
         let action = wire::start(spec, site.way, host.as_deref());

@@ -53,8 +53,8 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     let element = answers::read(reqwest::StatusCode::OK, text).ok()?;
     let _ = answers::read(reqwest::StatusCode::CONFLICT, text);
     let _ = answers::read_token(reqwest::StatusCode::OK, text);
-    wire::Tag::read(&element);
-    wire::Version::read(&element);
+    wire::ClusterTag::read(&element);
+    wire::EngineVersion::read(&element);
     wire::without_payload(&element);
     wire::marked(&element.text);
     snapshots::read_description(&element.text);

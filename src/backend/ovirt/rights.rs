@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::engine::Ovirt;
-use super::engine::Site;
+use super::engine::OvirtSite;
 use super::wire::id;
 use crate::backend::{BackendError, BackendErrorKind, Finding};
 use crate::cluster::Affinity;
@@ -36,7 +36,8 @@ const OF_ADMINISTRATORS: [&str; 4] = [
     "tag_management",
 ];
 
-pub(super) const TEMPLATE_HINT: &str = "an administrator assigns UserTemplateBasedVm on the template; a role on the oVirt cluster does not count for templates";
+pub(super) const TEMPLATE_HINT: &str = "an administrator assigns UserTemplateBasedVm on the template; a role on the \
+     oVirt cluster does not apply to templates";
 
 /// One role of this user, and the object that has it.
 struct Grant {
@@ -49,8 +50,8 @@ impl Grant {
         self.permission.value(kind, "id")
     }
 
-    /// Whether it counts for a new cluster's machines.
-    fn counts(&self, site: &Site) -> bool {
+    /// Whether it applies to a new cluster's machines.
+    fn counts(&self, site: &OvirtSite) -> bool {
         let elsewhere = ["vm", "template", "disk", "host", "vm_pool"];
         if elsewhere.iter().any(|kind| self.on(kind).is_some()) {
             return false;
@@ -63,9 +64,9 @@ impl Grant {
         }
     }
 
-    /// Whether it lets the user create machines of a template. The parents of a template are its data center and the
+    /// Whether it permits machines of a template. The parents of a template are its data center and the
     /// system, not the oVirt cluster (oVirt/ovirt-engine: `AddVmCommand.getPermissionCheckSubjects`).
-    fn counts_for_template(&self, site: &Site, template: &str) -> bool {
+    fn counts_for_template(&self, site: &OvirtSite, template: &str) -> bool {
         let elsewhere = [
             "vm",
             "disk",
@@ -84,7 +85,7 @@ impl Grant {
 }
 
 impl Ovirt {
-    /// `None` if only administrators may read it and this user is none.
+    /// `None` if only administrators may read it, and this user is not one.
     pub(super) fn if_permitted<T>(&self, answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
         match answer {
             Err(failure) if failure.kind == BackendErrorKind::Denied && self.session.is_filtered() => Ok(None),
@@ -117,8 +118,12 @@ impl Ovirt {
         Ok(Some(grants))
     }
 
-    /// The permits that this user lacks, as far as their own roles tell.
-    pub(super) async fn check_rights(&self, site: &Site, templates: &[String]) -> Result<Vec<Finding>, BackendError> {
+    /// The permits that this user's own roles lack.
+    pub(super) async fn check_rights(
+        &self,
+        site: &OvirtSite,
+        templates: &[String],
+    ) -> Result<Vec<Finding>, BackendError> {
         let Some(grants) = self.grants().await? else {
             return Ok(Vec::new());
         };
@@ -157,7 +162,7 @@ impl Ovirt {
         }
         findings.extend(self.restrictions());
         for name in templates {
-            // One that does not exist is an error later, with its name.
+            // A missing template is reported later.
             let Some(template) = self.find_template(name).await? else {
                 continue;
             };
@@ -170,7 +175,7 @@ impl Ovirt {
         Ok(findings)
     }
 
-    /// What an ordinary user cannot have.
+    /// The settings and features that require an administrator.
     fn restrictions(&self) -> Vec<Finding> {
         let user = &self.config.user;
         let settings = [

@@ -23,13 +23,13 @@ use crate::digest::sha256;
 use crate::http_limits::{self, innermost};
 use crate::xml::Element;
 
-/// The password of a cluster that was deployed earlier.
+/// The variable with the password for a cluster that was deployed earlier.
 const PASSWORD_VARIABLE: &str = "OCPDEPLOY_OVIRT_PASSWORD";
 
 /// How long a request is repeated while its object is locked. Copying a large disk locks it for minutes.
 const LOCKED: Duration = Duration::from_secs(300);
 
-/// Limit of one request that is no upload, with its response.
+/// The limit of one request with its response, except uploads.
 const ANSWER: Duration = Duration::from_secs(180);
 
 /// How long the end of a session may take.
@@ -59,7 +59,7 @@ struct Answer {
 }
 
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct OvirtSession {
     http: Client,
     /// The only CAs to trust; the system's CAs without them.
     certificates: Option<Vec<Certificate>>,
@@ -75,7 +75,7 @@ pub(super) struct Session {
     filtered: OnceCell<bool>,
 }
 
-impl Session {
+impl OvirtSession {
     /// Reads CA and password. Sends no request yet.
     pub fn new(config: &OvirtConfig) -> Result<Self, BackendError> {
         let certificates = config.ca.as_deref().map(read_ca).transpose()?;
@@ -110,9 +110,9 @@ impl Session {
         self.filtered.get().copied().unwrap_or_default()
     }
 
-    /// Requests a query that only administrators may have. Since 4.2 ordinary users are filtered by default
-    /// (oVirt/ovirt-engine: `ENGINE_API_FILTER_BY_DEFAULT`), so other requests do not tell them apart, and a followed
-    /// link that they may not read is HTTP 500 (`LinkFollower.fetch`).
+    /// Sends a query that only administrators may send. Since 4.2 requests of ordinary users are filtered by default
+    /// (oVirt/ovirt-engine: `ENGINE_API_FILTER_BY_DEFAULT`), so other requests do not show who is an administrator. A
+    /// followed link that a user may not read is HTTP 500 (`LinkFollower.fetch`).
     async fn probe(&self) -> Result<bool, BackendError> {
         match self.request(&Method::GET, "/tags", &[], None).await {
             Err(failure) if is_for_administrators(&failure.message) => {
@@ -319,14 +319,14 @@ impl Session {
         }
     }
 
-    /// The engine did not answer. Without the URL's query.
+    /// The error if the engine did not respond, without the query of the URL.
     pub fn unreachable(&self, error: &reqwest::Error) -> BackendError {
         unreachable(&self.url, error)
     }
 }
 
 /// Ends the session. Otherwise it counts against the engine's limit for 30 minutes (`UserSessionTimeOutInterval`).
-impl Drop for Session {
+impl Drop for OvirtSession {
     fn drop(&mut self) {
         let Some(token) = self.token.get_mut().take() else {
             return;
@@ -378,7 +378,7 @@ fn read_ca(path: &Path) -> Result<Vec<Certificate>, BackendError> {
     }
 }
 
-/// Something at `url` did not answer.
+/// The error if the server at `url` did not respond.
 pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> BackendError {
     let words = innermost(error);
     let kind = match error.is_timeout() && !error.is_connect() {
@@ -392,7 +392,7 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> BackendError {
     failure
 }
 
-/// The password of this command, or from where it was when the cluster was deployed.
+/// The password of this command, else of the environment, else of the file that the deployment used.
 fn password(config: &OvirtConfig) -> Result<SecretString, BackendError> {
     if let Some(password) = &config.password.0 {
         return Ok(password.clone());
@@ -405,7 +405,7 @@ fn password(config: &OvirtConfig) -> Result<SecretString, BackendError> {
             .hint("set OCPDEPLOY_OVIRT_PASSWORD, or give the env file with --env")
     };
     let Some(path) = &config.password_file else {
-        return Err(denied(format!("there is no password for {}", config.user)));
+        return Err(denied(format!("no password for {}", config.user)));
     };
     let text = fs_err::read_to_string(path).map_err(|error| denied(error.to_string()))?;
     Ok(text.trim_end_matches(['\n', '\r']).into())

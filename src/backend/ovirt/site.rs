@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::engine::{Ovirt, Site};
+use super::engine::{Ovirt, OvirtSite};
 use super::wire::id;
-use super::wire::{self, GIB, Version, Way};
+use super::wire::{self, EngineVersion, GIB, IgnitionMethod};
 use super::{affinity, hosts};
 use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements};
 use crate::cluster::{Affinity, Mac, Pass, Role, Size};
@@ -17,13 +17,13 @@ const LONGEST_NAME: usize = 64;
 const NAMES_AT_ONCE: usize = 20;
 
 impl Ovirt {
-    pub(super) async fn site(&self) -> Result<&Site, BackendError> {
+    pub(super) async fn site(&self) -> Result<&OvirtSite, BackendError> {
         self.site.get_or_try_init(|| self.read_site()).await
     }
 
-    async fn read_site(&self) -> Result<Site, BackendError> {
+    async fn read_site(&self) -> Result<OvirtSite, BackendError> {
         let api = self.session.get("", &[]).await?;
-        let version = Version::read(&api).ok_or_else(|| {
+        let version = EngineVersion::read(&api).ok_or_else(|| {
             BackendError::new(
                 BackendErrorKind::Rejected,
                 format!("{} returns no engine version", self.session.url()),
@@ -48,7 +48,7 @@ impl Ovirt {
         let part = |name: &str| cluster.text_of(&format!("version/{name}"))?.parse::<u32>().ok();
         // The engine always returns it; without it, the rules of newer ones are followed.
         let compatibility = part("major").zip(part("minor")).unwrap_or((version.0, version.1));
-        Ok(Site {
+        Ok(OvirtSite {
             version,
             way,
             compatibility,
@@ -60,7 +60,7 @@ impl Ovirt {
     /// The id of the vNIC profile of each network.
     pub(super) async fn profiles(
         &self,
-        site: &Site,
+        site: &OvirtSite,
         networks: impl Iterator<Item = &str>,
     ) -> Result<Vec<String>, BackendError> {
         let all = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
@@ -82,7 +82,7 @@ impl Ovirt {
         Ok((profiles, filters))
     }
 
-    fn profile<'a>(&self, site: &Site, all: &'a Element, network: &str) -> Result<&'a Element, BackendError> {
+    fn profile<'a>(&self, site: &OvirtSite, all: &'a Element, network: &str) -> Result<&'a Element, BackendError> {
         // Names repeat across data centers.
         let here = |profile: &&Element| {
             profile.text_of("network/name") == Some(network)
@@ -123,11 +123,11 @@ impl Ovirt {
     }
 
     /// The id of the storage domain for images and empty disks.
-    pub(super) async fn storage_domain(&self, site: &Site) -> Result<String, BackendError> {
+    pub(super) async fn storage_domain(&self, site: &OvirtSite) -> Result<String, BackendError> {
         id(&self.storage(site).await?)
     }
 
-    async fn storage(&self, site: &Site) -> Result<Element, BackendError> {
+    async fn storage(&self, site: &OvirtSite) -> Result<Element, BackendError> {
         let all = self
             .session
             .get(&format!("/datacenters/{}/storagedomains", site.data_center), &[])
@@ -169,7 +169,7 @@ impl Ovirt {
         use BackendErrorKind::{Denied, Timeout, Unreachable};
         let site = match self.site().await {
             Ok(site) => site,
-            // Not an answer of the engine.
+            // The engine did not respond, or denied access.
             Err(failure) if matches!(failure.kind, Unreachable | Timeout | Denied) => return Err(failure),
             Err(failure) => return Ok(vec![fail(failure)]),
         };
@@ -179,7 +179,7 @@ impl Ovirt {
             site.version,
             self.config.cluster
         ))];
-        if site.way == Way::Ignition {
+        if site.way == IgnitionMethod::Ignition {
             let systems = self.session.get("/operatingsystems", &[]).await?;
             if !systems.iter().any(|system| system.text_of("name") == Some("rhcos_x64")) {
                 findings.push(Finding::fail("the engine has no system type rhcos_x64".to_owned()));
@@ -200,10 +200,10 @@ impl Ovirt {
         Ok(findings)
     }
 
-    /// Whether a host can run the largest machine, and masters that must not share one have hosts enough.
+    /// Whether a host can run the largest machine, and whether enough hosts exist for masters that must not share one.
     async fn check_hosts(
         &self,
-        site: &Site,
+        site: &OvirtSite,
         needs: &Requirements,
         findings: &mut Vec<Finding>,
     ) -> Result<(), BackendError> {
@@ -237,8 +237,12 @@ impl Ovirt {
                     .filter(|(pass, role, _)| *pass == Pass::Two && role.has_etcd());
                 let (masters, able) = (masters.count(), able.len());
                 if self.config.affinity == Affinity::Hard && able < masters {
-                    findings.push(Finding::fail(format!("{masters} masters on different hosts require {masters} suitable hosts, and there are {able}"),
-                        ).hint("set ovirt_affinity=soft or ovirt_affinity=off"));
+                    findings.push(
+                        Finding::fail(format!(
+                            "{masters} masters on different hosts require {masters} suitable hosts, {able} found"
+                        ))
+                        .hint("set ovirt_affinity=soft or ovirt_affinity=off"),
+                    );
                 }
             }
         }
@@ -248,7 +252,7 @@ impl Ovirt {
     /// If the MAC pool allows duplicates, the engine does not reject a MAC of another machine.
     async fn check_macs(
         &self,
-        site: &Site,
+        site: &OvirtSite,
         needs: &Requirements,
         findings: &mut Vec<Finding>,
     ) -> Result<(), BackendError> {
@@ -286,7 +290,7 @@ impl Ovirt {
 
     async fn check_storage(
         &self,
-        site: &Site,
+        site: &OvirtSite,
         needs: &Requirements,
         findings: &mut Vec<Finding>,
     ) -> Result<(), BackendError> {
@@ -354,7 +358,7 @@ impl Ovirt {
     /// Adds the hosts that may run the machine, and the storage domain of copied disks.
     pub(super) async fn placed(
         &self,
-        site: &Site,
+        site: &OvirtSite,
         template: &super::images::Template,
         vm: Element,
     ) -> Result<Element, BackendError> {

@@ -2,9 +2,9 @@
 //!
 //! The engine restores by "preview" and "commit", and a commit deletes all later snapshots of the machine
 //! (oVirt/ovirt-engine: `BackendSnapshotResource.restore`, `RestoreAllSnapshotsCommand.prepareToDeletePreviewBranch`). So
-//! the latest snapshot only is restored, and nothing is deleted that nobody asked for.
+//! only the latest snapshot is restored, and no snapshot is deleted without a request.
 //!
-//! A snapshot has no field for a tag besides its description, which cannot be changed later.
+//! The only field for a tag is the description of a snapshot, which cannot be changed later.
 
 use jiff::Timestamp;
 
@@ -92,7 +92,7 @@ fn problem(all: &[Saved], saved: &Saved) -> Option<String> {
     previewed.map(|other| format!("its snapshot {} is in preview", name_of(other)))
 }
 
-/// As `snapshot list` or the engine's portal shows it.
+/// The name that `snapshot list` or the engine's portal shows.
 fn name_of(saved: &Saved) -> &str {
     match read_description(&saved.description) {
         Some(_) => saved.description.split(' ').nth(2).unwrap_or_default(),
@@ -146,7 +146,7 @@ impl Ovirt {
                     (_, "true", _) => "is shareable, so snapshots do not include it",
                     ("image" | "", _, "illegal") => "has status illegal",
                     ("image" | "", ..) => continue,
-                    _ => "is no image of a storage domain, so snapshots do not include it",
+                    _ => "is not an image of a storage domain, so snapshots do not include it",
                 };
                 findings.fail(format!("{name}: disk {} {why}", text("disk/name")), "");
             }
@@ -226,7 +226,7 @@ impl Ovirt {
                 continue;
             }
             let vm_id = id(&vm)?;
-            // The machine may be deleted meanwhile.
+            // The machine may have been deleted since it was listed.
             let listed = if_exists(self.snapshots_of(&vm_id).await)?.unwrap_or_default();
             for saved in listed {
                 let Some((snapshot, disks)) = saved.of(cluster) else {
@@ -325,7 +325,7 @@ impl Ovirt {
         let Some(saved) = saved.find(|saved| saved.is(cluster, snapshot)) else {
             return Ok(Action::Unchanged(()));
         };
-        wait_for("the machine neither runs nor is off", DISKS, async || {
+        wait_for("the machine is neither running nor off", DISKS, async || {
             let (_, status) = self.known(cluster, name).await?;
             Ok(MERGES.contains(&status.as_str()).then_some(()))
         })

@@ -31,9 +31,9 @@ use crate::xml::Element;
 const PIECE: u64 = 32 << 20;
 /// How often a part is sent before the upload fails.
 const ATTEMPTS: usize = 5;
-/// A longer pause is left to the caller, who knows the user's timeout.
+/// The longest pause here. A longer one is left to the caller, who knows the user's timeout.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How long to wait for a host to answer before any data.
+/// How long to wait for a response of a host before any data is sent.
 const GREETING: Duration = Duration::from_secs(30);
 const TRANSFER: Duration = Duration::from_secs(300);
 
@@ -59,10 +59,10 @@ pub(super) fn image_disk(name: &str) -> String {
 }
 
 /// A local file that becomes a template.
-pub(super) struct Upload<'a> {
+pub(super) struct ImageUpload<'a> {
     /// The cluster that uploads it.
     pub cluster: &'a ClusterId,
-    /// Of template, disk and machine.
+    /// The name of template, disk and machine.
     pub name: String,
     pub disk: String,
     pub sha256: &'a str,
@@ -70,7 +70,7 @@ pub(super) struct Upload<'a> {
     pub bytes: u64,
 }
 
-impl<'a> Upload<'a> {
+impl<'a> ImageUpload<'a> {
     pub fn new(cluster: &'a ClusterId, path: &'a Path, sha256: &'a str, bytes: u64) -> Self {
         Self {
             cluster,
@@ -95,7 +95,7 @@ impl<'a> Upload<'a> {
 impl Ovirt {
     /// Uploads an image, continuing where an earlier run stopped. `false`: the upload was cancelled, and the engine
     /// removes its disk.
-    pub(super) async fn upload(&self, image: &Upload<'_>) -> Result<bool, BackendError> {
+    pub(super) async fn upload(&self, image: &ImageUpload<'_>) -> Result<bool, BackendError> {
         let transfer = match self.transfer_of(&image.disk).await? {
             Some(transfer) => transfer,
             None => {
@@ -123,7 +123,7 @@ impl Ovirt {
     }
 
     /// Sends the missing parts, and finalizes the transfer. `false`: it was cancelled.
-    async fn send(&self, image: &Upload<'_>, path: &str) -> Result<bool, BackendError> {
+    async fn send(&self, image: &ImageUpload<'_>, path: &str) -> Result<bool, BackendError> {
         let Some((transfer, url)) = self.open_transfer(path).await? else {
             return Ok(false);
         };
@@ -142,7 +142,7 @@ impl Ovirt {
             at = end;
         }
         let finalize = format!("{path}/finalize");
-        // A conflict or a missing transfer is judged by its phase.
+        // After a conflict or a missing transfer, its phase decides.
         if_exists(if_free(
             self.session.post(&finalize, &[], &Element::new("action")).await,
         ))?;
@@ -155,7 +155,7 @@ impl Ovirt {
             let phase = if_exists(self.session.get(path, &[]).await)?;
             match phase.as_ref().and_then(|transfer| transfer.text_of("phase")) {
                 None | Some("finished_success") => Ok(Some(true)),
-                // Only the verification of the image leads here.
+                // The engine failed to verify the image.
                 Some(phase @ ("finalizing_failure" | "finished_failure")) => Err(BackendError::new(
                     BackendErrorKind::Rejected,
                     format!("the engine rejected the uploaded image ({phase})"),
@@ -195,13 +195,13 @@ impl Ovirt {
                 Some("paused_user" | "paused_system") if !resumed => {
                     resumed = true;
                     let (resume, action) = (format!("{path}/resume"), Element::new("action"));
-                    // A conflict is judged by the next phase.
+                    // After a conflict, the next phase decides.
                     if_free(self.session.post(&resume, &[], &action).await)?;
                     Ok(None)
                 }
                 Some("paused_system") => Err(BackendError::new(
                     BackendErrorKind::Unreachable,
-                    "the engine paused the upload: no host's ovirt-imageio answers the engine",
+                    "the engine paused the upload: ovirt-imageio does not respond on any host",
                 )),
                 _ => Ok(None),
             }
@@ -349,7 +349,7 @@ mod tests {
         assert!(failure.message.contains("stopped reading"), "{}", failure.message);
     }
 
-    /// The platform is not asked again: that would not help.
+    /// The upload is not repeated: that would not help.
     #[test]
     fn a_file_that_became_shorter_is_rejected() {
         let (http, url) = (client(None).unwrap(), start(Behavior::Silent));

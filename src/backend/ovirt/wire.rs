@@ -25,7 +25,7 @@ const LONGEST_TAG: usize = 50;
 
 /// How an engine passes Ignition to a machine (oVirt/ovirt-engine: RunVmCommand, IgnitionHandler, CloudInitHandler).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum IgnitionMethod {
     /// 4.4 and later: the system type of CoreOS, and `use_ignition`. With another type the engine silently passes nothing.
     Ignition,
     /// 4.3.4 and later: a `custom_script` that is Ignition goes through cloud-init's channel unchanged.
@@ -47,7 +47,7 @@ pub(super) fn marked_any(field: &str) -> (String, impl Fn(&Element) -> bool) {
     (format!("{field}={MARK}*"), begins(field, MARK.to_owned()))
 }
 
-/// Whether a field begins with a text, like a search that ends in `*`.
+/// Whether a field begins with a text, as in a search that ends in `*`.
 pub(super) fn begins(field: &str, text: String) -> impl Fn(&Element) -> bool {
     move |entity| entity.text_of(field).is_some_and(|value| value.starts_with(&text))
 }
@@ -102,7 +102,7 @@ pub(super) fn reference(name: &str, id: &str) -> Element {
 }
 
 /// `POST /vms` for a machine with its payload. `None`: the payload is not text, which no engine accepts.
-pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) -> Option<Element> {
+pub(super) fn vm(spec: &MachineSpec, way: IgnitionMethod, cluster: &str, template: &str) -> Option<Element> {
     let bytes = spec.memory_mib * MIB;
     let topology = Element::new("topology")
         .with("cores", spec.cpus)
@@ -136,11 +136,11 @@ pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) ->
 }
 
 /// The system type for which the engine passes the payload.
-pub(super) fn os_type(spec: &MachineSpec, way: Way) -> &'static str {
+pub(super) fn os_type(spec: &MachineSpec, way: IgnitionMethod) -> &'static str {
     match (&spec.payload, way) {
-        (Payload::Ignition(_), Way::Ignition) => "rhcos_x64",
-        (Payload::CloudInit { .. }, Way::Ignition) => "rhel_8x64",
-        (_, Way::CustomScript) => "rhel_7x64",
+        (Payload::Ignition(_), IgnitionMethod::Ignition) => "rhcos_x64",
+        (Payload::CloudInit { .. }, IgnitionMethod::Ignition) => "rhel_8x64",
+        (_, IgnitionMethod::CustomScript) => "rhel_7x64",
     }
 }
 
@@ -159,10 +159,10 @@ fn script(payload: &Payload) -> Option<String> {
 }
 
 /// `POST /vms/{id}/start`. The kind of payload is always given, because the engine's default can be none.
-pub(super) fn start(spec: &MachineSpec, way: Way, host: Option<&str>) -> Element {
+pub(super) fn start(spec: &MachineSpec, way: IgnitionMethod, host: Option<&str>) -> Element {
     let action = Element::new("action");
     let action = match (&spec.payload, way) {
-        (Payload::Ignition(_), Way::Ignition) => action.with("use_ignition", true),
+        (Payload::Ignition(_), IgnitionMethod::Ignition) => action.with("use_ignition", true),
         _ => action.with("use_cloud_init", true),
     };
     match host {
@@ -235,7 +235,7 @@ pub(super) fn attachment(disk: &str, bootable: bool) -> Element {
 }
 
 /// An upload of an unchanged qcow2 file.
-pub(super) fn upload(disk: &str, engine: Version) -> Element {
+pub(super) fn upload(disk: &str, engine: EngineVersion) -> Element {
     let transfer = Element::new("image_transfer")
         .with("direction", "upload")
         .with("format", "cow")
@@ -302,13 +302,13 @@ pub(super) fn without_payload(vm: &Element) -> Element {
 
 /// The description of a cluster's tag: the shared objects that the cluster uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tag {
+pub(super) struct ClusterTag {
     pub cluster: ClusterId,
     /// Names of images.
     pub images: BTreeSet<String>,
 }
 
-impl Tag {
+impl ClusterTag {
     /// `None` for a tag of others: name and description must be of one cluster.
     pub fn read(tag: &Element) -> Option<Self> {
         let read: Self = serde_json::from_str(tag.text_of("description")?).ok()?;
@@ -325,14 +325,14 @@ impl Tag {
 }
 
 /// The first engine that knows `timeout_policy` (oVirt/ovirt-engine-api-model: `types/ImageTransfer.java`, `@since`).
-const TIMEOUT_POLICY: Version = Version(4, 4, 5);
+const TIMEOUT_POLICY: EngineVersion = EngineVersion(4, 4, 5);
 
 /// An engine's version, e.g. 4.5.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version(pub u32, pub u32, pub u32);
+pub(super) struct EngineVersion(pub u32, pub u32, pub u32);
 
-impl Version {
-    /// Of `GET /api`.
+impl EngineVersion {
+    /// From the response to `GET /api`.
     pub fn read(api: &Element) -> Option<Self> {
         let version = api.find("product_info/version")?;
         let part = |name| version.text_of(name)?.parse().ok();
@@ -340,16 +340,16 @@ impl Version {
     }
 
     /// How it passes Ignition. `None`: not at all.
-    pub fn way(self) -> Option<Way> {
+    pub fn way(self) -> Option<IgnitionMethod> {
         match self {
-            _ if self >= Self(4, 4, 0) => Some(Way::Ignition),
-            _ if self >= Self(4, 3, 4) => Some(Way::CustomScript),
+            _ if self >= Self(4, 4, 0) => Some(IgnitionMethod::Ignition),
+            _ if self >= Self(4, 3, 4) => Some(IgnitionMethod::CustomScript),
             _ => None,
         }
     }
 }
 
-impl std::fmt::Display for Version {
+impl std::fmt::Display for EngineVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
     }
