@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use super::auth::CloudSources;
 use super::auth::Service::{Image, Network as NEUTRON};
-use super::auth::Sources;
 use super::cloud::OpenStack;
 use super::wire::text;
 use crate::backend::{BackendError, Choice, Finding, PlatformChoices, PlatformError, SettingChoices};
@@ -13,7 +13,7 @@ use crate::printable::count;
 
 /// The clouds of clouds.yaml; optional if `OS_AUTH_URL` is set.
 pub fn clouds() -> Result<SettingChoices, PlatformError> {
-    let sources = Sources::of_process();
+    let sources = CloudSources::of_process();
     let found = sources
         .find("clouds", "OS_CLIENT_CONFIG_FILE")
         .map_err(|error| BackendError::from(error).during("read clouds.yaml"))?;

@@ -10,8 +10,8 @@ use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
-use super::network::Network;
-use super::session::Session;
+use super::network::NeutronNetwork;
+use super::session::OpenStackSession;
 use super::wire::Flavor;
 use crate::backend::BackendError;
 use crate::cluster::{ClusterId, MachineName, OpenStackConfig};
@@ -21,12 +21,12 @@ pub(super) const PAUSE: Duration = Duration::from_millis(900);
 
 /// A project of a cloud.
 pub struct OpenStack {
-    pub(super) session: Session,
+    pub(super) session: OpenStackSession,
     pub(super) config: OpenStackConfig,
     pub(super) flavors: OnceCell<Vec<Flavor>>,
     pub(super) limits: OnceCell<Value>,
     /// Networks by the requested name or id. They do not change during a run.
-    pub(super) networks: Mutex<HashMap<String, Arc<Network>>>,
+    pub(super) networks: Mutex<HashMap<String, Arc<NeutronNetwork>>>,
     /// Locks of machines that are being created or deleted.
     pub(super) busy: Turns<MachineName>,
     /// Locks of server groups whose next member is being placed, by id.
@@ -37,9 +37,9 @@ pub struct OpenStack {
     pub(super) in_use: RwLock<()>,
     /// Servers of pass one whose guest has been confirmed to have its address.
     pub(super) live: Mutex<BTreeSet<String>>,
-    /// The tokens in the user data of machines that fetch their config, until that is deleted.
+    /// The tokens in the user data of machines that fetch their config, until the stored config is deleted.
     pub(super) content_tokens: Mutex<HashMap<(ClusterId, MachineName), Arc<SecretString>>>,
-    /// Whether Swift failed although it may not have been used; it is not asked again.
+    /// Whether Swift failed although it may not have been used. Then it is not queried again.
     pub(super) swift_failed: AtomicBool,
     /// The lock for changes in Swift: a container exists with the key of all its URLs, or not at all.
     pub(super) swift: tokio::sync::Mutex<()>,
@@ -48,7 +48,7 @@ pub struct OpenStack {
 impl OpenStack {
     /// Reads the credentials and signs in.
     pub async fn connect(config: &OpenStackConfig) -> Result<Self, BackendError> {
-        let session = Session::open(config)?;
+        let session = OpenStackSession::open(config)?;
         session.token().await?;
         Ok(Self {
             session,

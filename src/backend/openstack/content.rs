@@ -207,8 +207,8 @@ impl OpenStack {
 
     /// A list of Swift; `None` if nothing can have been stored there.
     ///
-    /// Only with `os_ignition=swift` is its failure an error. With `auto` it is used only if Glance rejects a config, and
-    /// an object that remains expires.
+    /// A failure is an error only with `os_ignition=swift`. With `auto`, Swift is used only if Glance rejects a config,
+    /// and an object that remains expires.
     async fn listed_in_swift(&self, path: &str) -> Result<Option<Value>, BackendError> {
         let is_optional = match self.config.ignition {
             OsIgnition::Glance => return Ok(None),
@@ -298,7 +298,7 @@ impl OpenStack {
     }
 
     /// Revokes the tokens in the user data of one machine, or of all machines of a cluster. Those of an interrupted run
-    /// are not known any more, and expire.
+    /// are unknown, and expire.
     async fn revoke_tokens(&self, cluster: &ClusterId, name: Option<&MachineName>) {
         let is_meant =
             |(of, machine): &(ClusterId, MachineName)| of == cluster && name.is_none_or(|name| name == machine);
@@ -316,7 +316,7 @@ impl OpenStack {
     pub(super) async fn revoke(&self, token: &SecretString) {
         if let Err(failure) = self.session.revoke(token).await {
             warn!(
-                "a token that a machine received stays valid until it expires: {}",
+                "the token of a machine was not revoked, and is valid until it expires: {}",
                 failure.message
             );
         }

@@ -98,7 +98,7 @@ impl OpenStack {
         if !is_tagged {
             let path = format!("/images/{id}/tags/{}", escape(cluster.tag()));
             match self.session.put_path(GLANCE, &path).await {
-                // Its last cluster released it meanwhile.
+                // Its last cluster has released it.
                 Err(failure) if failure.code == Some(404) => return Ok(None),
                 other => drop(other?),
             }
@@ -263,7 +263,7 @@ fn unreadable(path: &Path, error: &io::Error) -> BackendError {
     BackendError::new(BackendErrorKind::NotFound, format!("{}: {error}", path.display()))
 }
 
-/// Whether an image has the bytes of the file, if it was uploaded. Its properties could be those of another upload.
+/// Whether an uploaded image has the bytes of the file: its properties alone do not prove that.
 async fn has_bytes_of(file: Option<&Path>, image: &Value) -> Result<bool, BackendError> {
     let Some(path) = file else { return Ok(true) };
     let (opened, algorithm) = (path.to_owned(), text(image, "os_hash_algo").to_owned());

@@ -8,17 +8,17 @@
 //! * Members get shared security groups and networks (openstack/neutron: `neutron/conf/policies/rbac.py`,
 //!   `create_rbac_policy`), all ports of their networks (`_port_filter_hook`), and public and shared images.
 //!
-//! So all that this program regards as its own is listed by `list_own`.
+//! So all objects that this program treats as its own are listed by `list_own`.
 
 use serde_json::Value;
 
 use super::auth::Service;
-use super::session::Session;
+use super::session::OpenStackSession;
 use super::wire::query;
 use crate::backend::BackendError;
 use crate::backend::filters::matching;
 
-impl Session {
+impl OpenStackSession {
     /// The entries that match the filter. If a field has several values, any of them matches.
     pub async fn list_where(
         &self,
@@ -102,7 +102,7 @@ impl Session {
 fn belongs_to(service: Service, entry: &Value, project: &str) -> bool {
     let field = |name: &str| entry.get(name).and_then(Value::as_str);
     match service {
-        // Its other fields may be properties that somebody has chosen.
+        // Its other fields may be properties that a user has chosen.
         Service::Image => field("owner") == Some(project),
         // An administrator can hide it (openstack/cinder: `cinder/api/contrib/volume_tenant_attribute.py`).
         Service::Volume => field("os-vol-tenant-attr:tenant_id").is_none_or(|owner| owner == project),

@@ -46,7 +46,7 @@ use crate::backend::{
 };
 use crate::cluster::{ClusterId, MachineName};
 
-/// How often `delete_remaining` checks for objects that a pending request may have created meanwhile.
+/// How often `delete_remaining` checks for objects that a pending request may still create.
 const DELETE_ROUNDS: u32 = 5;
 
 impl OpenStack {

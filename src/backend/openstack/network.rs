@@ -11,7 +11,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 
 /// A network with its subnets.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(super) struct NeutronNetwork {
     pub id: String,
     pub name: String,
     pub project: String,
@@ -56,7 +56,7 @@ pub(super) struct Ipv6Subnet {
     pub id: String,
     pub cidr: Ipv6Network,
     pub gateway: Option<Ipv6Addr>,
-    /// Whether ports have the address of their MAC, without being asked, and no other one (openstack/neutron:
+    /// Whether Neutron gives each port the address of its MAC, and no other one (openstack/neutron:
     /// `neutron/db/ipam_pluggable_backend.py`, `_get_auto_address_ips` and `_test_fixed_ips_for_port`).
     pub is_automatic: bool,
 }
@@ -74,7 +74,7 @@ impl Ipv6Subnet {
     }
 }
 
-impl Network {
+impl NeutronNetwork {
     /// The subnet of the nodes: preferably one with DHCP.
     pub fn main(&self) -> Option<&Subnet> {
         self.subnets.iter().find(|subnet| subnet.dhcp).or(self.subnets.first())

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::auth::Service::Network as NEUTRON;
 use super::cloud::{OpenStack, lock};
-use super::network::{Ipv6Subnet, Network, Subnet};
+use super::network::{Ipv6Subnet, NeutronNetwork, Subnet};
 use super::ports::Port;
 use super::wire::{some_of, text};
 use crate::backend::{BackendError, BackendErrorKind, Ipv6Facts, NetworkFacts};
 
 impl OpenStack {
     /// The network with this name or id.
-    pub(super) async fn network(&self, name: &str) -> Result<Arc<Network>, BackendError> {
+    pub(super) async fn network(&self, name: &str) -> Result<Arc<NeutronNetwork>, BackendError> {
         let known = lock(&self.networks).get(name).cloned();
         if let Some(network) = known {
             return Ok(network);
@@ -22,7 +22,7 @@ impl OpenStack {
         Ok(network)
     }
 
-    async fn find_network(&self, name: &str) -> Result<Network, BackendError> {
+    async fn find_network(&self, name: &str) -> Result<NeutronNetwork, BackendError> {
         let mut found = self.session.list_named(NEUTRON, "/networks", name, "networks").await?;
         if found.is_empty() {
             found = self
@@ -47,7 +47,7 @@ impl OpenStack {
         let id = text(network, "id").to_owned();
         let filter = [("network_id", id.as_str())];
         let subnets = self.session.list_where(NEUTRON, "/subnets", &filter, "subnets").await?;
-        Ok(Network {
+        Ok(NeutronNetwork {
             name: text(network, "name").to_owned(),
             project: text(network, "project_id").to_owned(),
             is_external: network["router:external"] == true,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::auth::Service::Network as NEUTRON;
 use super::cloud::OpenStack;
-use super::network::Network;
+use super::network::NeutronNetwork;
 use super::wire::{self, tag_text, text};
 use crate::backend::ownership::conflict;
 use crate::backend::{
@@ -63,7 +63,7 @@ impl Port {
         self.description == tag_text(cluster)
     }
 
-    /// The further addresses that Neutron lets through; `None` if it filters nothing. A pair is an address or a network,
+    /// The further addresses that Neutron accepts; `None` if it filters nothing. A pair is an address or a network,
     /// with the MAC of a sender (openstack/neutron: `neutron/db/allowedaddresspairs_db.py`).
     pub fn allowed(&self) -> Option<Vec<IpNetwork>> {
         let network = |pair: &Value| {
@@ -80,7 +80,7 @@ impl Port {
         is_forbidden(self.allowed().as_deref(), ip)
     }
 
-    /// The node or VIP for which it reserves an address; `None`: it belongs to a machine and is deleted with it.
+    /// The node or VIP for which it reserves an address; `None`: it is the port of a machine and is deleted with it.
     pub fn reserved_for(&self, cluster: &ClusterId) -> Option<NodeName> {
         let host = cluster.domain().host_of(&self.name)?;
         serde_json::from_value(json!(host)).ok()
@@ -180,7 +180,7 @@ impl OpenStack {
         reservation: &AddressReservation,
         name: &str,
         port: Port,
-        network: &Network,
+        network: &NeutronNetwork,
     ) -> Result<Port, BackendError> {
         let AddressAssignment { mac, ip, .. } = reservation.assignment;
         if !port.is_of(&reservation.cluster) {
@@ -223,7 +223,7 @@ impl OpenStack {
         &self,
         reservation: &AddressReservation,
         name: &str,
-        network: &Network,
+        network: &NeutronNetwork,
     ) -> Result<Port, BackendError> {
         let AddressReservation {
             cluster, assignment, ..
@@ -297,7 +297,7 @@ impl OpenStack {
     pub(super) async fn ports_for(
         &self,
         spec: &MachineSpec,
-        networks: &[Arc<Network>],
+        networks: &[Arc<NeutronNetwork>],
         groups: &[String],
     ) -> Result<Vec<Port>, BackendError> {
         let names = Vip::ALL.map(|vip| spec.cluster.domain().fqdn(NodeName::vip(vip).as_str()));
@@ -317,7 +317,7 @@ impl OpenStack {
         cluster: &ClusterId,
         name: &str,
         nic: &Nic,
-        network: &Network,
+        network: &NeutronNetwork,
         groups: &[String],
         vips: &[IpAddr],
     ) -> Result<Port, BackendError> {
@@ -364,7 +364,7 @@ impl OpenStack {
 }
 
 /// The addresses of a reserved port, with their subnets.
-fn fixed_ips(reservation: &AddressReservation, network: &Network) -> Result<Value, BackendError> {
+fn fixed_ips(reservation: &AddressReservation, network: &NeutronNetwork) -> Result<Value, BackendError> {
     let ip = reservation.assignment.ip;
     let mut all = vec![json!({"subnet_id": network.subnet_of(ip)?.id, "ip_address": ip})];
     if let Some(ip) = reservation.ipv6 {

@@ -14,8 +14,8 @@ use tokio::sync::Mutex;
 use tracing::warn;
 
 use super::answers::{checked, parse};
-use super::auth::{Access, Service, Sources};
-use super::transport::{Request, Transport};
+use super::auth::{CloudAccess, CloudSources, Service};
+use super::transport::{ServiceRequest, Transport};
 use super::wire;
 use crate::backend::plain_http::is_plain_http;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -50,26 +50,26 @@ impl Token {
 }
 
 /// A cloud with a token that is renewed in time.
-pub(super) struct Session {
+pub(super) struct OpenStackSession {
     transport: Transport,
-    access: Access,
+    access: CloudAccess,
     token: Mutex<Option<Token>>,
     /// The services about which the user was warned, one bit for each.
     warned: AtomicU8,
 }
 
-impl Session {
+impl OpenStackSession {
     /// Reads the credentials. Sends no request.
     pub fn open(config: &OpenStackConfig) -> Result<Self, BackendError> {
-        let sources = Sources::of_process();
-        Self::with(Access::read(
+        let sources = CloudSources::of_process();
+        Self::with(CloudAccess::read(
             config.cloud.as_deref(),
             config.region.as_deref(),
             &sources,
         )?)
     }
 
-    fn with(access: Access) -> Result<Self, BackendError> {
+    fn with(access: CloudAccess) -> Result<Self, BackendError> {
         let transport = Transport::new(access.ca.as_deref())?;
         if is_plain_http(&access.auth_url) {
             let (name, url) = (&access.name, &access.auth_url);
@@ -108,7 +108,7 @@ impl Session {
 
     /// The `Date` header of a response.
     pub async fn date(&self) -> Result<Option<String>, BackendError> {
-        let request = Request {
+        let request = ServiceRequest {
             method: Method::GET,
             url: self.access.auth_url.clone(),
             body: None,
@@ -147,7 +147,7 @@ impl Session {
     async fn sign_in(&self) -> Result<Token, BackendError> {
         let url = format!("{}/auth/tokens", self.access.auth_url);
         let body = self.access.sign_in();
-        let request = Request {
+        let request = ServiceRequest {
             method: Method::POST,
             url,
             body: Some(&body),
@@ -188,7 +188,7 @@ impl Session {
         })
     }
 
-    /// A token for somebody else: it is not used here, so that it can be revoked.
+    /// A token for a machine. This session does not use it, so that it can be revoked.
     pub async fn separate_token(&self) -> Result<Token, BackendError> {
         self.sign_in().await
     }
@@ -197,7 +197,7 @@ impl Session {
     /// of the same credentials).
     pub async fn revoke(&self, token: &SecretString) -> Result<(), BackendError> {
         let ours = self.token().await?;
-        let request = Request {
+        let request = ServiceRequest {
             method: Method::DELETE,
             url: format!("{}/auth/tokens", self.access.auth_url),
             body: None,
@@ -286,7 +286,7 @@ impl Session {
 
     /// All entries of a list, page after page.
     ///
-    /// Only the marker of the link to the next page is used, in a repetition of our own request. So the token is never
+    /// Only the marker of the link to the next page is used, in a repetition of the same request. So the token is never
     /// sent to another host.
     pub async fn list(&self, service: Service, path: &str, key: &str) -> Result<Vec<Value>, BackendError> {
         let refused = |why: String| {
@@ -368,7 +368,7 @@ impl Session {
 
     /// Whether a URL can be fetched without a token, as machines do. It may contain a signature.
     pub async fn is_fetchable(&self, url: &str) -> Result<bool, BackendError> {
-        let request = Request {
+        let request = ServiceRequest {
             method: Method::HEAD,
             url: url.to_owned(),
             body: None,
@@ -391,7 +391,7 @@ impl Session {
             _ => &[],
         };
         let repeatable = method != Method::POST;
-        let request = Request {
+        let request = ServiceRequest {
             method,
             url,
             body,
@@ -420,7 +420,7 @@ fn is_valid(token: &Token) -> bool {
     left.as_secs() > i64::try_from(EARLY.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// `None` if a service says that it has no such object. Without an endpoint of the service, nothing is known.
+/// `None` if the service responded that the object does not exist. A missing endpoint remains an error.
 fn if_answered<T>(answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
     match answer {
         Err(failure) if failure.code == Some(404) => Ok(None),

@@ -19,16 +19,16 @@ use crate::http_upload::{self, UploadError, UploadLimits};
 
 /// How often a request is sent before its error is returned.
 const TRIES: u32 = 5;
-/// Limit of one request that is no upload, with its response.
+/// The limit of one request with its response, except uploads.
 const ANSWER: Duration = Duration::from_secs(180);
-/// Limit of the request that shows a server's certificate.
+/// The limit of the request that shows a server's certificate.
 const HANDSHAKE: Duration = Duration::from_secs(15);
 /// The longest sum of pauses for one request. A longer requested pause is returned with the error, because the limit of
 /// the user is not known here.
 const HELD_BACK: Duration = Duration::from_secs(30);
 
 /// A request to a service.
-pub(super) struct Request<'a> {
+pub(super) struct ServiceRequest<'a> {
     pub method: Method,
     pub url: String,
     pub body: Option<&'a Value>,
@@ -74,7 +74,7 @@ impl Transport {
 
     /// Whether machines accept the certificate at this URL: they trust public CAs, and that of `cacert`.
     ///
-    /// The public CAs are Mozilla's, which CoreOS has, too. That the URL does not answer proves nothing.
+    /// The public CAs are Mozilla's, which CoreOS has, too. No response from the URL proves nothing.
     pub async fn machines_trust(&self, url: &str) -> Result<bool, BackendError> {
         if self.ca.is_some() || !url.starts_with("https://") {
             return Ok(true);
@@ -95,7 +95,7 @@ impl Transport {
     /// Sends a request. It is repeated after a response that requests a pause, and after other errors if `repeatable`.
     pub async fn send(
         &self,
-        request: &Request<'_>,
+        request: &ServiceRequest<'_>,
         token: Option<&SecretString>,
         repeatable: bool,
     ) -> Result<(StatusCode, HeaderMap, Vec<u8>), BackendError> {
@@ -129,7 +129,7 @@ impl Transport {
 
     async fn send_once(
         &self,
-        request: &Request<'_>,
+        request: &ServiceRequest<'_>,
         token: Option<&SecretString>,
     ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failed> {
         let mut builder = self
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(failure.kind, BackendErrorKind::Timeout);
         assert!(failure.message.contains("stopped reading"), "{}", failure.message);
         // Any other request has its own limit.
-        let request = Request {
+        let request = ServiceRequest {
             method: Method::GET,
             url: start(Behavior::Silent),
             body: None,
@@ -282,9 +282,9 @@ mod tests {
             });
             assert!(!Transport::new(None).unwrap().machines_trust(&url).await.unwrap());
             assert!(Transport::new(Some(&ca)).unwrap().machines_trust(&url).await.unwrap());
-            // What does not answer is not judged.
-            let nobody = "https://localhost:1/v2";
-            assert!(Transport::new(None).unwrap().machines_trust(nobody).await.unwrap());
+            // A URL that does not respond counts as trusted.
+            let unused = "https://localhost:1/v2";
+            assert!(Transport::new(None).unwrap().machines_trust(unused).await.unwrap());
         });
     }
 

@@ -121,7 +121,7 @@ impl OpenStack {
             }
             if matches!(status, "available" | "error" | "error_deleting") {
                 changed |= match self.session.delete(CINDER, &path).await {
-                    // Its status has changed meanwhile.
+                    // Its status has changed.
                     Err(failure) if matches!(failure.code, Some(400 | 409)) => false,
                     deleted => deleted?,
                 };

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-pub(super) use self::sources::{AuthConfigError, Sources};
-use self::sources::{Keys, from_file, from_variables};
+pub(super) use self::sources::{AuthConfigError, CloudSources};
+use self::sources::{CloudKeys, from_file, from_variables};
 
 /// The credentials for one cloud, and the selection of its endpoints.
 #[derive(Debug)]
-pub(super) struct Access {
+pub(super) struct CloudAccess {
     /// The name in messages, e.g. `cloud lab`.
     pub name: String,
     /// The URL of Keystone with `/v3`.
@@ -77,9 +77,9 @@ enum Identity {
     },
 }
 
-impl Access {
+impl CloudAccess {
     /// Reads the credentials: of `cloud` or `OS_CLOUD` in clouds.yaml, else `OS_*`, else of the only cloud in clouds.yaml.
-    pub fn read(cloud: Option<&str>, region: Option<&str>, sources: &Sources) -> Result<Self, AuthConfigError> {
+    pub fn read(cloud: Option<&str>, region: Option<&str>, sources: &CloudSources) -> Result<Self, AuthConfigError> {
         let cloud = cloud.or(sources.variable("OS_CLOUD"));
         // As `openstack --os-region-name`, also for a named cloud (openstack/osc-lib: `osc_lib/shell.py`).
         let region = region.or(sources.variable("OS_REGION_NAME"));
@@ -98,7 +98,7 @@ impl Access {
         Self::of_keys(name, &keys)
     }
 
-    fn of_keys(name: String, keys: &Keys) -> Result<Self, AuthConfigError> {
+    fn of_keys(name: String, keys: &CloudKeys) -> Result<Self, AuthConfigError> {
         let get = |key: &str| keys.get(key).map(String::as_str).filter(|text| !text.is_empty());
         let missing = |what: &str| {
             let message = format!("{name} has no {what}");

@@ -35,7 +35,7 @@ impl std::error::Error for AuthConfigError {}
 const SUFFIXES: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The sources of cloud configurations.
-pub struct Sources {
+pub struct CloudSources {
     /// The environment variables of this process that begin with `OS_`.
     pub variables: BTreeMap<String, String>,
     /// The folders in which clouds.yaml is searched, in this order.
@@ -44,7 +44,7 @@ pub struct Sources {
     pub read: fn(&Path) -> std::io::Result<String>,
 }
 
-impl Sources {
+impl CloudSources {
     /// The sources of this process.
     pub fn of_process() -> Self {
         let config = env::var_os("XDG_CONFIG_HOME")
@@ -102,9 +102,9 @@ impl Sources {
 }
 
 /// The settings of one cloud, flat: those of `auth` are on the same level.
-pub type Keys = BTreeMap<String, String>;
+pub type CloudKeys = BTreeMap<String, String>;
 
-pub fn from_variables(sources: &Sources) -> Keys {
+pub fn from_variables(sources: &CloudSources) -> CloudKeys {
     let key = |(name, value): (&String, &String)| Some((name.strip_prefix("OS_")?.to_lowercase(), value.clone()));
     sources.variables.iter().filter_map(key).collect()
 }
@@ -113,8 +113,8 @@ pub fn from_variables(sources: &Sources) -> Keys {
 pub fn from_file(
     cloud: Option<&str>,
     region: Option<&str>,
-    sources: &Sources,
-) -> Result<(String, Keys), AuthConfigError> {
+    sources: &CloudSources,
+) -> Result<(String, CloudKeys), AuthConfigError> {
     let Some((path, clouds)) = sources.find("clouds", "OS_CLIENT_CONFIG_FILE")? else {
         let places: Vec<_> = sources
             .folders
@@ -165,7 +165,7 @@ pub fn from_file(
     if let Some((_, values)) = &region {
         merge(&mut merged, values);
     }
-    let mut keys = Keys::new();
+    let mut keys = CloudKeys::new();
     flatten(&merged, &mut keys);
     flatten(&merged["auth"], &mut keys);
     keys.remove("region_name");
@@ -243,7 +243,7 @@ fn merge(below: &mut Value, above: &Value) {
     }
 }
 
-fn flatten(map: &Value, keys: &mut Keys) {
+fn flatten(map: &Value, keys: &mut CloudKeys) {
     for (key, value) in map.as_object().into_iter().flatten() {
         let text = match value {
             Value::String(text) => text.clone(),

@@ -8,8 +8,8 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-fn sources(folders: &[&tempfile::TempDir], variables: &[(&str, &str)]) -> Sources {
-    Sources {
+fn sources(folders: &[&tempfile::TempDir], variables: &[(&str, &str)]) -> CloudSources {
+    CloudSources {
         variables: variables
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_string()))
@@ -30,7 +30,7 @@ fn the_first_folder_wins_and_files_add_to_each_other() {
     let first = folder(&[("clouds.yaml", CLOUDS), ("secure.yaml", SECURE)]);
     let second = folder(&[("clouds.yaml", "clouds: {c: {}}"), ("clouds-public.yaml", PUBLIC)]);
     let sources = sources(&[&first, &second], &[("OS_CLOUD", "b")]);
-    let a = Access::read(Some("a"), None, &sources).unwrap();
+    let a = CloudAccess::read(Some("a"), None, &sources).unwrap();
     assert_eq!(a.auth_url, "https://vendor.example.com:5000/v3");
     assert_eq!(
         a.region.as_deref(),
@@ -41,7 +41,7 @@ fn the_first_folder_wins_and_files_add_to_each_other() {
     let scope = json!({"project": {"name": "p", "domain": {"id": "default"}}});
     let identity = json!({"methods": ["password"], "password": {"user": user}});
     assert_eq!(a.sign_in(), json!({"auth": {"identity": identity, "scope": scope}}));
-    let b = Access::read(None, Some("three"), &sources).unwrap();
+    let b = CloudAccess::read(None, Some("three"), &sources).unwrap();
     assert_eq!((b.region.as_deref(), b.interface.as_str()), (Some("three"), "internal"));
     assert_eq!(b.sign_in()["auth"]["identity"]["token"]["id"], "tok");
     assert_eq!(b.sign_in()["auth"]["scope"]["project"]["id"], "7");
@@ -56,7 +56,7 @@ fn an_application_credential_is_sent_without_scope() {
         ("OS_USERNAME", "demo"),
         ("OS_PROJECT_NAME", "p"),
     ];
-    let access = Access::read(None, None, &sources(&[], &variables)).unwrap();
+    let access = CloudAccess::read(None, None, &sources(&[], &variables)).unwrap();
     let body = access.sign_in();
     assert_eq!(body["auth"].get("scope"), None);
     let user = json!({"name": "demo", "domain": {"id": "default"}});
@@ -72,12 +72,12 @@ fn no_secret_is_shown() {
         ("clouds-public.yaml", PUBLIC),
     ]);
     for cloud in ["a", "b"] {
-        let access = Access::read(Some(cloud), None, &sources(&[&folder], &[])).unwrap();
+        let access = CloudAccess::read(Some(cloud), None, &sources(&[&folder], &[])).unwrap();
         let shown = format!("{access:?}");
         assert!(!shown.contains("pw") && !shown.contains("tok\""), "{shown}");
     }
     let broken = self::folder(&[("clouds.yaml", "clouds:\n  a:\n    password: hunter2\n   x: [")]);
-    let error = Access::read(Some("a"), None, &sources(&[&broken], &[])).unwrap_err();
+    let error = CloudAccess::read(Some("a"), None, &sources(&[&broken], &[])).unwrap_err();
     assert!(error.message.ends_with("is not valid YAML"), "{error}");
 }
 
@@ -89,18 +89,18 @@ fn missing_settings_are_named() {
         ("OS_PASSWORD", "p"),
         ("OS_PROJECT_NAME", "x"),
     ];
-    assert!(Access::read(None, None, &sources(&[], &whole)).is_ok());
+    assert!(CloudAccess::read(None, None, &sources(&[], &whole)).is_ok());
     for (gone, what) in [
         ("OS_USERNAME", "username"),
         ("OS_PASSWORD", "password, token or application credential"),
         ("OS_PROJECT_NAME", "project_name"),
     ] {
         let rest: Vec<_> = whole.iter().filter(|(name, _)| *name != gone).copied().collect();
-        let error = Access::read(None, None, &sources(&[], &rest)).unwrap_err();
+        let error = CloudAccess::read(None, None, &sources(&[], &rest)).unwrap_err();
         assert_eq!(error.message, format!("the cloud of OS_AUTH_URL has no {what}"));
     }
     let two = folder(&[("clouds.yaml", CLOUDS)]);
-    let error = Access::read(None, None, &sources(&[&two], &[])).unwrap_err();
+    let error = CloudAccess::read(None, None, &sources(&[&two], &[])).unwrap_err();
     assert!(
         error.message.ends_with("has 2 clouds, and os_cloud is not set"),
         "{error}"
@@ -108,7 +108,7 @@ fn missing_settings_are_named() {
     assert_eq!(error.hint, "set os_cloud to one of a, b");
     let insecure = [whole.as_slice(), &[("OS_INSECURE", "true")]].concat();
     assert!(
-        Access::read(None, None, &sources(&[], &insecure))
+        CloudAccess::read(None, None, &sources(&[], &insecure))
             .unwrap_err()
             .message
             .contains("verification of certificates")
@@ -137,7 +137,7 @@ fn endpoints_get_the_version_that_the_catalog_leaves_out() {
         ("OS_REGION_NAME", "one"),
         ("OS_COMPUTE_ENDPOINT_OVERRIDE", "https://other/v2.1"),
     ];
-    let access = Access::read(None, None, &sources(&[], &variables)).unwrap();
+    let access = CloudAccess::read(None, None, &sources(&[], &variables)).unwrap();
     let at = |service| access.endpoint(service, "public", &catalog);
     assert_eq!(at(Service::Network).as_deref(), Some("https://n:9696/v2.0"));
     assert_eq!(at(Service::Image).as_deref(), Some("https://i/image/v2"));
@@ -150,11 +150,11 @@ fn endpoints_get_the_version_that_the_catalog_leaves_out() {
     );
     assert_eq!(access.endpoint(Service::Network, "admin", &catalog), None);
     let inner = [&variables[..], &[("OS_INTERFACE", "internal")]].concat();
-    let inner = Access::read(None, None, &sources(&[], &inner)).unwrap();
+    let inner = CloudAccess::read(None, None, &sources(&[], &inner)).unwrap();
     let compute = |interface| inner.endpoint(Service::Compute, interface, &catalog);
     assert_eq!(compute("internal").as_deref(), Some("https://other/v2.1"));
     assert_eq!(compute("public").as_deref(), Some("https://c/v2.1"), "for machines");
-    let elsewhere = Access::read(None, Some("two"), &sources(&[], &variables)).unwrap();
+    let elsewhere = CloudAccess::read(None, Some("two"), &sources(&[], &variables)).unwrap();
     assert_eq!(elsewhere.endpoint(Service::Network, "public", &catalog), None);
 }
 
@@ -169,7 +169,7 @@ fn one_of_several_regions_must_be_named() {
     // Other suffixes than .yaml are read, too.
     let folder = folder(&[("clouds.yml", clouds), ("clouds-public.json", public)]);
     let read = |cloud, region: Option<&str>, variables: &[(&str, &str)]| {
-        Access::read(Some(cloud), region, &sources(&[&folder], variables))
+        CloudAccess::read(Some(cloud), region, &sources(&[&folder], variables))
     };
     for (cloud, list) in [("many", "one, two"), ("ours", "north, south")] {
         let error = read(cloud, None, &[]).unwrap_err();
@@ -202,7 +202,7 @@ fn one_of_several_regions_must_be_named() {
 }
 
 #[test]
-fn a_catalog_of_several_regions_leaves_none_to_chance() {
+fn a_service_in_several_regions_requires_a_region() {
     let endpoint =
         |region: &str| json!({"interface": "public", "region_id": region, "url": format!("https://{region}")});
     let catalog = json!([
@@ -215,7 +215,7 @@ fn a_catalog_of_several_regions_leaves_none_to_chance() {
         ("OS_PROJECT_ID", "7"),
     ];
     let undecided = |region, service| {
-        let access = Access::read(None, region, &sources(&[], &variables)).unwrap();
+        let access = CloudAccess::read(None, region, &sources(&[], &variables)).unwrap();
         access.undecided_regions(service, "public", &catalog).len()
     };
     assert_eq!(undecided(None, Service::Compute), 2);
@@ -224,7 +224,7 @@ fn a_catalog_of_several_regions_leaves_none_to_chance() {
 }
 
 #[test]
-fn another_method_than_keystones_own_is_refused_and_never_becomes_a_password() {
+fn an_unsupported_auth_type_is_rejected_and_never_becomes_a_password() {
     let whole = [
         ("OS_AUTH_URL", "https://k/v3"),
         ("OS_USERNAME", "u"),
@@ -236,7 +236,7 @@ fn another_method_than_keystones_own_is_refused_and_never_becomes_a_password() {
     ];
     let read = |kind: &str| {
         let variables = [&whole[..], &[("OS_AUTH_TYPE", kind)]].concat();
-        Access::read(None, None, &sources(&[], &variables)).map(|access| access.sign_in())
+        CloudAccess::read(None, None, &sources(&[], &variables)).map(|access| access.sign_in())
     };
     for kind in [
         "v3oidcpassword",
@@ -261,7 +261,7 @@ fn another_method_than_keystones_own_is_refused_and_never_becomes_a_password() {
     ] {
         assert_eq!(read(kind).unwrap()["auth"]["identity"]["methods"], json!([method]));
     }
-    let error = Access::read(
+    let error = CloudAccess::read(
         None,
         None,
         &sources(&[], &[&whole[..4], &[("OS_AUTH_TYPE", "token")]].concat()),
@@ -278,7 +278,10 @@ fn a_domain_without_a_role_is_that_of_user_and_project() {
     ];
     let read = |more: &[(&str, &str)]| {
         let variables = [&whole[..], more].concat();
-        Access::read(None, None, &sources(&[], &variables)).unwrap().sign_in()["auth"].take()
+        CloudAccess::read(None, None, &sources(&[], &variables))
+            .unwrap()
+            .sign_in()["auth"]
+            .take()
     };
     let project = ("OS_PROJECT_NAME", "x");
     for (more, user, of_project) in [
@@ -320,7 +323,7 @@ fn a_profile_that_only_openstacksdk_knows_is_named() {
         "clouds.yaml",
         "clouds:\n  a:\n    profile: ovh\n    auth: {token: t, project_id: 1}\n",
     )]);
-    let error = Access::read(None, None, &sources(&[&clouds], &[])).unwrap_err();
+    let error = CloudAccess::read(None, None, &sources(&[&clouds], &[])).unwrap_err();
     assert_eq!(
         error.message,
         "cloud a has no auth_url, and clouds-public.yaml has no profile ovh"

@@ -46,7 +46,7 @@ pub fn balancer(wanted: &LoadBalancer, subnet: &str, provider: Option<&str>) -> 
     json!({"loadbalancer": balancer})
 }
 
-/// The only sources of requests to a port; none: everybody.
+/// The only sources that may send requests to a port; empty: any source.
 ///
 /// The nodes' security group restricts the machine config server, but a load balancer that is a proxy hides the client.
 pub fn allowed_cidrs(balancer: &Value, port: u16, near: &[IpNetwork]) -> Vec<String> {

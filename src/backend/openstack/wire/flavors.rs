@@ -17,7 +17,7 @@ pub struct Flavor {
     pub memory_mib: u64,
     pub disk_gib: u64,
     pub ephemeral_gib: u64,
-    /// It takes special hardware, so it is used only if it is named.
+    /// It requires special hardware, so it is used only if it is named.
     pub is_special: bool,
 }
 
@@ -36,7 +36,7 @@ impl Flavor {
     }
 }
 
-/// Whether a flavor asks for devices, bare metal, traits or dedicated CPUs (openstack/nova:
+/// Whether a flavor requires devices, bare metal, traits or dedicated CPUs (openstack/nova:
 /// `doc/source/user/flavors.rst`, extra specs; in lists since microversion 2.61, unless a policy hides them).
 fn is_special(extra_specs: &Value) -> bool {
     let is_special = |(key, value): (&String, &Value)| {

@@ -247,7 +247,8 @@ pub fn too_small(flavor: &Flavor, disk_gib: u64, image: &Value) -> Option<String
     })
 }
 
-/// The zone of a machine, from a list with commas: masters, and workers, take turns. The arbiter comes after two masters.
+/// The zone of a machine, from a list with commas: masters use the zones in turn, and so do workers. The arbiter comes
+/// after two masters.
 pub fn zone_of<'a>(spec: &MachineSpec, zones: Option<&'a str>) -> Option<&'a str> {
     let zones: Vec<_> = zones?
         .split(',')

@@ -392,7 +392,7 @@ fn load_balancer(vip: Vip, checked: bool) -> LoadBalancer {
 }
 
 #[test]
-fn a_health_monitor_asks_what_openshift_offers_and_the_provider_supports() {
+fn a_health_monitor_uses_openshifts_paths_as_far_as_the_provider_supports_them() {
     let (amphora, ovn) = (json!({"provider": "amphora"}), json!({"provider": "ovn"}));
     for (vip, port, provider, kind, path) in [
         (Vip::Api, 6443, &amphora, "HTTPS", Some("/readyz")),
@@ -415,7 +415,7 @@ fn a_health_monitor_asks_what_openshift_offers_and_the_provider_supports() {
 }
 
 #[test]
-fn members_tell_where_routers_report_only_if_they_are_asked() {
+fn members_have_a_monitor_port_only_for_checked_routers() {
     let node = AddressAssignment {
         name: NodeName::node(Role::Worker, 0),
         mac: Mac([0x52, 0x54, 0, 0, 0, 1]),
