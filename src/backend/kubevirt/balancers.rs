@@ -19,9 +19,9 @@ use crate::backend::{
 };
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Expose, NodeName, PodNetwork, Routes, Vip};
 
-/// A platform with load balancers assigns an address within seconds.
+/// Time limit for a load balancer's address, which a platform assigns within seconds.
 const ADDRESS: Duration = Duration::from_secs(20);
-/// Routers admit or reject a Route within seconds.
+/// Time limit for routers, which admit or reject a Route within seconds.
 const VERDICT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -41,7 +41,7 @@ pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result
         };
     }
     if pods::network_of(lease.ip).is_none() {
-        return Err(conflict(format!("no guest can have {}", lease.ip)));
+        return Err(conflict(format!("no guest can have the address {}", lease.ip)));
     }
     for other in held(session, cluster).await? {
         if other.name != lease.name && (other.ip == lease.ip || other.mac == lease.mac) {
@@ -56,7 +56,7 @@ pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result
             return Err(not_owned(Kind::Service, name, cluster));
         }
         Some(there) if pods::lease(&there).as_ref() != Some(lease) => {
-            return Err(conflict(format!("service {name} keeps another address")));
+            return Err(conflict(format!("service {name} reserves another address")));
         }
         _ => session.put(Kind::Service, cluster, &wanted).await?,
     };
@@ -105,7 +105,7 @@ pub(super) async fn address_of(
         .and_then(pods::lease)
         .map(|lease| lease.ip)
         .ok_or_else(|| {
-            let words = format!("no Service keeps an address for machine {machine} on the pod network");
+            let words = format!("no Service reserves an address for machine {machine} on the pod network");
             BackendError::new(BackendErrorKind::NotFound, words)
         })
 }
@@ -184,14 +184,16 @@ async fn service(
         if begun.elapsed() > ADDRESS {
             if site.expose == Expose::LoadBalancer {
                 let words = format!("service {name} got no address from a load balancer");
-                return Err(BackendError::new(BackendErrorKind::Timeout, words)
-                    .hint("set expose=nodeport or expose=clusterip where the platform has none, or run the same command again"));
+                return Err(BackendError::new(BackendErrorKind::Timeout, words).hint(
+                    "if the platform has no load balancer, set expose=nodeport or expose=clusterip; otherwise run \
+                        the same command again",
+                ));
             }
             let next = match node_address(session, site).await? {
                 Some(_) => Expose::NodePort,
                 None => Expose::ClusterIp,
             };
-            tracing::warn!("the platform has no load balancer for service {name}: it is seen by {next:?}");
+            tracing::warn!("the platform has no load balancer for service {name}: it is exposed as {next:?}");
             return put(next).await;
         }
         tokio::time::sleep(LOOK).await;
@@ -244,11 +246,11 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
         }
         if site.routes == Routes::Wildcard {
             let words = format!(
-                "the platform's routers refuse a route for all of {}",
+                "the platform's routers reject a wildcard Route for {}",
                 cluster.domain().fqdn("apps")
             );
             return Err(BackendError::new(BackendErrorKind::Denied, words)
-                .hint("an administrator lets routers take wildcards (wildcardPolicy: WildcardsAllowed); routes=names does without"));
+                .hint("set routes=names, or ask an administrator to allow wildcards (WildcardsAllowed)"));
         }
     }
     for host in &site.route_names {
@@ -258,7 +260,7 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
     Ok(())
 }
 
-/// Replaces `auto` with what was chosen when the Routes were created.
+/// Replaces `auto` by the choice made when the Routes were created.
 pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut PodNetwork) -> Result<(), BackendError> {
     site.pod_networks = pod_ranges(session, site).await?;
     if site.routes == Routes::Auto {

@@ -16,7 +16,7 @@ use crate::backend::findings::Findings;
 use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, PlatformError, SettingChoices};
 use crate::cluster::KubevirtConfig;
 
-/// The contexts of a kubeconfig, its current one first; none where there is no kubeconfig, as in a pod.
+/// The contexts of a kubeconfig, its current one first; none without a kubeconfig, as in a pod.
 pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, PlatformError> {
     let read = match path {
         Some(path) => Kubeconfig::read_from(path),
@@ -28,7 +28,7 @@ pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, PlatformError> {
         (Err(error), Some(path)) => {
             let error = BackendError::new(BackendErrorKind::Denied, error.to_string());
             return Err(error
-                .hint("give a file that `kubectl` takes")
+                .hint("use a file that `kubectl` accepts")
                 .during(format!("read kubeconfig {}", path.display())));
         }
     };
@@ -54,7 +54,7 @@ pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<Pl
     if !preflight::versions(session, &mut findings).await? {
         let words: Vec<_> = findings.0.iter().map(|finding| finding.text.as_str()).collect();
         let failure = BackendError::new(BackendErrorKind::Rejected, words.join("; "));
-        return Err(failure.hint("an administrator installs KubeVirt and CDI, or OpenShift Virtualization with both"));
+        return Err(failure.hint(preflight::INSTALL));
     }
     let mut settings = vec![SettingChoices::new("namespace", namespaces(session).await?).decides()];
     if config.namespace.is_some() {
@@ -81,7 +81,7 @@ async fn namespaces(session: &Session) -> Result<Vec<Choice>, BackendError> {
     }
     names.retain(|name| *name != session.namespace && !name.starts_with("kube-") && !name.starts_with("openshift-"));
     names.sort();
-    let own = Choice::new(&session.namespace, "the context's");
+    let own = Choice::new(&session.namespace, "namespace of the context");
     let others = names.iter().map(|name| Choice::new(name, ""));
     Ok(std::iter::once(own).chain(others).collect())
 }

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_pruned_or_changed_is_named() {
+    fn the_first_removed_or_changed_field_is_reported() {
         let sent = json!({"spec": {"a": [{"b": 1, "bridge": {}}], "memory": "1024Mi", "none": []}});
         let same = json!({"metadata": {"uid": "x"}, "spec": {"a": [{"b": 1, "bridge": {}, "model": "virtio"}, 7], "memory": "1Gi"}});
         assert_eq!(difference(&sent, &same), None);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_compared_by_their_worth() {
+    fn quantities_are_compared_by_value() {
         for (a, b) in [("1Gi", "1024Mi"), ("0.5", "500m"), ("2k", "2000"), ("1.5Gi", "1536Mi")] {
             assert_eq!(quantity(&json!(a)), quantity(&json!(b)), "{a} {b}");
         }

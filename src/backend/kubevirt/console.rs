@@ -49,7 +49,7 @@ pub(super) async fn open(
     tokio::spawn(async move {
         if let Err(error) = carry(line, typed, &written).await {
             let failure = BackendError::new(BackendErrorKind::Unreachable, error.to_string());
-            // If nobody receives it, the user has closed the console.
+            // Sending fails if the user has closed the console.
             let _ = written.send(Err(failure)).await;
         }
     });
@@ -76,7 +76,7 @@ async fn connect(config: &KubevirtConfig, path: &str) -> Result<Line, BackendErr
     let says = |name: HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());
     let accepted = derive_accept_key(key.as_bytes());
     if says(SEC_WEBSOCKET_ACCEPT) != Some(&accepted) || says(SEC_WEBSOCKET_PROTOCOL) != Some(PROTOCOL) {
-        let words = format!("the server answers with no websocket of protocol {PROTOCOL}");
+        let words = format!("the server does not open a websocket with protocol {PROTOCOL}");
         return Err(BackendError::new(BackendErrorKind::Rejected, words));
     }
     let upgraded = hyper::upgrade::on(answer)
@@ -92,16 +92,14 @@ async fn refused(answer: Response<Body>) -> BackendError {
     let failure = BackendError::from(Error::Api(Status::failure(&message(&body), "").with_code(code).boxed()));
     match code {
         403 => failure.hint(
-            "it wants the right to get virtualmachineinstances/console of subresources.kubevirt.io; the cluster role \
-             kubevirt.io:edit has it",
+            "this requires the right to get virtualmachineinstances/console of subresources.kubevirt.io, which the \
+            cluster role kubevirt.io:edit includes",
         ),
         404 | 409 => BackendError {
             kind: BackendErrorKind::Rejected,
             ..failure
         }
-        .hint(
-            "a machine has a console while it runs: `ocpdeploy status` shows whether it does, `ocpdeploy start` starts it",
-        ),
+        .hint("a machine has a console while it runs: `ocpdeploy status` shows its state, `ocpdeploy start` starts it"),
         _ => failure,
     }
 }
@@ -149,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_there_is_no_console_is_read_however_it_is_told() {
+    fn the_reason_for_a_missing_console_is_read_in_every_form() {
         for (body, words) in [
             (
                 r#"{"kind": "Status", "message": "VMI is not running"}"#,

@@ -51,10 +51,10 @@ impl Contents {
         let kinds = all.kinds(session).await?;
         let is_project = namespace["metadata"]["annotations"][REQUESTER].is_string();
         for Listed { plural, kind, path } in &kinds {
-            // The server may have stopped serving a kind meanwhile.
+            // The server may have stopped serving the kind.
             let list = all.unless_refused(plural, if_exists(session.metadata(path).await))?;
             let list = list.flatten().unwrap_or_default();
-            // An owner in the namespace is listed itself, and the garbage collector deletes what has lost its owners.
+            // An owner in the namespace is listed itself; the garbage collector deletes objects without their owners.
             let is_derived = |object: &Value| {
                 labels::owners(object).any(|owner| kinds.iter().any(|listed| owner["kind"] == *listed.kind))
             };

@@ -20,12 +20,12 @@ const SAID: &[(&str, BackendErrorKind, &str)] = &[
     (
         EXCEEDED_QUOTA,
         BackendErrorKind::Quota,
-        "ask for less, or have the namespace's ResourceQuota raised",
+        "reduce sizes or the number of nodes, or ask an administrator to raise the namespace's ResourceQuota",
     ),
     (
         "requested mac address",
         BackendErrorKind::Conflict,
-        "KubeMacPool knows the MAC from another machine: give other ones with master_macs and worker_macs",
+        "KubeMacPool reports that another machine has this MAC: set other MACs with master_macs and worker_macs",
     ),
 ];
 
@@ -44,14 +44,11 @@ impl From<Error> for BackendError {
                     (_, 401) => (
                         Denied,
                         Some(
-                            "the token of the kubeconfig is wrong or has expired: log in again, then run the same command",
+                            "the kubeconfig's token is invalid or has expired: log in again, then run the same command",
                         ),
                     ),
                     (_, 403) if has_not_read_roles(&status.message) => (Unreachable, None),
-                    (_, 403) => (
-                        Denied,
-                        Some("`ocpdeploy deploy` lists the rights it needs before it makes anything"),
-                    ),
+                    (_, 403) => (Denied, Some("`ocpdeploy check` lists the missing rights")),
                     (_, 404) => (NotFound, None),
                     (_, 409) => (Conflict, None),
                     (_, 413) => (TooLarge, None),
@@ -99,7 +96,7 @@ fn auth(error: &AuthError) -> BackendError {
         AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
             "run the command that the kubeconfig names under `exec` by hand; it may require a login"
         }
-        _ => "look at the user's entry in the kubeconfig",
+        _ => "check the user's entry in the kubeconfig",
     };
     // The output of an exec plugin may contain a token.
     let words = match error {
@@ -120,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_pass_by_itself_is_silence() {
+    fn only_temporary_errors_are_retryable() {
         use BackendErrorKind::{Conflict, Denied, Quota, Rejected, Timeout, Unreachable};
         for (code, message, kind) in [
             (403, "virtualmachines.kubevirt.io is forbidden: no", Denied),

@@ -73,7 +73,7 @@ pub(super) async fn find(
 }
 
 fn missing(image: &str, namespace: &str) -> BackendError {
-    let words = format!("there is neither a data source nor a volume claim {image} in namespace {namespace}");
+    let words = format!("no data source or volume claim {image} in namespace {namespace}");
     BackendError::new(BackendErrorKind::NotFound, words)
 }
 
@@ -102,7 +102,7 @@ async fn may_clone(session: &Session, root: &Root) -> Result<(), BackendError> {
     }
     let words = format!("this user may not clone {name} from namespace {namespace}");
     Err(BackendError::new(BackendErrorKind::Denied, words).hint(format!(
-        "an administrator binds the cluster role cdi.kubevirt.io:clone-sourcer in {namespace} to this user"
+        "ask an administrator to bind the cluster role cdi.kubevirt.io:clone-sourcer in {namespace} to this user"
     )))
 }
 
@@ -192,7 +192,7 @@ async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Resu
             tokio::time::sleep(LOOK).await;
             continue;
         }
-        // With the uid, the patch fails if the volume was recreated meanwhile; then the loop reads it again.
+        // Because of the uid, the patch fails if the volume was recreated; then the loop reads it again.
         let patch = json!({"metadata": {
             "uid": there["metadata"]["uid"],
             "labels": {objects::used_by(cluster): ""},
@@ -274,7 +274,7 @@ async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Re
         if now != last {
             (last, since) = (now, Instant::now());
         } else if since.elapsed() > STUCK {
-            let words = format!("data volume {name} does not get on: phase {}", status["phase"]);
+            let words = format!("data volume {name} makes no progress: phase {}", status["phase"]);
             return Err(BackendError::new(BackendErrorKind::Timeout, words));
         }
         tokio::time::sleep(LOOK).await;
@@ -288,7 +288,7 @@ fn failed(name: &str, status: &Value) -> BackendError {
         .find_map(|condition| condition["message"].as_str().filter(|text| !text.is_empty()));
     let words = format!(
         "CDI cannot fill data volume {name}: {}",
-        said.unwrap_or("it does not say why")
+        said.unwrap_or("CDI gives no reason")
     );
     BackendError::new(BackendErrorKind::Rejected, words)
 }
@@ -333,7 +333,7 @@ async fn send_to(
         let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| {
             BackendError::new(
                 BackendErrorKind::Rejected,
-                format!("the upload proxy's CA is no PEM: {error}"),
+                format!("the upload proxy's CA is not PEM: {error}"),
             )
         })?;
         client = certificates
@@ -343,7 +343,7 @@ async fn send_to(
     let unreachable = |error: reqwest::Error| {
         let words = http_limits::innermost(&error);
         BackendError::new(BackendErrorKind::Unreachable, format!("upload to {proxy}: {words}"))
-            .hint("upload_proxy gives the URL of CDI's upload proxy, upload_ca the certificate it shows")
+            .hint("set upload_proxy to the URL of CDI's upload proxy, and upload_ca to the CA of its certificate")
     };
     let client = client.build().map_err(unreachable)?;
     let file = tokio::fs::File::open(image.path)
@@ -373,7 +373,7 @@ async fn send_to(
     let said = http_limits::words(&String::from_utf8_lossy(&said), MOST_WORDS);
     Err(BackendError::new(
         kind,
-        format!("the upload proxy {proxy} answers {status}: {said}"),
+        format!("the upload proxy {proxy} responded with {status}: {said}"),
     ))
 }
 
@@ -431,7 +431,7 @@ pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), 
             Err(failure) if matches!(failure.code, Some(404 | 409)) => continue,
             patched => patched?,
         };
-        // If another cluster has become a user meanwhile, the volume has another version and is kept.
+        // If another cluster has become a user since then, the volume has another version and is kept.
         let path = session.path(Kind::DataVolume, name);
         if objects::users(&left).is_empty()
             && session.delete_unchanged(&path, &left).await?
@@ -451,7 +451,7 @@ mod tests {
     use crate::http_upload::slow_server::{BYTES, Behavior, LIMITS, run, start};
 
     #[test]
-    fn an_upload_proxy_may_read_slowly_but_not_stop() {
+    fn an_upload_proxy_may_be_slow_but_not_stop_reading() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, vec![7; BYTES]).unwrap();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_the_disk_within_a_qcow2_is_read() {
+    fn the_disk_size_in_a_qcow2_file_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         let mut header = b"QFI\xfb".to_vec();

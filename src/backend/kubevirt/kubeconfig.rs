@@ -42,7 +42,7 @@ pub(super) async fn load(config: &KubevirtConfig) -> Result<Config, BackendError
     let loaded = match (loaded, &config.kubeconfig, &config.context) {
         // No kubeconfig exists and none is set: this may be a pod.
         (Err(error), None, None) => Config::incluster().map_err(|_| {
-            let words = format!("there is no kubeconfig, and this is no pod: {}", innermost(&error));
+            let words = format!("no kubeconfig found, and not running in a pod: {}", innermost(&error));
             BackendError::new(BackendErrorKind::Denied, words).hint("set kubeconfig, or log in with `oc login`")
         }),
         (loaded, ..) => loaded.map_err(|error| unusable(config, &error)),
@@ -68,7 +68,7 @@ fn insecure(kubeconfig: &Kubeconfig, config: &KubevirtConfig) -> Option<String> 
         .as_ref()?;
     let server = cluster.server.as_deref().unwrap_or_default();
     let why = if is_plain_http(server) {
-        format!("its server {server} is http, so others on the network can read the token and change the answers")
+        format!("its server {server} is http, so others on the network can read the token and change responses")
     } else if cluster.insecure_skip_tls_verify == Some(true) {
         format!("insecure-skip-tls-verify is set, so another server can impersonate {server} and read the token")
     } else {
@@ -102,5 +102,5 @@ fn unusable(config: &KubevirtConfig, error: &KubeconfigError) -> BackendError {
     };
     let words = format!("cannot use {place}: {}", innermost(error));
     BackendError::new(BackendErrorKind::Denied, words)
-        .hint("`kubectl config get-contexts` shows what a kubeconfig has; kubeconfig and kube_context choose")
+        .hint("`kubectl config get-contexts` lists the contexts; select one with kubeconfig and kube_context")
 }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_get_better_is_broken_and_says_why() {
+    fn a_permanent_failure_is_broken_with_its_reason() {
         let with = |status: &str| {
             let ready = json!({"type": "Ready", "status": "False", "message": "0/3 nodes are available"});
             power(
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_start_gives_the_reason() {
+    fn a_rejected_start_has_its_reason() {
         let with = |status: &str, kind: &str, is: &str, reason: &str, message: &str| {
             let condition = json!({"type": kind, "status": is, "reason": reason, "message": message});
             power(
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_counts_before_the_status_follows() {
+    fn the_spec_takes_precedence_over_an_outdated_status() {
         let [instance, ended] = ["Running", "Succeeded"].map(|phase| json!({"status": {"phase": phase}}));
         for (strategy, status, instance, expected) in [
             ("Halted", "Running", None, Power::Off),

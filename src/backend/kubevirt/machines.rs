@@ -31,7 +31,7 @@ pub(super) async fn create(
         network::find(session, &nic.network).await?;
     }
     let Some(root) = Root::read(&spec.image) else {
-        let words = format!("`{}` is no image of this platform", spec.image.0);
+        let words = format!("`{}` is not an image of this platform", spec.image.0);
         return Err(BackendError::new(BackendErrorKind::NotFound, words));
     };
     let site = Site {
@@ -77,7 +77,7 @@ fn fits(spec: &MachineSpec) -> Result<(), BackendError> {
     match Carrier::SECRET.limit {
         Some(limit) if bytes > limit => {
             let words = format!(
-                "the first-boot config of {} has {bytes} bytes; a Secret takes {limit}",
+                "the first-boot config of {} has {bytes} bytes; the limit of a Secret is {limit}",
                 spec.name
             );
             Err(BackendError::new(BackendErrorKind::TooLarge, words))
@@ -86,7 +86,7 @@ fn fits(spec: &MachineSpec) -> Result<(), BackendError> {
     }
 }
 
-/// The machine with this name. If it is being deleted, waits until it is gone.
+/// The machine with this name. If it is being deleted, waits until it no longer exists.
 async fn still(session: &Session, name: &str) -> Result<Option<Value>, BackendError> {
     match session.get(Kind::Machine, name).await? {
         Some(there) if labels::is_going(&there) => {
@@ -160,11 +160,11 @@ pub(super) async fn find(
 pub(super) fn absent(name: &MachineName) -> BackendError {
     BackendError::new(
         BackendErrorKind::NotFound,
-        format!("there is no virtual machine {name}"),
+        format!("virtual machine {name} does not exist"),
     )
 }
 
-/// Deletes a machine and its objects, and waits until they are gone: its MAC may be reused at once.
+/// Deletes a machine and its objects, and waits until they no longer exist: its MAC may be reused immediately.
 pub(super) async fn delete(
     session: &Session,
     cluster: &ClusterId,
@@ -186,7 +186,7 @@ pub(super) async fn delete(
         }
         session.gone(Kind::Machine, machine).await?;
     }
-    // The garbage collector would delete the rest later; it is not waited for.
+    // The garbage collector would delete the rest only later.
     for kind in [Kind::Instance, Kind::DataVolume, Kind::Claim, Kind::Secret] {
         changed |= session.sweep(kind, &selector).await?;
     }
@@ -204,7 +204,8 @@ async fn cut(session: &Session, machine: &Value) -> Result<bool, BackendError> {
     subresource(session, machine, "stop", &json!({"gracePeriod": 0})).await
 }
 
-/// Calls a subresource of a machine; `false` if the machine is in that state already, gone, or not owned any more.
+/// Calls a subresource of a machine; `false` if the machine is already in that state, was deleted, or is no longer
+/// owned by this cluster.
 ///
 /// Subresources identify a machine only by name and take no preconditions (kubevirt/kubevirt:
 /// `pkg/virt-api/rest/lifecycle.go`; `staging/src/kubevirt.io/api/core/v1/types.go`, `StopOptions`), so the machine is
@@ -240,7 +241,7 @@ fn action(changed: bool) -> Action<()> {
 pub(super) async fn off(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Value, BackendError> {
     let (machine, instance) = with_instance(session, cluster, name).await?;
     if look::power(&machine, instance.as_ref()) != Power::Off {
-        let words = format!("virtual machine {name} is not switched off");
+        let words = format!("virtual machine {name} is not powered off");
         return Err(BackendError::new(BackendErrorKind::Rejected, words));
     }
     if let Some(instance) = &instance {

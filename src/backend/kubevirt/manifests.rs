@@ -1,4 +1,4 @@
-//! The objects of a cluster as `plan --manifests` writes them; no server is needed.
+//! The objects of a cluster as `plan --manifests` writes them, without a server.
 
 use std::net::IpAddr;
 

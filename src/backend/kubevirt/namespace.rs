@@ -14,7 +14,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 
 /// Marks a namespace that was created by this program and is deleted with its last cluster.
 const MARK: &str = "ocpdeploy.namespace";
-/// The uid of the marked namespace, because the mark may have been copied to another one.
+/// The uid of the marked namespace, because another namespace may have a copy of the mark.
 const UID: &str = "uid";
 /// The largest number of objects that a message names.
 const MOST_NAMES: usize = 12;
@@ -126,7 +126,7 @@ pub(super) async fn leave(session: &Session) -> Result<(), BackendError> {
         .map(|(words, found)| format!("{words} {}", some_of(found)))
         .collect();
     if !reasons.is_empty() {
-        tracing::warn!("namespace {name} stays: {}", reasons.join("; "));
+        tracing::warn!("namespace {name} is not deleted: {}", reasons.join("; "));
         return Ok(());
     }
     // A project passes the preconditions on to its namespace, which compares them (openshift/openshift-apiserver:
@@ -136,7 +136,7 @@ pub(super) async fn leave(session: &Session) -> Result<(), BackendError> {
         match session.delete_unchanged(&path, &there).await {
             Ok(true) => return Ok(()),
             Ok(false) => {
-                tracing::warn!("namespace {name} was deleted or changed by another client: it is left as it is");
+                tracing::warn!("namespace {name} was deleted or changed by another client and is not deleted here");
                 return Ok(());
             }
             Err(failure) if failure.code == Some(403) => {}
@@ -145,7 +145,7 @@ pub(super) async fn leave(session: &Session) -> Result<(), BackendError> {
     }
     Err(BackendError::new(
         BackendErrorKind::Denied,
-        format!("this user may not remove namespace {name}, which it made"),
+        format!("this user created namespace {name}, but may not delete it"),
     ))
 }
 

@@ -174,7 +174,7 @@ pub(super) struct Site<'a> {
 pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: Option<&Value>) -> Value {
     let labels = labels(spec);
     let mut about = metadata(spec.name.to_string(), &labels, anchor);
-    // A machine that powers itself off stays off, unless autostart is set.
+    // A machine whose guest powers it off stays off, unless autostart is set.
     let runs = if spec.autostart { "Always" } else { RERUN };
     about["annotations"] = json!({FINGERPRINT: spec.fingerprint(), CREATION: spec.creation, RUNS: runs});
     let disks = disks(spec, root, site, &labels);

@@ -2,7 +2,7 @@
 //!
 //! KubeVirt puts each guest behind its pod, in a network of at least four addresses; the guest has the third
 //! (`networks[].pod.vmNetworkCIDR`; kubevirt/kubevirt: pkg/network, masquerade binding). Each node has
-//! its own network, so that addresses differ. A headless Service leads to the pod of each node.
+//! its own network, so that addresses differ. Each node's pod has a headless Service.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -31,7 +31,7 @@ pub(super) fn network_of(address: IpAddr) -> Option<Ipv4Network> {
     }
 }
 
-/// The address that a guest in this network has.
+/// The address of the guest in this network.
 pub(super) fn guest_of(network: &str) -> Option<Ipv4Addr> {
     network.parse::<Ipv4Network>().ok()?.nth(2)
 }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_s_service_says_its_lease() {
+    fn the_service_of_a_node_contains_its_address() {
         let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let lease = AddressAssignment {
             name: NodeName::node(Role::Master, 1),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_platform_s_pods_are_no_part_of_the_world() {
+    fn access_from_everywhere_excludes_the_platforms_pods() {
         let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let pods = PodNetwork {
             admit: vec!["0.0.0.0/0".parse().unwrap(), "192.0.2.0/24".parse().unwrap()],

@@ -37,12 +37,16 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("", "configmaps", &["get", "list", "create", "delete", "patch"]),
 ];
 
-const LET_EDIT: &str = "an administrator binds the cluster roles edit, kubevirt.io:edit and cdi.kubevirt.io:edit there";
+const LET_EDIT: &str =
+    "ask an administrator to bind the cluster roles edit, kubevirt.io:edit and cdi.kubevirt.io:edit there";
+
+pub(super) const INSTALL: &str =
+    "ask an administrator to install KubeVirt and CDI, or OpenShift Virtualization, which includes both";
 
 /// Kubernetes' cluster role `edit` has no rules for groups that it does not know (kubernetes/kubernetes:
 /// `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`), and Multus adds none to it
 /// (k8snetworkplumbingwg/multus-cni: `deployments/multus-daemonset.yml`).
-const LET_NETWORKS: &str = "an administrator applies the Role of docs/how-to/kubevirt.md there";
+const LET_NETWORKS: &str = "ask an administrator to apply the Role of docs/how-to/kubevirt.md there";
 
 /// Optional rights, and what is not available without them.
 const WISHES: &[(&str, &str, &str, &str)] = &[
@@ -74,11 +78,11 @@ pub(super) async fn preflight(
     if config.makes_namespace && !namespace::is_there(session).await? {
         let name = &session.namespace;
         match namespace::way(session).await? {
-            // Its creator gets rights in it, and nothing else can be checked before it exists.
+            // Its creator gets rights in it; nothing else can be checked before it exists.
             Some(_) => findings.ok(format!("namespace {name} will be created")),
             None => findings.fail(
-                format!("there is no namespace {name}, and this user may not create it"),
-                "have an administrator make it, and leave make_namespace out",
+                format!("namespace {name} does not exist, and this user may not create it"),
+                "ask an administrator to create it, and leave out make_namespace",
             ),
         }
         return Ok(findings.0);
@@ -101,21 +105,18 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
     for (group, version, what) in [("kubevirt.io", "v1", "KubeVirt"), ("cdi.kubevirt.io", "v1beta1", "CDI")] {
         let Some(served) = groups.iter().find(|served| served["name"] == group) else {
             let text = format!("{} has no {what}: {group} is not served", session.server);
-            findings.fail(
-                text,
-                "an administrator installs KubeVirt and CDI, or OpenShift Virtualization with both",
-            );
+            findings.fail(text, INSTALL);
             continue;
         };
         let versions = served["versions"].as_array().into_iter().flatten();
         let versions: Vec<&str> = versions.filter_map(|served| served["version"].as_str()).collect();
         if !versions.contains(&version) {
             let text = format!(
-                "{what} at {} is too old: it serves {group}/{}, and {group}/{version} is wanted",
+                "{what} at {} is too old: it serves {group}/{}, but {group}/{version} is required",
                 session.server,
                 versions.join(" and ")
             );
-            findings.fail(text, "an administrator updates it");
+            findings.fail(text, "ask an administrator to update it");
         }
     }
     if !findings.0.is_empty() {
@@ -129,7 +130,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         .to_owned();
     findings.ok(format!("KubeVirt {version} answers at {}", session.server));
     if is_older(&version) {
-        let text = format!("KubeVirt {version} is older than any that this program was written for (v1.0)");
+        let text = format!("KubeVirt {version} is older than the first supported version, v1.0");
         findings.add(Verdict::Warn, text, None);
     }
     let first = async |path: &str| -> Result<Option<Value>, BackendError> {
@@ -144,17 +145,17 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         // KubeVirt 1.1 and later; if disabled, failure reports have no console lines.
         let off = &kubevirt["spec"]["configuration"]["virtualMachineOptions"]["disableSerialConsoleLog"];
         if off.is_object() {
-            let text = "KubeVirt keeps no consoles (disableSerialConsoleLog): failure reports have no lines of them";
+            let text = "KubeVirt stores no consoles (disableSerialConsoleLog): failure reports have no console lines";
             findings.add(Verdict::Warn, text, None);
         }
     } else {
-        findings.ok("KubeVirt's feature gates cannot be read, and are taken as they are");
+        findings.ok("KubeVirt's feature gates cannot be read and are not checked");
     }
     if let Some(cdi) = first("/apis/cdi.kubevirt.io/v1beta1/cdis").await? {
         let version = cdi["status"]["observedVersion"]
             .as_str()
             .unwrap_or("of unknown version");
-        findings.ok(format!("CDI {version} is there"));
+        findings.ok(format!("CDI {version} is installed"));
     } else {
         findings.ok("CDI is installed, but this user cannot read its version");
     }
@@ -163,15 +164,15 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         let gates: Vec<&str> = gates.filter_map(Value::as_str).collect();
         findings.ok(gates_of("CDI", &gates));
     } else {
-        findings.ok("CDI's feature gates cannot be read, and are taken as they are");
+        findings.ok("CDI's feature gates cannot be read and are not checked");
     }
     Ok(true)
 }
 
 fn gates_of(what: &str, gates: &[&str]) -> String {
     match gates.is_empty() {
-        true => format!("{what} has no feature gates on"),
-        false => format!("{what} has feature gates on: {}", gates.join(", ")),
+        true => format!("{what} has no feature gates enabled"),
+        false => format!("{what} has feature gates enabled: {}", gates.join(", ")),
     }
 }
 
@@ -191,9 +192,7 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
         findings.fail(text, LET_EDIT);
         return Ok(false);
     }
-    findings.ok(format!(
-        "this user has all rights that are needed in namespace {namespace}"
-    ));
+    findings.ok(format!("this user has all required rights in namespace {namespace}"));
     for (group, resource, verb, without) in WISHES {
         if !session.may(verb, group, resource, Some(namespace)).await? {
             findings.add(
@@ -206,8 +205,8 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
     let path = format!("/api/v1/namespaces/{namespace}");
     if let Some(None) = if_allowed(if_exists(session.read(&path).await))? {
         findings.fail(
-            format!("there is no namespace {namespace}"),
-            "set namespace to one of yours",
+            format!("namespace {namespace} does not exist"),
+            "set namespace to an existing namespace",
         );
         return Ok(false);
     }
@@ -262,23 +261,23 @@ async fn on_pods(
             text,
             "set cluster_network and service_network to ranges that the platform does not use",
         ),
-        None => findings.ok("the cluster's own networks are none of the platform's"),
+        None => findings.ok("the cluster's networks do not overlap with the platform's"),
     }
     let takes_all = site.admit.iter().any(|admitted| admitted.prefix() < 8);
     if ranges.is_empty() && takes_all {
         findings.fail(
-            "the range of the platform's pods is not known, and so any pod there could come in",
-            "set pod_networks to it, or admit to the networks of your clients",
+            "the range of the platform's pods is not known, so any pod there would have access",
+            "set pod_networks to this range, or admit to the networks of your clients",
         );
     }
     match site.expose {
         Expose::NodePort if balancers::node_address(session, site).await?.is_none() => findings.fail(
-            "expose=nodeport: this user may not list nodes, so that no address is known for node ports",
-            "set node_address to one of a node",
+            "expose=nodeport: this user may not list nodes, so no address for node ports is known",
+            "set node_address to the address of a node",
         ),
         Expose::ClusterIp => findings.add(
             Verdict::Warn,
-            "expose=clusterip: api is reached from pods of the platform only, such as one in which this program runs",
+            "expose=clusterip: only pods of the platform can reach the API, so run this program in one",
             None,
         ),
         _ => {}
@@ -300,17 +299,17 @@ async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findi
     ];
     let is_served = balancers::serves_routes(session).await?;
     if !is_served && site.routes == Routes::Auto {
-        findings.ok("the platform has no Routes: ingress is reached at its virtual IP alone");
+        findings.ok("the platform has no Routes: ingress is available only at its virtual IP");
         return Ok(());
     }
-    let hint = "set routes=off, or have an administrator let you";
+    let hint = "set routes=off, or ask an administrator for this";
     if !is_served {
         findings.fail(format!("{} has no Routes", session.server), hint);
         return Ok(());
     }
     let missing = missing(session, wanted).await?;
     if !missing.is_empty() {
-        findings.fail(format!("this user may make no Routes: {}", missing.join("; ")), hint);
+        findings.fail(format!("this user may not create Routes: {}", missing.join("; ")), hint);
     }
     Ok(())
 }
@@ -347,7 +346,7 @@ async fn networks(
             match &config.pods {
                 Some(site) => on_pods(session, site, needs, findings).await?,
                 None => findings.fail(
-                    "the pods' own network is no further network of a machine",
+                    "the pod network cannot be an additional network of a machine",
                     "set network=pod, or extra_networks to NetworkAttachmentDefinitions",
                 ),
             }
@@ -355,14 +354,14 @@ async fn networks(
         }
         match network::find(session, name).await {
             Ok(Some(found)) => {
-                findings.ok(format!("network attachment definition {name} is there"));
+                findings.ok(format!("network attachment definition {name} exists"));
                 if let Some(trouble) = network::config(&found).as_ref().and_then(network::vip_trouble) {
                     let hint =
-                        "have a definition without subnets made, where the network's own DHCP server gives addresses";
+                        "ask for a definition without subnets, so that the network's own DHCP server assigns addresses";
                     findings.add(Verdict::Warn, format!("network {name}: {trouble}"), Some(hint));
                 }
             }
-            // Without the right, a mistyped name would show only when the first machine does not start.
+            // Without this right, a mistyped name would be found only when the first machine does not start.
             Ok(None) => {
                 let namespace = network::place(session, name).0;
                 findings.fail(
@@ -386,21 +385,21 @@ async fn networks(
 async fn storage(session: &Session, config: &KubevirtConfig, findings: &mut Findings) -> Result<(), BackendError> {
     let classes = "/apis/storage.k8s.io/v1/storageclasses";
     let Some(list) = if_allowed(session.read(classes).await)? else {
-        findings.ok("storage classes cannot be read, and are taken as they are");
+        findings.ok("storage classes cannot be read and are not checked");
         return Ok(());
     };
     let items = list["items"].as_array().cloned().unwrap_or_default();
     let known: Vec<&str> = items.iter().map(labels::name).collect();
     match &config.storage_class {
         Some(class) if !known.contains(&class.as_str()) => {
-            let hint = format!("storage_class may be one of: {}", known.join(", "));
-            findings.fail(format!("there is no storage class {class}"), &hint);
+            let hint = format!("set storage_class to one of: {}", known.join(", "));
+            findings.fail(format!("storage class {class} does not exist"), &hint);
         }
-        Some(class) => findings.ok(format!("storage class {class} is there")),
-        None if items.iter().any(is_default) => findings.ok("volumes are of the default storage class"),
+        Some(class) => findings.ok(format!("storage class {class} exists")),
+        None if items.iter().any(is_default) => findings.ok("volumes use the default storage class"),
         None => {
             let hint = format!("set storage_class to one of: {}", known.join(", "));
-            findings.fail("no storage class is the default one", &hint);
+            findings.fail("the platform has no default storage class", &hint);
         }
     }
     Ok(())
@@ -431,7 +430,7 @@ async fn capacity(
     let memory = |node: &Value| quantity(&node["status"]["allocatable"]["memory"]).unwrap_or(0) / (1000 << 20);
     let total: u128 = nodes.iter().filter(able).map(memory).sum();
     let text = format!(
-        "hosts for machines have {total} MiB of memory together, {} MiB wanted",
+        "the hosts for machines have {total} MiB of memory in total, {} MiB required",
         needs.memory_mib
     );
     let most = [&[Role::Master, Role::Arbiter][..], &[Role::Worker]].map(|roles| {
@@ -441,12 +440,12 @@ async fn capacity(
     let hosts = nodes.iter().filter(able).count();
     if config.affinity == Affinity::Hard && most.into_iter().any(|count| count > hosts) {
         let text =
-            format!("kubevirt_affinity=hard, and {hosts} hosts are able to run machines: not each can have its own");
-        findings.fail(text, "set kubevirt_affinity=soft, or ask for fewer nodes");
+            format!("kubevirt_affinity=hard requires a host for each machine, but {hosts} hosts can run machines");
+        findings.fail(text, "set kubevirt_affinity=soft, or reduce the number of nodes");
     }
     match total < u128::from(needs.memory_mib) {
-        true if nodes.iter().any(|node| able(&node)) => findings.fail(text, "ask for less memory or fewer nodes"),
-        true => findings.add(Verdict::Warn, "no host is marked as able to run machines", None),
+        true if nodes.iter().any(|node| able(&node)) => findings.fail(text, "reduce memory or the number of nodes"),
+        true => findings.add(Verdict::Warn, "no host is labeled as able to run machines", None),
         false => findings.ok(text),
     }
     Ok(())
@@ -474,7 +473,7 @@ async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut 
             if let Some(machine) = wanted.get(&mac) {
                 clash = true;
                 let text = format!("virtual machine {name} already has the MAC {mac} of {machine}");
-                findings.fail(text, "give other MACs, or remove it");
+                findings.fail(text, "set other MACs, or remove it");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What quotas and limits of the namespace leave for machines, before anything is created.
+//! Checks that the namespace's quotas and limits suffice for the machines, before anything is created.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ impl Wanted {
     }
 }
 
-/// What a quota leaves of a resource, in thousandths.
+/// The part of a quota's resource that is not used, in thousandths.
 fn left(quota: &Value, resource: &str) -> Option<u128> {
     let hard = quantity(&quota["status"]["hard"][resource]).or_else(|| quantity(&quota["spec"]["hard"][resource]))?;
     let used = quantity(&quota["status"]["used"][resource]).unwrap_or(0);
@@ -121,7 +121,7 @@ pub(super) async fn check(
                 let (name, namespace) = (labels::name(quota), &session.namespace);
                 findings.fail(
                     format!("quota {name} of namespace {namespace} leaves {shortage}"),
-                    "reduce sizes or the number of nodes, or have the quota raised; `ocpdeploy plan` lists the sizes",
+                    "reduce sizes or the number of nodes, or ask for a larger quota; `ocpdeploy plan` lists the sizes",
                 );
             }
         }
@@ -149,7 +149,7 @@ pub(super) async fn check(
                     most / MIB,
                     largest / MIB
                 ),
-                "reduce the sizes, or have the LimitRange raised",
+                "reduce the sizes, or ask for a larger LimitRange",
             );
         }
         let most = quantity(&limit["max"]["cpu"]).filter(|most| *most < u128::from(needs.cpus_per_machine) * 1000);
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_takes_more_than_its_guest() {
+    fn a_pod_requires_more_than_its_guest() {
         // KubeVirt's own test: 2 GiB and two CPUs have 280 MiB; the console's log is a container beside it.
         assert_eq!(overhead_mib(&size(2, 2048)), 280 + 34);
         assert_eq!(overhead_mib(&size(4, 16384)), 324 + 34);
     }
 
     #[test]
-    fn machines_that_exist_are_not_counted_twice() {
+    fn existing_machines_are_not_counted_twice() {
         let machine = |name: &str| (name.parse().unwrap(), vec![]);
         let needs = Requirements {
             machines: vec![

@@ -203,7 +203,7 @@ pub(super) async fn check(
     match rejected {
         Some(words) => findings.fail(
             format!("KubeVirt rejects snapshots: {words}"),
-            "an administrator enables the feature gate Snapshot of KubeVirt",
+            "ask an administrator to enable KubeVirt's feature gate Snapshot",
         ),
         None if findings.0.is_empty() => findings.ok("the storage classes of all disks have snapshots"),
         None => {}
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_counts_only_with_all_its_disks() {
+    fn a_snapshot_is_complete_only_with_all_its_disks() {
         let object = |phase: &str, ready: bool, included: &[&str]| {
             json!({
                 "metadata": {
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn each_disk_with_a_state_must_have_snapshots() {
+    fn each_disk_with_a_state_must_support_snapshots() {
         let machine = json!({
             "spec": {"template": {"spec": {"volumes": [
                 {"name": "root", "dataVolume": {"name": "a"}},
