@@ -1,11 +1,11 @@
-//! Pauses between repeated requests: randomized, and as long as the service asks for.
+//! Pauses between repeated requests: randomized, and at least as long as the service requests.
 
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
-/// A random part of it, at least half, so that clients that were rejected together do not return together.
+/// A random part of a pause, at least half, so that clients that were rejected together do not retry together.
 pub fn jittered(pause: Duration) -> Duration {
     let mut byte = [0];
     // Without random bytes the whole pause is used.
@@ -31,7 +31,7 @@ impl Backoff {
         }
     }
 
-    /// As `doubling`, three times.
+    /// Like `doubling`, but each pause is three times as long.
     pub fn tripling(first: Duration, longest: Duration) -> Self {
         Self {
             factor: 3,
@@ -39,7 +39,7 @@ impl Backoff {
         }
     }
 
-    /// The next pause, randomized; as long as requested, if that is longer.
+    /// The next pause, randomized; the requested one, if that is longer.
     pub fn pause(&mut self, asked: Option<Duration>) -> Duration {
         let ours = jittered(self.next.min(self.longest));
         self.next = self.next.saturating_mul(self.factor).min(self.longest);
@@ -47,7 +47,7 @@ impl Backoff {
     }
 }
 
-/// The pause requested by a response that says that nothing was done: too many requests, or temporarily unavailable
+/// The pause requested by a response after which nothing was done: too many requests, or temporarily unavailable
 /// (RFC 6585, section 4; RFC 9110, section 10.2.3: seconds or a date).
 pub fn asked_pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_loses_at_most_its_half() {
+    fn a_jittered_pause_is_at_least_half_as_long() {
         let whole = Duration::from_secs(8);
         let pauses: Vec<_> = (0..64).map(|_| jittered(whole)).collect();
         assert!(
@@ -92,7 +92,7 @@ mod tests {
         ] {
             for whole in wholes.map(Duration::from_secs) {
                 let pause = backoff.clone().pause(Some(longest * 2));
-                assert_eq!(pause, longest * 2, "what was asked for");
+                assert_eq!(pause, longest * 2, "the requested pause");
                 let pause = backoff.pause(None);
                 assert!((whole / 2..=whole).contains(&pause), "{pause:?}, of {whole:?}");
             }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_asked_for_in_seconds_or_by_a_date() {
+    fn a_requested_pause_is_in_seconds_or_until_a_date() {
         for (status, text, seconds) in [
             (429, "7", Some(7)),
             (503, " 120 ", Some(120)),

@@ -26,7 +26,7 @@ const ERROR: usize = 64 << 10;
 /// Limit from a response's headers to its last byte, even if bytes arrive continuously.
 const COMPLETE: Duration = Duration::from_secs(60);
 
-/// A limit on the time of a request. Tests that wait it out shorten it: in debug builds a second lasts
+/// A limit on the time of a request. Tests that wait for it shorten it: in debug builds a second lasts
 /// `OCPDEPLOY_TEST_SECOND` milliseconds.
 pub fn time_limit(limit: Duration) -> Duration {
     let second = std::env::var("OCPDEPLOY_TEST_SECOND")
@@ -41,13 +41,13 @@ pub fn time_limit(limit: Duration) -> Duration {
 /// Why a response was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum CapError {
-    #[error("the answer is larger than {} KiB", .0 >> 10)]
+    #[error("the response is larger than {} KiB", .0 >> 10)]
     Large(usize),
-    #[error("the answer was not complete after {} s", .0.as_secs())]
+    #[error("the response was not complete after {} s", .0.as_secs())]
     Slow(Duration),
-    #[error("the answer was cut off: {0}")]
+    #[error("the response was cut off: {0}")]
     Cut(String),
-    #[error("the answer is not what was asked for: {0}")]
+    #[error("the response is not the expected JSON: {0}")]
     Json(serde_json::Error),
 }
 
@@ -81,7 +81,7 @@ async fn read_within(mut response: Response, largest: usize, limit: Duration) ->
     };
     match tokio::time::timeout(limit, reading).await {
         Ok(Ok(())) => Ok(bytes),
-        // The status is more important than the rest of its explanation.
+        // The status matters more than the rest of its explanation.
         _ if is_error => Ok(bytes),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(CapError::Slow(limit)),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_end_is_given_up_at_its_limit() {
+    fn an_endless_response_is_read_up_to_the_limit() {
         let read = |status, limit| run(read_within(answer(status, endless()), limit, LONG));
         assert!(matches!(read(200, 95), Err(CapError::Large(95))));
         // Only the beginning of an error is read.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_announced_as_too_large_is_not_begun() {
+    fn a_response_with_too_large_a_content_length_is_rejected() {
         let response = http::Response::builder()
             .body(reqwest::Body::from("x".repeat(100)))
             .unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_trickles_is_given_up_in_time() {
+    fn a_slow_response_times_out() {
         let trickle = || endless().take(2).chain(stream::pending());
         let limit = Duration::from_millis(50);
         let slow = run(read_within(answer(200, trickle()), 1000, limit));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_few_and_on_one_line() {
+    fn the_text_of_a_server_becomes_one_short_line() {
         assert_eq!(words(" a\n\n b\tc ", 10), "a b c");
         assert_eq!(words(&"x".repeat(1 << 20), 5), "xxxxx…");
     }

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 /// The size of the parts that are counted as progress.
 const PART: usize = 64 << 10;
 
-/// How much of a file is read at once: another thread reads it, and each time costs the same.
+/// How much of a file is read at once. Another thread reads it, at a fixed cost for each read.
 const READ: usize = 1 << 20;
 
 /// How long to wait for a server that receives an upload.
@@ -66,7 +66,7 @@ impl From<reqwest::Error> for UploadError {
     }
 }
 
-/// Tells a failure to read the body from one of the connection, which reqwest reports alike.
+/// Marks a failure to read the body. reqwest reports it like a failure of the connection.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct Unreadable(#[from] io::Error);
@@ -124,7 +124,7 @@ pub mod slow_server {
 
     use super::UploadLimits;
 
-    /// Much larger than what the sockets of both sides hold, which is read after the last part was taken.
+    /// Much larger than the socket buffers of both sides, from which the server reads after the last part was sent.
     pub const BYTES: usize = 64 << 20;
     const PARTS: u32 = 64;
     /// Shorter than an upload to `reading_slowly` takes.
@@ -137,7 +137,7 @@ pub mod slow_server {
     /// What the server does with its only request.
     #[derive(Clone, Copy, Debug)]
     pub enum Behavior {
-        /// Takes three times the limit for the body.
+        /// Reads the body in three times the limit.
         Slow,
         /// Stops in the middle of the body.
         Stops,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stops_is_given_up_and_its_side_is_named() {
+    fn a_server_that_stops_reading_or_does_not_respond_times_out() {
         assert!(matches!(upload(Behavior::Stops, BYTES), Err(UploadError::Stalled(_))));
         assert!(matches!(upload(Behavior::Silent, BYTES), Err(UploadError::NoAnswer(_))));
     }

@@ -75,7 +75,7 @@ impl Element {
         self.children.iter()
     }
 
-    /// All elements that `path` (`devices/interface`) leads to.
+    /// All elements at `path`, e.g. `devices/interface`.
     pub fn all<'a>(&'a self, path: &str) -> Vec<&'a Element> {
         path.split('/').fold(vec![self], |found, name| {
             found
@@ -85,12 +85,12 @@ impl Element {
         })
     }
 
-    /// The first element that `path` leads to.
+    /// The first element at `path`.
     pub fn find(&self, path: &str) -> Option<&Element> {
         self.all(path).first().copied()
     }
 
-    /// The text of the first element that `path` leads to; empty counts as none.
+    /// The text of the first element at `path`; `None` if it is empty.
     pub fn text_of(&self, path: &str) -> Option<&str> {
         let text = self.find(path)?.text.as_str();
         (!text.is_empty()).then_some(text)
@@ -100,7 +100,7 @@ impl Element {
         self.children
     }
 
-    /// An attribute of the first element that `path` leads to.
+    /// An attribute of the first element at `path`.
     pub fn value(&self, path: &str, attribute: &str) -> Option<&str> {
         self.find(path)?.get(attribute)
     }
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_platforms_write_is_read() {
+    fn documents_of_platforms_are_parsed() {
         let document = parse(
             "<?xml version='1.0'?>\n<!-- by hand -->\n<network connections='1'>\n  <name>R&amp;D &#x41;</name>\n  <dns><host ip='10.0.0.1'>\
              <hostname>a</hostname><hostname><![CDATA[b<c]]></hostname></host></dns>\n</network>\n",
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_documents_are_refused() {
+    fn malformed_documents_are_rejected() {
         for bad in ["", "<a>", "<a></b>", "<a b=></a>", "<a>&nbsp;</a>", "<a", "</a>"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
@@ -241,7 +241,7 @@ mod tests {
 
     /// Dropping a tree of a million levels would overflow the stack.
     #[test]
-    fn a_document_of_many_levels_is_refused() {
+    fn a_deeply_nested_document_is_rejected() {
         let levels = |depth| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));
         assert!(parse(&levels(DEEPEST)).is_ok());
         assert!(parse(&levels(DEEPEST + 1)).is_err());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_cost_more_than_they_say_are_refused() {
+    fn documents_with_too_many_elements_or_attributes_are_rejected() {
         assert!(parse(&format!("<a>{}</a>", "<b/>".repeat(ELEMENTS))).is_err());
         let attributes: String = (0..=ATTRIBUTES).map(|n| format!(" a{n}=''")).collect();
         assert!(parse(&format!("<a{attributes}/>")).is_err());
@@ -258,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(value in "[ -~äß€]{0,20}", text in "[!-~]{0,20}") {
+        fn a_written_document_is_read_back(value in "[ -~äß€]{0,20}", text in "[!-~]{0,20}") {
             let element = Element::new("a").attr("b", &value).child(Element::new("c").text(&text));
             prop_assert_eq!(parse(&element.to_string()).unwrap(), element);
         }

@@ -14,14 +14,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub struct Capabilities {
     /// The number of concurrent calls.
     pub concurrency: usize,
-    /// The shortest pause between two queries of all machines, see `pause_after`.
+    /// The shortest pause between two queries of all machines. See `pause_after`.
     pub poll_interval: Duration,
     pub carrier: Carrier,
     /// Whether `reserve_address` can reserve addresses on the platform.
     pub reserves_addresses: bool,
     /// Whether a machine that is deleted leaves its address to its MAC, for as long as the DHCP server's lease is valid.
     pub leases_outlive_machines: bool,
-    /// Whether the machines' host is this computer, so that it is on the platform's own networks.
+    /// Whether this computer is the machines' host, and so on the platform's own networks.
     pub host_is_here: bool,
     /// Whether the platform is simulated: no machine runs, and its addresses may be in use on a real network.
     pub simulated: bool,
@@ -37,15 +37,15 @@ pub struct Capabilities {
     pub load_balancers: bool,
     /// Whether nodes can have static IPv6 addresses that the cluster chooses.
     pub static_ipv6: bool,
-    /// Whether `console_tail` has what machines write to their serial console.
+    /// Whether `console_tail` returns the output of serial consoles.
     pub console_tail: bool,
     /// Whether the platform has snapshots of machines that are off, or why not.
     pub snapshots: Result<(), &'static str>,
 }
 
 impl Capabilities {
-    /// The pause after a query of all machines that took this long: three times as long, since for some platforms a query is
-    /// several for each machine, as for oVirt with NICs and devices. But at most a second: somebody waits.
+    /// The pause after a query of all machines that took this long: three times as long, because some platforms, such
+    /// as oVirt, require several requests for each machine. At most one second, because a user is waiting.
     pub fn pause_after(&self, query: Duration) -> Duration {
         (query * 3).min(LONGEST_PAUSE).max(self.poll_interval)
     }
@@ -62,7 +62,7 @@ impl From<&LibvirtConfig> for Capabilities {
             // dnsmasq frees a lease when it ends, or when the guest releases it (dnsmasq: `src/lease.c`, `lease_prune`). A guest
             // that is destroyed does not.
             leases_outlive_machines: true,
-            // `qemu:///system`; that of another host has its name, as `qemu+ssh://host/system`.
+            // `qemu:///system`. The URI of another host contains its name: `qemu+ssh://host/system`.
             host_is_here: config.uri.contains(":///"),
             simulated: false,
             guests_reachable: true,
@@ -88,7 +88,7 @@ impl From<&KubevirtConfig> for Capabilities {
             leases_outlive_machines: false,
             host_is_here: false,
             simulated: false,
-            // Behind their pods nobody from outside reaches them.
+            // Guests behind pods cannot be reached from outside.
             guests_reachable: config.pods.is_none(),
             addresses_from_agent: config.pods.is_none(),
             image_artifact: "kubevirt",
@@ -105,11 +105,11 @@ impl From<&OpenStackConfig> for Capabilities {
     fn from(config: &OpenStackConfig) -> Self {
         Self {
             concurrency: 8,
-            // Two lists of the cluster's objects. Limits are the cloud's own; `transport.rs` waits as they ask.
+            // Two lists of the cluster's objects. The cloud sets its own rate limits, which `transport.rs` obeys.
             poll_interval: Duration::from_millis(700),
             carrier: Carrier::USER_DATA,
             reserves_addresses: true,
-            // With a machine, its ports are deleted, unless they are reserved.
+            // The ports of a machine are deleted with it, unless they are reserved.
             leases_outlive_machines: false,
             host_is_here: false,
             simulated: false,

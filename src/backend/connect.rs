@@ -1,4 +1,4 @@
-//! From the configuration of the platforms to a backend.
+//! Connects to the configured platforms.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ impl Capabilities {
     }
 }
 
-/// The points of a platform that no test of this project confirms, for its first user to confirm.
+/// Claims about a platform that the tests of this project cannot verify. Users of the platform have to.
 pub fn unverified(backend: &BackendConfig) -> &'static [&'static str] {
     match backend {
         #[cfg(feature = "ovirt")]

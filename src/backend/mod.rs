@@ -59,11 +59,11 @@ pub use self::snapshots::{MachineSnapshot, Snapshot, SnapshotName};
 /// Every created object has the cluster's id as a tag on the platform. Objects without it are never changed.
 /// Every method can be called again after a crash at any point, and then completes the interrupted operation.
 ///
-/// Methods with a body are optional: the body answers for a platform that does not have the ability.
+/// Methods with a default body are optional: it returns what a platform without the feature returns.
 // All callers are in this crate and run on one task, so nothing here has to be `Send`.
 #[async_trait(?Send)]
 pub trait Backend {
-    /// The capabilities, which the platform may have changed from those of its configuration.
+    /// The capabilities. They may differ from those of the configuration.
     fn capabilities(&self) -> Capabilities;
 
     /// Checks connection, permissions, versions, networks, storage and quotas. Changes nothing.
@@ -198,13 +198,13 @@ pub trait Backend {
         Ok(Vec::new())
     }
 
-    /// Gives the disks of a machine that is off the content that they had; later snapshots stay. Errors are those of
+    /// Restores the disks of a machine that is off. Later snapshots are kept. Errors are those of
     /// `save_snapshot`; a missing snapshot is `NotFound`, and one that `check_restore` fails is `Rejected`.
     async fn revert_to_snapshot(&self, _: &ClusterId, _: &MachineName, _: &Snapshot) -> Result<(), BackendError> {
         Err(no_snapshots())
     }
 
-    /// Deletes a snapshot, complete or not, of a machine in any state; its disks stay as they are. A missing snapshot
+    /// Deletes a snapshot, complete or not, of a machine in any state. Its disks are not changed. A missing snapshot
     /// or machine is `Unchanged`, a machine that is not owned by this cluster a `Conflict`.
     async fn delete_snapshot(&self, _: &ClusterId, _: &MachineName, _: &Snapshot) -> Result<Action<()>, BackendError> {
         Err(no_snapshots())
@@ -443,15 +443,15 @@ pub struct AddressReservation {
     pub cluster: ClusterId,
     pub network: String,
     pub assignment: AddressAssignment,
-    /// Its address in the second family, which platforms that filter addresses have to know.
+    /// Its address in the second family. Platforms that filter addresses require it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6Addr>,
     /// Fully qualified DNS names of the address.
     pub dns_names: Vec<String>,
-    /// Whether it will be reserved again, and its DNS records need not exist before. Conflicts with others are errors.
+    /// Whether the DNS records may be created later, when the address is reserved again. A conflict is an error anyway.
     #[serde(skip)]
     pub dns_later: bool,
-    /// What its machine has to use besides, if it exists already and the platform filters addresses.
+    /// Further addresses of its machine, if the reservation exists already and the platform filters addresses.
     #[serde(skip)]
     pub allowed: Vec<IpAddr>,
 }
@@ -462,7 +462,7 @@ pub struct Reserved {
     pub assignment: AddressAssignment,
     /// Its addresses in the second family; `None` if the platform does not reserve those.
     pub ipv6: Option<Vec<Ipv6Addr>>,
-    /// What its machine may use besides, such as VIPs; `None` if the platform does not filter addresses.
+    /// Further addresses that its machine may use, such as VIPs; `None` if the platform does not filter addresses.
     pub allowed: Option<Vec<IpNetwork>>,
 }
 
@@ -472,13 +472,13 @@ impl Reserved {
         self.ipv6.as_ref().is_some_and(|reserved| !reserved.contains(&ipv6))
     }
 
-    /// Whether the platform drops the packets of its machine from a further address.
+    /// Whether the platform drops packets that its machine sends from this further address.
     pub fn forbids(&self, ip: IpAddr) -> bool {
         is_forbidden(self.allowed.as_deref(), ip)
     }
 }
 
-/// Whether a filter that allows these addresses drops packets from another; `None`: there is no filter.
+/// Whether a filter that allows these addresses drops packets from `ip`; `None`: there is no filter.
 fn is_forbidden(allowed: Option<&[IpNetwork]>, ip: IpAddr) -> bool {
     allowed.is_some_and(|allowed| !allowed.iter().any(|network| network.contains(ip)))
 }
@@ -500,7 +500,6 @@ pub enum ReservationState {
     /// On the platform: a DHCP reservation, a port, a Service.
     ByPlatform,
     /// Nowhere. The DHCP server will probably assign the same address again.
-    #[serde(alias = "byluck")]
     Unreserved,
     /// On the user's DHCP server, by the user.
     ByUser,
@@ -509,7 +508,7 @@ pub enum ReservationState {
 }
 
 impl ReservationState {
-    /// Where addresses are that the platform is not asked to reserve.
+    /// Where addresses are reserved if the platform does not reserve them; `None` if it does.
     pub fn without_platform(dhcp: Dhcp) -> Option<Self> {
         match dhcp {
             Dhcp::Platform => None,

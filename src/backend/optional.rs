@@ -1,4 +1,4 @@
-//! The types of what only some platforms have: consoles, load balancers, choices and descriptions.
+//! The types of features that only some platforms have: consoles, load balancers, choices and descriptions.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ pub struct BalancedVip {
     #[serde(default)]
     pub mac: Option<Mac>,
     /// The endpoint for this computer, if it is a different one.
-    #[serde(default, alias = "door")]
+    #[serde(default)]
     pub endpoint: Option<ApiEndpoint>,
 }
 
@@ -92,9 +92,9 @@ impl SettingChoices {
 /// One value that a setting may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// As it stands in an env file.
+    /// As written in an env file.
     pub value: String,
-    /// What one knows it by: range, free space, size.
+    /// A short description: range, free space, size.
     pub about: String,
     /// Why it may be a bad choice.
     pub warning: Option<String>,

@@ -20,7 +20,7 @@ pub(super) struct Ownership {
     pub fingerprint: String,
     /// In the order of the spec.
     pub nics: Vec<Nic>,
-    /// `None` if it cannot be read any more: no decision depends on it.
+    /// `None` if it cannot be read: no decision depends on it.
     #[serde(default)]
     pub creation: Option<Creation>,
 }
@@ -39,7 +39,7 @@ impl Ownership {
         }
     }
 
-    /// Whether an existing machine of this name is the one of a spec. Otherwise it is a conflict.
+    /// Whether an existing machine of this name was created from this spec. Otherwise it is a conflict.
     pub fn adopt(found: Option<Self>, spec: &MachineSpec) -> Result<Self, BackendError> {
         let found = Self::require(found, &spec.cluster, &spec.name)?;
         match found.fingerprint == spec.fingerprint() {
@@ -60,7 +60,7 @@ impl Ownership {
         }
     }
 
-    /// The owner as part of a message to another one.
+    /// The owner as part of a message to another owner.
     fn owner(&self, reader: &ClusterId) -> String {
         let (domain, id) = (self.cluster.domain(), self.cluster.deployment());
         let which = match domain == reader.domain() {

@@ -2,9 +2,10 @@
 //! kind.
 //!
 //! Each call goes to the platform of its machine, its errors name the operation, and it is repeated while the platform is
-//! unresponsive; by the contract of `Backend`, every call can be repeated. Repeated are `Unreachable`, `Timeout`, and calls
-//! for which the platform requested a pause. A rejection is final, except a denial by a platform that has just started. A
-//! platform that has never responded is probably not running or has another address, so it is asked only a few times.
+//! unresponsive; by the contract of `Backend`, every call can be repeated. A call is repeated after `Unreachable` and
+//! `Timeout`, and if the platform requested a pause. A rejection is final, except a denial by a platform that has just
+//! started. A platform that has never responded probably is not running or has another address, so there are only a few
+//! attempts.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -35,8 +36,8 @@ const PAUSES: [u32; 2] = [240, 8];
 /// How often a call is repeated if the platform has never responded.
 const REPEATS_BEFORE_FIRST_RESPONSE: u32 = 2;
 
-/// How long after it was unresponsive a platform may deny what it permits: an API server that has just started finds no
-/// bindings of roles until it has read them (kubernetes/kubernetes: `plugin/pkg/auth/authorizer/rbac/rbac.go`,
+/// How long a platform may deny permitted requests after it was unresponsive: an API server that has just started has
+/// no role bindings until it has read them (kubernetes/kubernetes: `plugin/pkg/auth/authorizer/rbac/rbac.go`,
 /// `VisitRulesFor`).
 const STARTING: Duration = Duration::from_secs(30);
 
@@ -58,9 +59,9 @@ struct Platform {
     backend: Box<dyn Backend>,
     /// As `BackendConfig::place`.
     place: String,
-    /// The platform has responded, and no call has failed finally since.
+    /// Whether the platform has responded, and no call has failed finally since.
     has_responded: Cell<bool>,
-    /// When a call had no response last.
+    /// When a call last had no response.
     unresponsive_at: Cell<Option<Instant>>,
 }
 
@@ -132,7 +133,7 @@ fn is_unresponsive(error: &BackendError) -> bool {
 }
 
 impl Platforms {
-    /// All machines on one platform, whose place is as of `BackendConfig::place`.
+    /// One platform for all machines; `place` is that of `BackendConfig::place`.
     pub fn on(place: impl Into<String>, all: Box<dyn Backend>) -> Self {
         Self {
             all: Platform::new(place.into(), all),
@@ -247,7 +248,7 @@ impl Platforms {
         try_join_all(self.each().map(|platform| self.call(platform, verb, cluster, &work))).await
     }
 
-    /// The same call to each platform of these machines, with its own of them.
+    /// The same call to each platform of these machines, with the machines of that platform.
     async fn call_with_machines<T>(
         &self,
         verb: &'static str,
@@ -365,7 +366,7 @@ impl Platforms {
         self.call(self.of_machine(name), "stop machine", name, call).await
     }
 
-    /// Both platforms are on one network: what the workers' cannot reserve there, the other one may.
+    /// Both platforms are on one network: if the workers' platform cannot reserve an address there, the other one may.
     pub async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, PlatformError> {
         let reserve = async |platform: &Platform, reservation: &AddressReservation| {
             let AddressReservation {
@@ -424,7 +425,7 @@ impl Platforms {
 
     pub async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), PlatformError> {
         let call = async |backend: &dyn Backend| backend.delete_remaining(cluster).await;
-        let verb = "delete what remains of cluster";
+        let verb = "delete the remaining objects of cluster";
         self.call_each(verb, cluster, call).await.map(drop)
     }
 
@@ -573,7 +574,7 @@ impl Platforms {
     }
 }
 
-/// The facts of one network on two platforms, of which each may know what the other does not.
+/// The facts of one network on two platforms. Each platform may know facts that the other does not.
 fn merge_facts(names: [&str; 2], mut facts: NetworkFacts, there: NetworkFacts) -> Result<NetworkFacts, BackendError> {
     let refused = |reason: String, hint: &str| Err(BackendError::new(BackendErrorKind::Rejected, reason).hint(hint));
     if let (Some(here), Some(cidr)) = (facts.cidr, there.cidr)

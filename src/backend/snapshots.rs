@@ -7,7 +7,7 @@ use crate::cluster::{MachineName, text_type};
 
 /// A snapshot of a cluster: that of each of its machines has the same name and time.
 ///
-/// The time tells the snapshots of two attempts apart, between which the machines may have run.
+/// The time distinguishes the snapshots of two attempts, between which the machines may have run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Snapshot {
     pub name: SnapshotName,
@@ -30,7 +30,7 @@ impl Snapshot {
 pub struct MachineSnapshot {
     pub machine: MachineName,
     pub snapshot: Snapshot,
-    /// Whether it can be restored: the platform may still create it, or may have failed.
+    /// Whether it can be restored. Otherwise the platform is still creating it, or has failed.
     pub is_complete: bool,
 }
 
