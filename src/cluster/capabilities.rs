@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::names::major_minor;
 
-/// The components that a cluster has in addition to those that are always there.
+/// The optional components of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// `None`, `vCurrent`, `v4.18`, …; the installer's default if not set.
@@ -19,7 +19,7 @@ pub const SETS: [&str; 10] = [
     "None", "vCurrent", "v4.11", "v4.12", "v4.13", "v4.14", "v4.15", "v4.16", "v4.17", "v4.18",
 ];
 
-/// Each capability with the first release in which it is optional: before that the component is always there.
+/// Each capability with the first release in which it is optional: earlier releases always have the component.
 pub const KNOWN: [(&str, (u32, u32)); 19] = [
     ("baremetal", (4, 11)),
     ("marketplace", (4, 11)),
@@ -53,7 +53,7 @@ const FIRST: (u32, u32) = (4, 11);
 impl Capabilities {
     /// Whether a cluster of this release has the component of a capability.
     ///
-    /// Each set has the capabilities of its release. `MachineAPI` is in all of them; nothing here asks for it.
+    /// Each set has the capabilities of its release. `MachineAPI` is in every set, but no caller asks for it.
     pub fn has(&self, capability: &str, release: (u32, u32)) -> bool {
         let since = KNOWN.iter().find(|(name, _)| *name == capability);
         let Some((_, since)) = since.filter(|(_, since)| *since <= release) else {
@@ -66,7 +66,7 @@ impl Capabilities {
         in_baseline || self.additional.iter().any(|name| name == capability)
     }
 
-    /// Why the installer of this release would reject them (openshift/installer
+    /// Why the installer of this release would reject the settings (openshift/installer
     /// `pkg/types/validation/installconfig.go`).
     pub fn problem(&self, release: (u32, u32)) -> Option<String> {
         if *self == Self::default() {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_has_what_its_set_names_and_what_is_not_yet_optional() {
+    fn a_cluster_has_the_capabilities_of_its_set_and_those_not_yet_optional() {
         for (baseline, additional, release, has) in [
             ("", &[][..], (4, 19), true),
             ("vCurrent", &[], (4, 19), true),

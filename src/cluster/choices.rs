@@ -1,4 +1,4 @@
-//! Settings that choose one of several ways.
+//! Settings with a fixed list of choices.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub enum ImageSource {
     Release,
     /// An image of the catalog, by name.
     Catalogue(String),
-    /// An http(s) URL; a trailing `#sha256=<hex>` is the checksum of the decompressed content.
+    /// An HTTP or HTTPS URL; a trailing `#sha256=<hex>` is the checksum of the decompressed content.
     Url(String),
 }
 
@@ -35,11 +35,11 @@ impl fmt::Display for ImageSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Harvest {
-    /// Boots throwaway machines and finds their addresses by MAC.
+    /// Boots machines of pass one and finds their addresses by MAC.
     Boot,
     /// The platform allocates addresses without a boot.
     Reserve,
-    /// The env file contains the table.
+    /// The settings contain all addresses.
     Static,
 }
 
@@ -84,15 +84,15 @@ pub enum Mcs {
     Auto,
     /// `https://api-int.<cluster>.<domain>:22623`, as the installer writes it.
     Tls,
-    /// `http://<api_ip>:22624`: anyone on the network can read the secrets in a node's configuration, and can give the
-    /// node another one, which it applies as root.
+    /// `http://<api_ip>:22624`: anyone on the network can read the secrets in a node's configuration, and can replace
+    /// it by another one, which the node applies as root.
     Http,
     /// This program fetches the config from the API's virtual IP with verified TLS, and embeds it in the nodes'
     /// configs.
     Embed,
 }
 
-/// Bytes that a carrier must provide for a rendered config; real ones have 150 to 300 KB, some more.
+/// Bytes that a carrier must provide for a rendered config; most real ones have 150 to 300 KB.
 const RENDERED: usize = 512 << 10;
 
 impl Mcs {
@@ -121,7 +121,7 @@ pub enum InstallerChoice {
 }
 
 impl InstallerChoice {
-    /// The choice without the path: the same program at another path creates the same cluster.
+    /// The choice without the path, because the same program at another path creates the same cluster.
     pub fn without_path(&self) -> Self {
         match self {
             Self::OpenshiftInstall(_) => Self::OpenshiftInstall(None),
@@ -154,9 +154,9 @@ pub enum Dns {
 
 /// When the workers' machines are created.
 ///
-/// By default at once: their addresses are then compared before the long wait, and they boot while the masters install.
-/// Until then no server has their config; Ignition retries without a limit. Creating them later saves resources
-/// meanwhile, such as memory on a small host.
+/// By default at once: their addresses are compared before the long wait, and they boot while the masters install.
+/// Until the masters are installed, no server has the workers' config; Ignition retries without a limit. Creating
+/// them later saves resources in the meantime, such as memory on a small host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkersWhen {
@@ -194,7 +194,7 @@ pub enum Dhcp {
 mod tests {
     use super::*;
     #[test]
-    fn auto_is_a_way_to_the_mcs_that_is_authenticated_or_none() {
+    fn auto_selects_only_authenticated_modes() {
         let user_data = Some(49_149);
         for (wish, dns_knows, limit, expected) in [
             (Mcs::Auto, true, user_data, Some(Mcs::Tls)),

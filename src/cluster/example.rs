@@ -119,7 +119,7 @@ impl BackendConfig {
     /// oVirt's, with what it requires.
     pub(crate) fn example_ovirt() -> Self {
         let settings = serde_json::json!({"url": "https://engine.example.com/ovirt-engine", "user": "admin@internal",
-            "cluster": "Default", "affinity": "soft", "clone": false, "ignition": "auto"});
+            "cluster": "Default", "hosts": [], "affinity": "soft", "clone": false, "ignition": "auto"});
         Self::Ovirt(serde_json::from_value(settings).expect("settings of oVirt"))
     }
 }

@@ -10,8 +10,8 @@ use super::text_type::text_type;
 
 /// The domain of a cluster's hosts, `<name>.<base domain>`, e.g. `lab.example.com`.
 ///
-/// The installer calls it so, too (openshift/installer: `pkg/types/installconfig.go`, `ClusterDomain`). It is no identity:
-/// several clusters may have it.
+/// The installer uses the same term (openshift/installer: `pkg/types/installconfig.go`, `ClusterDomain`). It does not
+/// identify a cluster: several clusters may have the same domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClusterDomain(String);
@@ -22,7 +22,7 @@ impl ClusterDomain {
         Self(format!("{name}.{base_domain}"))
     }
 
-    /// As `new`, for a name and a base domain that were read from a file.
+    /// As `new`, but validates a name and a base domain from a file.
     pub fn checked(name: &str, base_domain: &str) -> Result<Self, String> {
         match is_label(name) {
             true => Self::new(name, base_domain).to_string().parse(),
@@ -62,7 +62,7 @@ fn is_domain(text: &str) -> bool {
 
 text_type!(ClusterDomain, is_domain, "a cluster's domain, such as lab.example.com");
 
-/// Whether a text is a DNS label in lower case, which needs no escape in paths, URLs and files.
+/// Whether a text is a lowercase DNS label, which needs no escaping in paths, URLs and files.
 pub(super) fn is_label(text: &str) -> bool {
     let is_inner = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-') && text.bytes().all(is_inner)
@@ -70,8 +70,8 @@ pub(super) fn is_label(text: &str) -> bool {
 
 /// The random id of a deployment, which distinguishes clusters of the same name.
 ///
-/// The letters are those of the installer's infrastructure ids (kubernetes/apimachinery: `pkg/util/rand/rand.go`,
-/// `alphanums`), so that it spells no words.
+/// It has the letters of the installer's infrastructure IDs (kubernetes/apimachinery: `pkg/util/rand/rand.go`,
+/// `alphanums`), which form no words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DeploymentId(String);
@@ -80,7 +80,7 @@ impl DeploymentId {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     const LENGTH: usize = 8;
 
-    /// The id of a random number.
+    /// The id for a random number.
     pub fn from_random(mut number: u64) -> Self {
         let base = Self::LETTERS.len() as u64;
         let letters = (0..Self::LENGTH).map(|_| {
@@ -104,7 +104,7 @@ text_type!(
 
 /// One deployment of a cluster, the owner of objects on a platform.
 ///
-/// Its text in messages is the domain; on platforms, and where it is stored, it is `tag`.
+/// Messages show it as the domain; platforms and files contain its `tag`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClusterId {
@@ -128,7 +128,7 @@ impl ClusterId {
         Some(Self::new(domain.parse().ok()?, deployment.parse().ok()?))
     }
 
-    /// What each object on a platform is tagged with: `<name>.<base domain>.<deployment's id>`, a DNS name.
+    /// The tag of each object on a platform: `<name>.<base domain>.<deployment's id>`, a DNS name.
     pub fn tag(&self) -> &str {
         &self.tag
     }
@@ -167,7 +167,7 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// Who began a deployment, and when; shown to others who find its objects. No decision depends on it.
+/// Who began a deployment, and when: information for other users who find its objects. No decision depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Creation {
@@ -180,7 +180,7 @@ pub struct Creation {
 impl Creation {
     const LONGEST: usize = 64;
 
-    /// Characters that some platform could not store become `-`.
+    /// Replaces characters that a platform might not store by `-`.
     pub fn new(user: &str, host: &str, at: Timestamp) -> Self {
         let by: String = format!("{user}@{host}").chars().take(Self::LONGEST).collect();
         Self {

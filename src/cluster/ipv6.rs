@@ -1,5 +1,5 @@
-//! The second address family of a cluster that has two. IPv4 comes first and identifies machines; the IPv6 address of a
-//! machine follows from its IPv4 address.
+//! The second address family of a dual-stack cluster. IPv4 is the first family and identifies machines; the IPv6
+//! address of a machine is derived from its IPv4 address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::names::{NodeName, Vip};
 
-/// The longest prefix of a machine network: the rest contains an IPv4 address.
+/// The longest prefix of a machine network: the other bits contain an IPv4 address.
 pub const LONGEST_IPV6_PREFIX: u8 = 96;
 
-/// The prefix length of the subnet of `cluster_network` that each node gets: openshift/installer accepts no other
-/// (`pkg/types/validation/installconfig.go`, `validateClusterNetwork`).
+/// The prefix length of the subnet of `cluster_network` that each node gets: the only one that openshift/installer
+/// accepts (`pkg/types/validation/installconfig.go`, `validateClusterNetwork`).
 pub const IPV6_HOST_PREFIX: u8 = 64;
 
-/// What the settings say.
+/// The IPv6 settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ipv6Settings {
     pub machine_network: Ipv6Network,
@@ -60,7 +60,7 @@ impl Ipv6Settings {
     }
 }
 
-/// The IPv6 addresses of a cluster that do not follow from its IPv4 addresses.
+/// The IPv6 addresses of a cluster that are not derived from its IPv4 addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ipv6Table {
@@ -94,7 +94,7 @@ fn vip_named(name: &NodeName) -> Option<Vip> {
 }
 
 /// The IPv6 address of the machine with this IPv4 address: the network's prefix, zeros, and the IPv4 address. An IPv6
-/// address is its own.
+/// address is returned unchanged.
 pub fn beside(network: Ipv6Network, ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(ip) => Ipv6Addr::from_bits(network.network().to_bits() | u128::from(ip.to_bits())),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vip_has_its_own_address_if_that_is_set() {
+    fn a_vip_has_its_own_address_if_one_is_set() {
         let settings = Ipv6Settings {
             machine_network: "fd00:1::/64".parse().unwrap(),
             cluster_network: "fd01::/48".parse().unwrap(),

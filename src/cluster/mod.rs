@@ -54,21 +54,21 @@ pub struct Downloads {
     pub version: Option<Wanted>,
     /// Replaces the public mirror of openshift-install: the folder with `ocp/`, or OKD's releases.
     pub mirror: Option<String>,
-    /// Public keys for the mirror's checksum lists, in place of the vendor's.
+    /// Public keys that verify the mirror's checksum lists, in place of the vendor's.
     pub mirror_key: Option<PathBuf>,
     /// SHA-256 of the expected checksum list, in place of a signature.
     pub mirror_sha256: Option<String>,
     /// Run programs of a mirror without a signature, or over plain http.
     pub mirror_insecure: bool,
-    /// Where signatures of release images are, in place of the vendor's store.
+    /// The store of release image signatures, in place of the vendor's.
     pub signature_store: Option<String>,
-    /// How long an unresponsive mirror is retried.
+    /// How long to retry an unresponsive mirror.
     pub mirror_timeout: Duration,
     /// A folder with images by their file names, in place of their publishers.
     pub image_mirror: Option<String>,
 }
 
-/// How the nodes reach external networks.
+/// The proxies of the nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Proxy {
     /// URLs, which may contain a password.
@@ -101,11 +101,11 @@ pub struct GivenAddresses {
     pub virtual_router_id: Option<u8>,
 }
 
-/// Where this computer reaches the API's virtual IP: directly, or at ports of another address.
+/// How this computer reaches the API's virtual IP: directly, or through ports of another address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiEndpoint {
     pub ip: IpAddr,
-    /// By the port of the virtual IP; other ports are the same on both.
+    /// By the port of the virtual IP; all other ports are the same on both.
     pub ports: BTreeMap<u16, u16>,
 }
 
@@ -122,7 +122,7 @@ impl From<IpAddr> for ApiEndpoint {
     }
 }
 
-/// Limits of the waits.
+/// Time limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
     pub harvest: Duration,
@@ -130,16 +130,16 @@ pub struct Timeouts {
     pub address: Duration,
     pub bootstrap: Duration,
     pub install: Duration,
-    /// How long a platform that has answered before is retried.
+    /// How long to retry a platform that has responded before.
     pub platform: Duration,
 }
 
-/// What happens to a machine that stops by itself during a wait.
+/// Restarts of a machine that stops unexpectedly during a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// The time after its start in which it is restarted; later it stays off.
+    /// For how long after its start a machine is restarted; later it stays off.
     pub limit: Duration,
-    /// How often it is restarted.
+    /// Maximum number of restarts.
     pub retries: u32,
 }
 
@@ -181,13 +181,13 @@ pub struct ClusterConfig {
     pub worker_image: ImageSource,
     pub worker_helper_image: ImageSource,
     pub given: GivenAddresses,
-    /// Addresses to choose from: for the VIPs that are not given, and with `Harvest::Static` for the nodes.
+    /// Addresses to choose from: for VIPs that are not set, and with `Harvest::Static` also for the nodes.
     pub address_pool: Vec<AddressRange>,
     pub harvest: Harvest,
     pub mcs: Mcs,
     pub installer: InstallerChoice,
     pub downloads: Downloads,
-    /// What the lock file beside the env file requires.
+    /// The versions that the lock file beside the env file requires.
     pub lock: Option<VersionLock>,
     /// OpenSSH public keys, one line each.
     pub ssh_keys: Vec<String>,
@@ -200,7 +200,7 @@ pub struct ClusterConfig {
     pub registry_mirrors: Vec<RegistryMirror>,
     /// `mirrors`, `trusted` and `node_pull_secret` contain it.
     pub registry_cache: Option<NodeCache>,
-    /// Pass one fails where its machines do not reach what images are pulled from.
+    /// Pass one fails if its machines cannot reach the sources of images.
     pub egress_check: bool,
     pub fips: bool,
     pub capabilities: Capabilities,
@@ -210,7 +210,7 @@ pub struct ClusterConfig {
     pub mirror_manifests: Vec<PathBuf>,
     /// The user's own Ignition configs; later ones override earlier ones.
     pub fragments: Vec<FragmentSource>,
-    /// The nodes' connections, in place of those that CoreOS makes; of several for a node, the most specific one.
+    /// The nodes' connections, in place of those that CoreOS creates; a node uses the most specific file.
     pub network_config: Vec<NetworkConfig>,
     /// A bridge over the node's NIC, for virtual machines in the cluster.
     pub use_br: bool,
@@ -218,15 +218,15 @@ pub struct ClusterConfig {
     pub masters_schedulable: bool,
     /// Time servers in place of CoreOS's defaults; names or addresses.
     pub ntp_servers: Vec<String>,
-    /// MTU of the NICs in the machine network; `None` for what the network offers.
+    /// MTU of the NICs in the machine network; `None` for the MTU that the network offers.
     pub mtu: Option<u16>,
-    /// DNS domains that nodes search, besides the cluster's own.
+    /// DNS search domains of the nodes, besides the cluster's own.
     pub dns_search: Vec<String>,
     pub registry: Registry,
     pub dns: Dns,
     pub lb: Lb,
     pub dhcp: Dhcp,
-    /// Machines of pass two start together with their host.
+    /// Machines of pass two start when their host starts.
     pub autostart: bool,
     pub workers_when: WorkersWhen,
     /// Keep the bootstrap machine after bootstrap-complete, for analysis.
@@ -267,12 +267,12 @@ impl ClusterConfig {
         }
     }
 
-    /// The roles of all nodes but the bootstrap. Workers may be added later, so they are always among them.
+    /// The roles of all nodes but the bootstrap. They always include `worker`, because workers may be added later.
     pub fn node_roles(&self) -> impl Iterator<Item = Role> + use<> {
         self.etcd_roles().iter().copied().chain([Role::Worker])
     }
 
-    /// The number of workers, those of the pools included.
+    /// The number of workers, including those of the pools.
     pub fn all_workers(&self) -> usize {
         self.workers + self.pools.iter().map(|pool| pool.nodes).sum::<usize>()
     }
@@ -289,7 +289,7 @@ impl ClusterConfig {
             .map_or(&self.extra_networks, |pool| &pool.extra_networks)
     }
 
-    /// The same settings with as many workers, in each pool and outside, as there are among these nodes.
+    /// The same settings, with the numbers of workers, in and outside of pools, that these nodes have.
     pub fn with_workers_of<'a>(&self, nodes: impl Iterator<Item = &'a NodeName>) -> Self {
         let mut config = self.clone();
         config.workers = 0;
@@ -311,7 +311,7 @@ impl ClusterConfig {
         place_of(node.role(), node.pool(), self.workers_on.as_ref())
     }
 
-    /// Whether any machine is on the workers' own platform.
+    /// Whether the workers' own platform has any machine.
     pub fn has_workers_elsewhere(&self) -> bool {
         self.nodes().iter().any(|(node, _)| self.place_of(node) == Role::Worker)
     }
@@ -336,7 +336,7 @@ impl ClusterConfig {
         masters.into_iter().chain(workers).collect()
     }
 
-    /// Whether the taints of a node's pool, if it is in one, let routers run on it.
+    /// Whether routers can run on a node: it is in no pool, or its pool has no taint that prevents them.
     pub fn admits_routers(&self, node: &NodeName) -> bool {
         !self.pool_of(node).is_some_and(Pool::repels_pods)
     }
@@ -417,7 +417,7 @@ impl ClusterConfig {
         }
     }
 
-    /// Whether it is a rehearsal: real machines, but no OpenShift.
+    /// Whether the cluster is a rehearsal: real machines, but no OpenShift.
     pub fn is_rehearsal(&self) -> bool {
         self.installer == InstallerChoice::Rehearsal
     }

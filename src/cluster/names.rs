@@ -11,7 +11,7 @@ use super::text_type::text_type;
 
 /// The name of a machine on the platform, e.g. `lab-master-0` or `lab-harvest-master-0`.
 ///
-/// A DNS label, so that it needs no escape in paths, URLs and files.
+/// A DNS label, so that it needs no escaping in paths, URLs and files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MachineName(String);
@@ -65,7 +65,7 @@ text_type!(MachineName, is_label, "a machine's name, such as lab-master-0");
 
 /// The name of an address's user in its cluster: `bootstrap`, `master-0`, `worker-1`, `api`, `ingress`.
 ///
-/// A DNS label, so that it needs no escape in paths, URLs and files.
+/// A DNS label, so that it needs no escaping in paths, URLs and files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodeName(String);

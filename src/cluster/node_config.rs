@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::names::{NodeName, Role};
 
-/// Where the user's own Ignition configs are, and for which nodes.
+/// The location of the user's own Ignition configs, and the nodes they apply to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FragmentSource {
@@ -23,7 +23,7 @@ pub struct NetworkConfig {
     pub nodes: NodeSelector,
     /// As the user wrote it, for messages.
     pub path: PathBuf,
-    /// May contain passwords, of 802.1X for example.
+    /// May contain passwords, for example for 802.1X.
     pub text: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnetwork::{IpNetwork, Ipv4Network};
@@ -26,12 +26,12 @@ pub enum VirtType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskCache {
-    /// As the hypervisor does by itself.
+    /// The hypervisor's default.
     #[default]
     Default,
-    /// Not at all.
+    /// No cache.
     None,
-    /// Writes are kept in memory, and requests to write them to the disk are ignored.
+    /// Writes stay in memory, and requests to flush them are ignored.
     Unsafe,
 }
 
@@ -114,9 +114,9 @@ pub struct OpenStackConfig {
     pub volume_type: Option<String>,
     /// Availability zones of the servers, separated by commas.
     pub zone: Option<String>,
-    /// Availability zones of the volumes, separated by commas: as many as zones, or one.
+    /// Availability zones of the volumes, separated by commas: one, or as many as for servers.
     pub volume_zone: Option<String>,
-    /// Limit of the creation of a volume.
+    /// Time limit for the creation of a volume.
     pub volume_timeout: Duration,
     pub affinity: Affinity,
     pub flavors: OsFlavors,
@@ -146,7 +146,7 @@ pub struct SimConfig {
 /// Settings of the KubeVirt backend. No credentials: these are in the kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubevirtConfig {
-    /// `None`: as `kubectl`, or the service account of the pod that this runs in.
+    /// `None`: the one that `kubectl` uses, or the service account of the pod that this program runs in.
     pub kubeconfig: Option<PathBuf>,
     /// `None`: the kubeconfig's current context.
     pub context: Option<String>,
@@ -168,8 +168,8 @@ pub struct KubevirtConfig {
     pub insecure: Insecure,
 }
 
-/// Whether a server may have no TLS or an unverified certificate. It does not identify a platform:
-/// configurations that differ only in it are the same.
+/// Whether a server may have no TLS or an unverified certificate. It does not identify a platform: configurations that
+/// differ only in it are equal.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Insecure(pub bool);
@@ -221,7 +221,7 @@ pub struct PodNetwork {
     pub route_names: Vec<String>,
 }
 
-/// A password. It is never displayed or stored, and configurations that differ only in it are the same.
+/// A password. It is never displayed or stored, and configurations that differ only in it are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Password(pub Option<SecretString>);
 
@@ -268,16 +268,16 @@ pub struct OvirtConfig {
     pub hosts: Vec<String>,
     /// Affinity label of workers: they run on the hosts with this label.
     pub worker_label: Option<String>,
-    /// Disks are copies of the template's instead of layers on it.
+    /// Disks are full copies of the template's disk instead of layers on top of it.
     pub clone: bool,
 }
 
-/// What the settings of every platform have.
+/// What the settings of all platforms provide.
 pub trait PlatformConfig {
     /// The name used in env files, parameter files and messages.
     const NAME: &'static str;
 
-    /// Where the platform is, as the parts of a message. Settings of the machines are left out.
+    /// The platform's location, as the parts of a message, without settings of machines.
     fn location(&self) -> Vec<String>;
 
     fn name(&self) -> &'static str {
@@ -341,7 +341,7 @@ pub enum BackendConfig {
     Sim(SimConfig),
 }
 
-/// The one match of all platforms: evaluates an expression with the settings of the chosen one. Requires
+/// The only `match` of all platforms: evaluates an expression with the settings of the chosen one. Requires
 /// `BackendConfig` in scope.
 macro_rules! on_platform {
     ($backend:expr, $config:ident => $value:expr) => {
@@ -357,7 +357,7 @@ macro_rules! on_platform {
 pub(crate) use on_platform;
 
 impl BackendConfig {
-    /// The platform's name and where it is, e.g. `libvirt qemu:///system, pool default`.
+    /// The platform's name and location, e.g. `libvirt qemu:///system, pool default`.
     pub fn place(&self) -> String {
         let location = on_platform!(self, config => config.location());
         format!("{} {}", self.name(), location.join(", ")).trim_end().to_owned()
@@ -365,6 +365,67 @@ impl BackendConfig {
 
     pub fn name(&self) -> &'static str {
         on_platform!(self, config => config.name())
+    }
+
+    /// The files on this computer that a connection requires, with their settings.
+    pub fn files(&self) -> Vec<(&'static str, &Path)> {
+        let files = match self {
+            Self::Kubevirt(config) => vec![("kubeconfig", &config.kubeconfig), ("upload_ca", &config.upload_ca)],
+            Self::Ovirt(config) => vec![("ovirt_password_file", &config.password_file), ("ovirt_ca", &config.ca)],
+            Self::Sim(config) => return vec![("sim_state", &config.state)],
+            Self::Libvirt(_) | Self::OpenStack(_) => Vec::new(),
+        };
+        let files = files.into_iter();
+        files
+            .filter_map(|(setting, path)| Some((setting, path.as_deref()?)))
+            .collect()
+    }
+
+    /// Where the platform's credentials are, which no record contains.
+    pub fn credentials(&self) -> &'static str {
+        match self {
+            Self::Libvirt(_) => "this user's access to libvirt_uri, such as an SSH key",
+            Self::Kubevirt(_) => "the kubeconfig of the setting kubeconfig, or KUBECONFIG",
+            Self::OpenStack(_) => "clouds.yaml with the cloud of os_cloud, or the variables OS_*",
+            Self::Ovirt(_) => "ovirt_password_file, or the variable OCPDEPLOY_OVIRT_PASSWORD",
+            Self::Sim(_) => "none",
+        }
+    }
+
+    /// Whether masters, and workers, run on different hosts.
+    pub fn affinity(&self) -> Affinity {
+        match self {
+            Self::Kubevirt(config) => config.affinity,
+            Self::OpenStack(config) => config.affinity,
+            Self::Ovirt(config) => config.affinity,
+            Self::Libvirt(_) | Self::Sim(_) => Affinity::default(),
+        }
+    }
+
+    /// Settings of the pod network, if machines use it.
+    pub fn pod_network(&self) -> Option<&PodNetwork> {
+        match self {
+            Self::Kubevirt(config) => config.pods.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Networks with access to the nodes, from `os_admit`.
+    pub fn admitted(&self) -> &[IpNetwork] {
+        match self {
+            Self::OpenStack(config) => &config.admit,
+            _ => &[],
+        }
+    }
+
+    /// Whether the platform drops packets from addresses that it has not reserved.
+    pub fn drops_unreserved(&self) -> bool {
+        matches!(self, Self::OpenStack(_))
+    }
+
+    /// Whether the setting `machine_network` is required: oVirt's API has no subnets.
+    pub fn requires_machine_network(&self) -> bool {
+        matches!(self, Self::Ovirt(_))
     }
 }
 
@@ -393,7 +454,7 @@ impl WorkersOn {
         }
     }
 
-    /// The platform's name, and where it is if the other machines are on one of the same name.
+    /// The platform's name; with its location if the other machines' platform has the same name.
     pub fn name_beside(&self, others: &BackendConfig) -> String {
         match self.backend.name() == others.name() {
             true => {

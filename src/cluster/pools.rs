@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::names::Mac;
 use super::size::Size;
 
-/// A named group of workers. Its nodes are `<pool>-0`, `<pool>-1` and so on; they join as workers.
+/// A named group of workers. Its nodes are `<pool>-0`, `<pool>-1` and so on, and join as workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pool {
     pub name: String,
@@ -17,10 +17,10 @@ pub struct Pool {
     pub size: Size,
     /// Networks of the additional NICs of its nodes.
     pub extra_networks: Vec<String>,
-    /// Besides its role: see `node_labels`.
+    /// In addition to the label of its role: see `node_labels`.
     pub labels: BTreeMap<String, String>,
     pub taints: BTreeSet<Taint>,
-    /// It has a MachineConfigPool, so that MachineConfigs can apply to it alone.
+    /// It has a MachineConfigPool, so that a MachineConfig can apply to its nodes only.
     pub own_configs: bool,
     /// By number; empty if not set.
     pub macs: Vec<Mac>,
@@ -28,9 +28,9 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The label of its role, by which `oc get nodes` and a MachineConfigPool know its nodes.
+    /// The label of its role, by which `oc get nodes` and a MachineConfigPool identify its nodes.
     ///
-    /// A kubelet may not give it to its own node (kubernetes/kubernetes:
+    /// A kubelet may not set it on its own node (kubernetes/kubernetes:
     /// `plugin/pkg/admission/noderestriction/admission.go`, `getForbiddenLabels`).
     pub fn role_label(&self) -> String {
         format!("node-role.kubernetes.io/{}", self.name)
@@ -43,7 +43,7 @@ impl Pool {
         labels
     }
 
-    /// Whether pods without a toleration, such as the routers, do not run on its nodes.
+    /// Whether its taints exclude pods without a toleration, such as the routers.
     pub fn repels_pods(&self) -> bool {
         self.taints.iter().any(|taint| taint.effect != Effect::PreferNoSchedule)
     }
@@ -77,7 +77,7 @@ pub struct Taint {
     pub value: String,
 }
 
-/// What a taint does to pods that do not tolerate it (kubernetes/api: `core/v1/types.go`, `TaintEffect`).
+/// The effect of a taint on pods that do not tolerate it (kubernetes/api: `core/v1/types.go`, `TaintEffect`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Effect {
     NoSchedule,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 use serde::Serialize;
 
-/// Addresses from the first to the last, which are of one family.
+/// The addresses from the first to the last, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AddressRange {
     pub first: IpAddr,
@@ -49,7 +49,7 @@ pub fn overlap(one: impl Into<IpNetwork>, other: impl Into<IpNetwork>) -> bool {
     one.contains(other.network()) || other.contains(one.network())
 }
 
-/// What an address is if no machine of its network can have it.
+/// Why no machine can have an address of its network; `None` if one can.
 pub fn reserved_as(network: IpNetwork, ip: IpAddr) -> Option<&'static str> {
     match network {
         IpNetwork::V4(ipv4) if ipv4.prefix() < 31 => {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_has_all_addresses_from_its_first_to_its_last() {
+    fn a_range_includes_its_first_and_last_address() {
         for (first, last, all) in [
             (
                 "10.0.0.254",
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn no_machine_has_the_first_address_and_with_ipv4_not_the_last() {
+    fn no_machine_has_the_first_address_nor_the_last_ipv4_address() {
         for (network, reserved, usable) in [
             (
                 "10.0.0.0/24",

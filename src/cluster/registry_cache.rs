@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RegistryMirror {
     pub source: String,
-    /// In the order in which they are tried.
+    /// In the order of attempts.
     pub mirrors: Vec<String>,
 }
 
@@ -20,18 +20,18 @@ pub struct RegistryMirror {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheUse {
-    /// If there is one on this computer.
+    /// If this computer has one.
     Auto,
     Off,
 }
 
 /// The registry cache. Nodes pull from the source if it does not answer.
 ///
-/// It is no part of `asset_fingerprint`: with a cache that came or went, the files made before remain right.
+/// It is not part of `asset_fingerprint`: the installer's files remain valid when a cache is added or removed.
 #[derive(Clone, Debug)]
 pub struct NodeCache {
     pub address: Ipv4Addr,
-    /// PEM text of the certificate that it is verified with.
+    /// PEM text of its certificate.
     pub ca: String,
     pub user: String,
     pub password: SecretString,
@@ -39,7 +39,7 @@ pub struct NodeCache {
 }
 
 impl NodeCache {
-    /// Adds its mirrors behind the known ones of each source.
+    /// Adds its mirrors after the existing mirrors of each source.
     pub fn add_mirrors(&self, all: &mut Vec<RegistryMirror>) {
         for cached in &self.mirrors {
             match all.iter_mut().find(|known| known.source == cached.source) {
@@ -49,7 +49,7 @@ impl NodeCache {
         }
     }
 
-    /// A pull secret with the credentials for the cache.
+    /// A pull secret, extended by the credentials for the cache.
     pub fn add_credentials(&self, pull_secret: &SecretString) -> SecretString {
         let mut secret: Value = serde_json::from_str(pull_secret.expose_secret()).unwrap_or_default();
         let auth = STANDARD.encode(format!("{}:{}", self.user, self.password.expose_secret()));

@@ -146,8 +146,7 @@ pub fn unsupported_release(
             settings: &["version"],
         });
     }
-    let is_on_pods = matches!(backend, BackendConfig::Kubevirt(site) if site.pods.is_some());
-    if is_on_pods && networks.network_type == "OVNKubernetes" && (major, minor) < (4, 10) {
+    if backend.pod_network().is_some() && networks.network_type == "OVNKubernetes" && (major, minor) < (4, 10) {
         return Some(UnsupportedRelease {
             why: format!("OpenShift {major}.{minor} does not support network=pod: OVN-Kubernetes has no gatewayConfig"),
             hint: "use OpenShift 4.10 or later, or another network",

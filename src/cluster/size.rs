@@ -28,7 +28,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// The sizes of each role's machines, and of each pool's.
+/// The sizes of each role's and each pool's machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     pub bootstrap: Size,
@@ -41,7 +41,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The size of a node's machine; `None` for throwaway ones.
+    /// The size of a node's machine; `None` for machines of pass one.
     pub fn of(&self, node: &NodeName, role: Role) -> Option<&Size> {
         match role {
             Role::Bootstrap => Some(&self.bootstrap),
@@ -56,7 +56,7 @@ impl Sizes {
         }
     }
 
-    /// Sets the size of a node's machine, and of all like it.
+    /// Sets the size of all machines with a node's role or pool.
     pub fn set(&mut self, node: &NodeName, role: Role, size: Size) {
         match (role, node.pool()) {
             (Role::Bootstrap, _) => self.bootstrap = size,

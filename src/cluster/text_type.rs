@@ -1,6 +1,6 @@
-//! Names that are text: validated where they are read, and text again where they are written.
+//! Types for validated names: parsed from text, and written as text.
 
-/// The conversions of a type `$name(String)` of all texts for which `$is_valid` is true; `$what` describes them.
+/// Implements the conversions of a type `$name(String)`, whose values satisfy `$is_valid`; `$what` describes them.
 macro_rules! text_type {
     ($name:ident, $is_valid:expr, $what:literal) => {
         impl $name {

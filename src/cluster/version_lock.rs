@@ -1,4 +1,4 @@
-//! The versions that the settings of a deployment leave open, fixed by a file beside its env file.
+//! The lock file beside an env file: it fixes the versions that the settings leave open.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// Name of the file.
 pub const LOCK_FILE: &str = "ocpdeploy.lock.yaml";
 
-/// What a deployment used, as `config --lock` prints it.
+/// The versions that a deployment used, as printed by `config --lock`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionLock {
-    /// Version of this format; printed by the report.
+    /// Version of this format; the report adds it.
     #[serde(skip_serializing)]
     pub v: u32,
     /// Version of this program.

@@ -1,4 +1,4 @@
-//! Pull secret, SSH keys and certificates: files that must parse, and are never quoted in a message.
+//! Pull secret, SSH keys and certificates: files that must parse, and whose content no message repeats.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use super::sources::io_reason;
 use super::values::{Layer, Values, is_path_of_secret};
 use crate::cluster::{Password, Proxy, Wanted};
 
-/// Harmless, and of the shape that installers take.
+/// A placeholder without a real secret, in the form that installers accept.
 const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
 
-/// OKD needs no pull secret, but its installer does (openshift/openshift-docs
+/// OKD needs no pull secret, but its installer requires one (openshift/openshift-docs
 /// `modules/installation-obtaining-installer.adoc`).
 const OKD_PULL_SECRET: &str = r#"{"auths":{"fake":{"auth":"aWQ6cGFzcwo="}}}"#;
 
@@ -74,7 +74,7 @@ fn checked_pull_secret(text: &str) -> Result<String, String> {
     Ok(json.to_string())
 }
 
-/// The password of oVirt's user, and the file it was in.
+/// The password of oVirt's user, and the file that contains it.
 pub(super) fn ovirt_password(values: &mut Values<'_>) -> Option<(Password, Option<PathBuf>)> {
     let Some(value) = values.value("ovirt_password") else {
         values.missing(
@@ -104,7 +104,7 @@ pub(super) fn ovirt_password(values: &mut Values<'_>) -> Option<(Password, Optio
     }
 }
 
-/// Public keys of `pub_key` and `keys`, one line each, without doubles.
+/// Public keys of `pub_key` and `keys`, one line each, without duplicates.
 pub(super) fn ssh_keys(values: &mut Values<'_>) -> Option<Vec<String>> {
     const HINT: &str = "create a key with `ssh-keygen -t ed25519`, or set `pub_key` to the file of another key";
     let pub_key = values.value("pub_key")?;
@@ -211,7 +211,7 @@ fn is_public_key(line: &str) -> bool {
     known.contains(&kind) && rest.len() > length && &rest[..length] == kind.as_bytes()
 }
 
-/// PEM text of certificates; `Some(None)` when none is given.
+/// PEM text of certificates; `Some(None)` if none is set.
 pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
     let Some(path) = values.path("ca") else {
         return Some(None);

@@ -265,9 +265,9 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
             let message = format!("two address families are not supported on {}", backend.name());
             values.problem(&[NAME, name], message, "use one IPv4 network, or libvirt or OpenStack");
         }
-        if config.dhcp == Dhcp::User && matches!(backend, BackendConfig::OpenStack(_)) {
-            let message = "two address families on openstack require dhcp=platform";
-            let help = "remove dhcp: OpenStack drops packets from addresses that it has not reserved";
+        if config.dhcp == Dhcp::User && backend.drops_unreserved() {
+            let message = format!("two address families on {} require dhcp=platform", backend.name());
+            let help = "remove dhcp: the platform drops packets from addresses that it has not reserved";
             values.problem(&["dhcp", NAME], message, help);
         }
     }
@@ -349,10 +349,7 @@ fn check_ipv6_only(values: &mut Values<'_>, config: &ClusterConfig) {
 /// With one family, the security group has no rules of the second one.
 fn check_admitted(values: &mut Values<'_>, config: &ClusterConfig) {
     for (_, backend) in backends(config) {
-        let BackendConfig::OpenStack(openstack) = backend else {
-            continue;
-        };
-        if let Some(network) = openstack.admit.iter().find(|network| network.is_ipv6()) {
+        if let Some(network) = backend.admitted().iter().find(|network| network.is_ipv6()) {
             let message = format!("`os_admit` has {network}, but `{NAME}` has no IPv6 network");
             let help = format!("remove it, or use two address families, such as `{NAME}=10.0.0.0/24,fd00:1::/64`");
             values.problem(&["os_admit"], message, &help);

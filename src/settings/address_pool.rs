@@ -1,4 +1,4 @@
-//! `address_pool`, compared with the other addresses of the settings.
+//! `address_pool`, and its checks against the other addresses in the settings.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::printable::count;
 
 const NAME: &str = "address_pool";
 
-/// The pool has only addresses that a machine can have and that nothing else of the settings has.
+/// Checks that machines can have the pool's addresses, and that no other setting uses them.
 pub(super) fn check(
     values: &mut Values<'_>,
     given: &GivenAddresses,
@@ -58,7 +58,7 @@ pub(super) fn check(
     }
 }
 
-/// The pool is large enough, and has an effect.
+/// Checks that the pool is large enough and has an effect.
 pub(super) fn check_size(values: &mut Values<'_>, config: &ClusterConfig) {
     if config.address_pool.is_empty() {
         return;

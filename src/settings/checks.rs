@@ -1,4 +1,4 @@
-//! What must be true of the values together, and of numbers, before anything is created.
+//! Checks of numbers and of settings together, before anything is created.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::printable::count;
 
 pub(super) const MOST_MACHINES: u64 = 1000;
 
-/// Cluster and base domain.
+/// Reads the cluster's name and base domain.
 pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
     let required = [
         ("cluster", "set the cluster name, such as `cluster=lab`"),
@@ -57,7 +57,7 @@ pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
     Some((cluster, domain))
 }
 
-/// The number of masters, and whether there is an arbiter: it completes two masters to the quorum of three.
+/// Reads the number of masters and whether there is an arbiter, which is the third member of etcd beside two masters.
 ///
 /// The documentation of OpenShift allows one arbiter and two masters (openshift/openshift-docs:
 /// `modules/upi-install-config-local-arbiter-node.adoc`).
@@ -108,12 +108,12 @@ pub(super) fn cpus(values: &mut Values<'_>, name: &'static str) -> Option<u32> {
     u32::try_from(bounded(values, name, 1, 512)?).ok()
 }
 
-/// MiB; the least is what a rehearsal's guest needs.
+/// In MiB. The minimum is what a rehearsal's guest needs.
 pub(super) fn memory(values: &mut Values<'_>, name: &'static str) -> Option<u64> {
     bounded(values, name, 128, 16 << 20)
 }
 
-/// GiB.
+/// In GiB.
 pub(super) fn disk(values: &mut Values<'_>, name: &'static str) -> Option<u64> {
     bounded(values, name, 1, 64 << 10)
 }
@@ -142,7 +142,7 @@ fn bounded(values: &mut Values<'_>, name: &'static str, least: u64, most: u64) -
     None
 }
 
-/// Warns of sizes below the minimum in OpenShift's documentation.
+/// Warns about sizes below the minimum in OpenShift's documentation.
 pub(super) fn sizes(values: &mut Values<'_>, has_arbiter: bool, workers: Option<usize>) {
     if values.sources.rehearse {
         return;
@@ -200,7 +200,7 @@ fn count_nodes((masters, has_arbiter): (usize, bool), workers: usize, pools: &[P
     masters + usize::from(has_arbiter) + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>()
 }
 
-/// The pod network has a subnet for every node.
+/// Checks that the pod network has a subnet for every node.
 pub(super) fn room_for_nodes(
     values: &mut Values<'_>,
     networks: Option<&ClusterNetworks>,
@@ -229,7 +229,7 @@ pub(super) fn room_for_nodes(
     }
 }
 
-/// Networks do not overlap, addresses lie in the machine network, and none is given twice.
+/// Checks that networks do not overlap, that addresses are in the machine network, and that none is used twice.
 pub(super) fn addresses(
     values: &mut Values<'_>,
     given: Option<&GivenAddresses>,
@@ -282,7 +282,7 @@ pub(super) fn addresses(
             }
         }
     }
-    // Both VIPs may be one address; nothing else may be.
+    // Only the two VIPs may share an address.
     let both_vips = |a: &str, b: &str| [a, b] == ["api_ip", "ingress_ip"];
     no_doubles(values, &addresses, both_vips);
     name_servers(values, given, &addresses, &known);
@@ -296,7 +296,7 @@ pub(super) fn addresses(
     no_doubles(values, &all.collect::<Vec<_>>(), |_, _| false);
 }
 
-/// Name servers are neither inside of the cluster nor one of its nodes. A router or a load balancer may be one.
+/// Checks that no name server is in a network inside the cluster or a node. A router or load balancer may be one.
 fn name_servers(
     values: &mut Values<'_>,
     given: &GivenAddresses,
@@ -314,11 +314,11 @@ fn name_servers(
     let is_of_node = |name: &str| !["gateway", "api_ip", "ingress_ip"].contains(&name);
     let mut all: Vec<_> = addresses.iter().filter(|(name, _)| is_of_node(name)).copied().collect();
     all.extend(given.name_servers.iter().map(|ip| (NAME, *ip)));
-    // The nodes themselves are compared already.
+    // The nodes' own addresses are already compared.
     no_doubles(values, &all, |_, name| name != NAME);
 }
 
-/// The machine network has an address for every machine.
+/// Checks that the machine network has an address for every machine.
 pub(super) fn room_for_machines(
     values: &mut Values<'_>,
     given: Option<&GivenAddresses>,
@@ -343,7 +343,7 @@ pub(super) fn room_for_machines(
     }
 }
 
-/// Services of the user's own require values that only the user knows.
+/// Checks that what the user's own services require is set.
 pub(super) fn own_services(
     values: &mut Values<'_>,
     given: Option<&GivenAddresses>,
@@ -368,7 +368,7 @@ pub(super) fn own_services(
     }
 }
 
-/// Where the domains that a node searches come from: with its own DNS server from that, otherwise from its connection.
+/// Checks `dns_search`. A node with its own DNS server gets the search domains from it, otherwise from its connection.
 ///
 /// OVN-Kubernetes takes over those of a static connection only (openshift/machine-config-operator:
 /// templates/common/_base/files/configure-ovs-network.yaml, `convert_to_bridge`).
@@ -388,7 +388,7 @@ pub(super) fn search_domains(
     }
 }
 
-/// A router may have no other address.
+/// Whether an address is link-local. A router may have no other IPv6 address.
 fn is_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
@@ -437,7 +437,7 @@ fn no_doubles<T: Ord + Copy + std::fmt::Display>(
     }
 }
 
-/// Lists are as long as there are machines; `harvest=static` needs every address.
+/// Checks that each list has an entry for every machine. `harvest=static` requires all addresses.
 pub(super) fn counts(
     values: &mut Values<'_>,
     given: Option<&GivenAddresses>,
@@ -473,7 +473,7 @@ pub(super) fn counts(
             values.problem(&[list, machines], message, "list one for each, or none");
         }
     }
-    // A pool has the rest.
+    // The address pool provides the others.
     if harvest != Some(Harvest::Static) || address_pool.is_none_or(|ranges| !ranges.is_empty()) {
         return;
     }

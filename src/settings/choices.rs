@@ -1,11 +1,11 @@
-//! The choices of a setting are the variants of its enum: they are written once, there.
+//! The choices of a setting: the variants of its enum, which is their only list.
 
 use std::fmt;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeOwned, IntoDeserializer};
 
-/// The variants' names as serde reports them when it meets another name.
+/// The variants' names, from serde's error for an unknown name.
 #[derive(Debug)]
 struct Expected(&'static [&'static str]);
 

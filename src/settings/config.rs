@@ -47,21 +47,13 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let worker_size = size(values, [worker_cpus, "worker_memory", worker_disk], worker_extra_disks);
     let helper_size = size(values, ["helper_numcpus", "helper_memory", "helper_disk_size"], none);
     checks::sizes(values, masters.is_some_and(|(_, arbiter)| arbiter), workers);
-    if matches!(backend, Some(BackendConfig::Ovirt(_))) {
-        values.replace_default("network", "backend ovirt", "ovirtmgmt");
-    }
     let network = values.text("network");
     let workers_on = platforms::workers_on(values, backend.as_ref());
     let extra_networks = values.texts("extra_networks");
     let id = names.as_ref().map(|(name, domain)| ClusterDomain::new(name, domain));
     let pools = pools::pools(values, id.as_ref(), worker_size.as_ref(), extra_networks.as_deref());
     let of_pools = pools.as_deref().unwrap_or_default();
-    if matches!(backend, Some(BackendConfig::OpenStack(_))) {
-        // A port keeps its address without any machine.
-        values.replace_default("harvest", "backend openstack", "reserve");
-    }
-    let is_on_pods = matches!(&backend, Some(BackendConfig::Kubevirt(site)) if site.pods.is_some());
-    if is_on_pods {
+    if backend.as_ref().is_some_and(|backend| backend.pod_network().is_some()) {
         platforms::on_pods(values);
         if workers_on.as_ref().is_some_and(Option::is_some) {
             let message = "worker_backend is not supported with network=pod";
@@ -83,9 +75,9 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let address_pool = values.list("address_pool", parse::range);
     let networks = cluster_networks(values);
     let ipv6 = address_families::read(values);
-    if matches!(backend, Some(BackendConfig::Ovirt(_))) && values.value("machine_network").is_none() {
-        let help =
-            "set the subnet of the network, e.g. `machine_network=10.0.0.0/24`: not available from the oVirt API";
+    let is_required = backend.as_ref().is_some_and(BackendConfig::requires_machine_network);
+    if is_required && values.value("machine_network").is_none() {
+        let help = "set the subnet of the network, e.g. `machine_network=10.0.0.0/24`: not available from the platform";
         values.missing("machine_network", help);
     }
     if let (Some(given), Some(networks)) = (&given, &networks) {
@@ -173,11 +165,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let keep_bootstrap = values.switch("keep_bootstrap");
     let timeouts = timeouts(values);
     let launch = launch(values);
-
-    let tenant = match &backend {
-        Some(BackendConfig::Kubevirt(kubevirt)) => platforms::kubevirt_tenant(values.sources, kubevirt),
-        _ => String::new(),
-    };
+    let tenant = platforms::tenant(values.sources, backend.as_ref());
 
     let registry_mirrors = registry_mirrors?;
     let (name, domain) = names?;

@@ -1,4 +1,4 @@
-//! What an entry of the table of settings says.
+//! The types of an entry in the table of settings.
 
 /// One setting of an env file.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +8,7 @@ pub struct Variable {
     pub aliases: &'static [&'static str],
     pub group: Group,
     pub kind: Kind,
-    /// As it would stand in an env file; empty when there is none.
+    /// As written in an env file; empty if there is none.
     pub default: &'static str,
     /// The help: plain text in one line.
     pub doc: &'static str,
@@ -21,11 +21,11 @@ pub struct Group {
     pub platform: Option<&'static str>,
 }
 
-/// What a value must look like.
+/// The form of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Text,
-    /// Never shown; may also be given as `<name>_file`.
+    /// Never displayed; may also be set as `<name>_file`.
     Secret,
     /// `true` or `false`.
     Switch,
@@ -38,22 +38,22 @@ pub enum Kind {
     /// An address of either family.
     Ip,
     Ipv4,
-    /// An address, and if it is an IPv4 one perhaps an IPv6 address after it.
+    /// An address; an IPv6 address may follow an IPv4 address.
     Ips,
-    /// Addresses such as `10.0.0.20-10.0.0.60`, or one.
+    /// A range of addresses such as `10.0.0.20-10.0.0.60`, or one address.
     Range,
     Mac,
     /// An IPv4 network such as `10.0.0.0/24`.
     Network,
-    /// A network, and if it is an IPv4 one perhaps an IPv6 network after it, such as `10.0.0.0/24,fd00:1::/64`.
+    /// A network; an IPv6 network may follow an IPv4 network, such as `10.0.0.0/24,fd00:1::/64`.
     Networks,
     /// Such as `600` (seconds), `10m` or `1h30m`.
     Duration,
     /// One of these.
     Choice(fn() -> &'static [&'static str]),
-    /// Several, separated by commas or spaces.
+    /// A list, separated by commas or spaces.
     List(&'static Kind),
-    /// Several, each as `POOL:VALUE`.
+    /// A list of `POOL:VALUE`.
     PerPool(&'static Kind),
 }
 

@@ -1,30 +1,30 @@
-//! Reads `env.sh`: assignments that bash can source, read without a shell.
+//! Parses `env.sh`: assignments that bash can source, parsed without a shell.
 //!
-//! `name=value`, `export`, quotes, `$x`, `${x}`, `${x:-default}`, `~/` and comments are understood; all
-//! else is an error with its place. What is accepted, bash reads the same: `tests/it/env_file.rs` compares.
+//! Supports `name=value`, `export`, quotes, `$x`, `${x}`, `${x:-default}`, `~/` and comments; anything else is an
+//! error with its position. Accepted files have the same meaning in bash, as `tests/it/env_file.rs` verifies.
 //! Limits on files, values and nesting bound memory, stack and time.
 //!
-//! All errors of a file are reported together. After one, reading goes on at the next line that looks like an
-//! assignment: what stands between belongs to the same mistake, such as a pull secret without quotes.
+//! All errors of a file are reported together. After an error, parsing continues at the next line that looks like an
+//! assignment: the lines before it belong to the same mistake, such as a pull secret without quotes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::variables;
 
-/// The largest env file, in bytes; one with every setting and a pull secret in it has 30 KiB.
+/// Maximum size of an env file, in bytes; a file with every setting and a pull secret has 30 KiB.
 pub const MOST_BYTES: usize = 256 << 10;
 
-/// The longest value, with its variables expanded; a pull secret of many registries has 20 KiB.
+/// Maximum size of a value with its variables expanded; a pull secret of many registries has 20 KiB.
 const MOST_OF_VALUE: usize = 64 << 10;
 
-/// Assignments in one file; there are about a hundred settings.
+/// Maximum number of assignments in a file; there are about a hundred settings.
 const MOST_ASSIGNMENTS: usize = 1_000;
 
-/// As many errors of one file are reported.
+/// Maximum number of reported errors of a file.
 const MOST_ERRORS: usize = 20;
 
-/// How deep `${a:-${b:-c}}` may go.
+/// Maximum nesting of `${a:-${b:-c}}`.
 const DEEPEST: usize = 16;
 
 /// One `name=value` of an env file. Spans are byte ranges of the file's text.
@@ -34,11 +34,11 @@ pub struct Assignment {
     /// With quotes removed and variables expanded.
     pub value: String,
     pub name_span: Range<usize>,
-    /// As written; empty when nothing follows the `=`.
+    /// As written; empty if nothing follows the `=`.
     pub value_span: Range<usize>,
 }
 
-/// One thing in an env file that is not understood.
+/// A syntax error in an env file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SyntaxError {
@@ -48,9 +48,9 @@ pub struct SyntaxError {
     pub help: &'static str,
 }
 
-/// Reads all assignments in their order; `environment` answers for variables that the file did not set.
+/// Parses all assignments, in order; `environment` returns the variables that the file did not set.
 ///
-/// The errors are in their order; at least one.
+/// If parsing fails, returns at least one error, in order.
 pub fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Assignment>, Vec<SyntaxError>> {
     let mut parser = Parser {
         text,
@@ -71,7 +71,7 @@ pub fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result
     }
 }
 
-/// Variables that a shell sets by itself, so that it would not read what we read.
+/// Variables that a shell sets itself, so that their values would differ from ours.
 const SHELLS_OWN: [&str; 21] = [
     "_",
     "COLUMNS",
@@ -101,22 +101,22 @@ const WINDOWS: &str = "this file has Windows line endings; convert it with `dos2
 struct Parser<'a> {
     text: &'a str,
     at: usize,
-    /// How many defaults are being read, each within the one before.
+    /// The current nesting of defaults.
     depth: usize,
     assignments: Vec<Assignment>,
     environment: &'a dyn Fn(&str) -> Option<String>,
     errors: Vec<SyntaxError>,
-    /// Variables of which an error was reported: their use is no second one.
+    /// Variables whose assignment had an error: using them is not reported as a second error.
     not_understood: BTreeSet<String>,
-    /// The name that is being assigned.
+    /// The name in the current assignment.
     name: String,
-    /// Where the quote begins that is not yet closed.
+    /// The start of the open quote.
     open_quote: Option<usize>,
-    /// The first quote of this assignment that has an assignment within: if anything is wrong, its end is missing.
+    /// The first quote of this assignment that contains an assignment: if an error follows, this quote is not closed.
     swallows: Option<usize>,
 }
 
-/// Where a word stands, which decides how it ends and what may be in it.
+/// The context of a word, which determines how it ends and what it may contain.
 #[derive(Clone, Copy, PartialEq)]
 enum Word {
     /// After `name=`.
@@ -142,7 +142,7 @@ impl Parser<'_> {
         Some(c)
     }
 
-    /// Refuses what stands from `from` up to and including the next character.
+    /// Rejects the text from `from` up to and including the next character.
     fn refuse<T>(&self, from: usize, message: impl Into<String>, help: &'static str) -> Result<T, SyntaxError> {
         let end = match self.peek() {
             Some('\n') | None => self.at,
@@ -192,7 +192,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reports an error and goes to the next line that may be understood.
+    /// Reports an error and continues at the next line that looks like an assignment.
     fn recover(&mut self, error: SyntaxError) {
         let open = self.open_quote.take();
         let missing_end = self
@@ -212,14 +212,14 @@ impl Parser<'_> {
             }
         };
         self.not_understood.insert(std::mem::take(&mut self.name));
-        // All lines of a file from Windows are wrong, and one message is enough.
+        // A file from Windows has the same error on every line; one message is enough.
         if error.help != WINDOWS || self.errors.iter().all(|known| known.help != WINDOWS) {
             self.errors.push(error);
         }
         self.at += self.rest_of_line().len() + 1;
     }
 
-    /// Whether a quote has a line that looks like an assignment after its first line, up to here.
+    /// Whether the quoted text so far, after its first line, has a line that looks like an assignment.
     fn has_assignment_in(&self, quote: usize) -> bool {
         let quoted = &self.text[quote..self.at];
         quoted
@@ -228,7 +228,7 @@ impl Parser<'_> {
             .any(|line| name_at_begin(line).is_some_and(|(_, rest)| rest.starts_with('=')))
     }
 
-    /// Notes that the open quote ends here.
+    /// Marks the open quote as closed.
     fn close_quote(&mut self) {
         if let Some(open) = self.open_quote.take()
             && self.swallows.is_none()
@@ -249,7 +249,7 @@ impl Parser<'_> {
         }
     }
 
-    /// One assignment, and what stands behind it up to the end of its line.
+    /// Parses an assignment and the rest of its line.
     fn line(&mut self) -> Result<(), SyntaxError> {
         self.skip_blanks();
         self.assignment()?;
@@ -315,7 +315,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Reads a variable's name; empty when there is none.
+    /// Reads a variable's name; empty if there is none.
     fn name(&mut self) -> String {
         let from = self.at;
         while let Some(c) = self.peek() {
@@ -427,7 +427,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Refuses a value that grew too long; variables in it may make it grow a thousandfold.
+    /// Rejects a value that is too long: variables can make it a thousand times longer.
     fn check_length(&self, value: &str, from: usize) -> Result<(), SyntaxError> {
         match value.len() > MOST_OF_VALUE {
             true => Err(SyntaxError {
@@ -460,7 +460,7 @@ impl Parser<'_> {
                             value.push(c);
                             self.at += 1;
                         }
-                        // Before anything else the backslash stands for itself.
+                        // Before any other character, the backslash is literal.
                         _ => value.push('\\'),
                     }
                 }
@@ -548,11 +548,11 @@ impl Parser<'_> {
             .or_else(|| self.not_understood.contains(name).then(String::new))
     }
 
-    /// The value of a variable that must be set; `from` is where its expansion begins.
+    /// The value of a variable that must be set; its expansion starts at `from`.
     fn value_of(&mut self, name: &str, from: usize) -> Result<String, SyntaxError> {
         self.check_not_shells_own(name, from)?;
         Ok(self.known(name).unwrap_or_else(|| {
-            // The rest of the line is understood without it.
+            // The rest of the line can be parsed without the value.
             self.errors.push(SyntaxError {
                 span: from..self.at,
                 message: format!("`{name}` is not set"),
@@ -583,7 +583,7 @@ fn unclosed(quote: usize) -> SyntaxError {
     }
 }
 
-/// The variable's name that a line begins with, and what follows it.
+/// The variable's name at the start of a line, and the rest of the line.
 fn name_at_begin(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start_matches([' ', '\t']);
     let line = line
@@ -597,7 +597,7 @@ fn name_at_begin(line: &str) -> Option<(&str, &str)> {
     (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some((name, rest))
 }
 
-/// Whether somebody meant a line to assign something: `a=1`, `a = 1`, `a+=1`, `cluster: lab`.
+/// Whether a line looks like an assignment: `a=1`, `a = 1`, `a+=1`, `cluster: lab`.
 fn is_assignment_perhaps(line: &str) -> bool {
     name_at_begin(line).is_some_and(|(name, rest)| {
         let rest = rest.trim_start_matches([' ', '\t']);
@@ -605,7 +605,7 @@ fn is_assignment_perhaps(line: &str) -> bool {
     })
 }
 
-/// Line ends and tabs are text; bash drops some of the others and keeps others.
+/// Line ends and tabs are text. Bash drops some of the other control characters and keeps the rest.
 fn is_control(c: char) -> bool {
     c.is_ascii_control() && !matches!(c, '\n' | '\t')
 }

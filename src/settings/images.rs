@@ -1,7 +1,7 @@
 //! Where images, openshift-install and oc come from.
 
 use super::parse;
-use super::platforms::is_kubevirt_image;
+use super::platforms::is_image_name;
 use super::values::Values;
 use crate::artifacts::catalogue;
 use crate::backend::Capabilities;
@@ -28,25 +28,22 @@ pub(super) fn images(
             }
         }
     }
-    let names_on_platform = match backend {
-        Some(BackendConfig::Kubevirt(_)) => is_kubevirt_image,
-        _ => |_: &str| false,
-    };
     if rehearse && simulated.is_none() {
         let folder = values.path("images_dir")?;
         for (name, file) in [(coreos, "coreos.qcow2"), (helper, "helper.qcow2")] {
             // One that is on the platform is chosen with care, and not every platform takes uploads.
-            if !values.value(name).is_some_and(|value| names_on_platform(&value.text)) {
+            let value = values.value(name);
+            if !value.is_some_and(|value| is_image_name(backend, &value.text)) {
                 values.replace(name, "rehearsal", folder.join(file).display().to_string());
             }
         }
     }
-    let coreos = image(values, coreos, "rhcos.qcow2", ImageSource::Release, names_on_platform);
+    let coreos = image(values, coreos, "rhcos.qcow2", ImageSource::Release, backend);
     // Only harvest=boot boots it.
     let helper = match harvest {
         Some(Harvest::Boot) | None => {
             let chosen = ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned());
-            image(values, helper, "centos.qcow2", chosen, names_on_platform)
+            image(values, helper, "centos.qcow2", chosen, backend)
         }
         _ => {
             values.text(helper);
@@ -57,14 +54,12 @@ pub(super) fn images(
 }
 
 /// `auto`: the file of this name in `images_dir` if it exists, else `chosen`.
-///
-/// `names_on_platform` recognises names of images on the platform that look like a path or a URL.
 fn image(
     values: &mut Values<'_>,
     name: &'static str,
     file: &str,
     chosen: ImageSource,
-    names_on_platform: fn(&str) -> bool,
+    backend: Option<&BackendConfig>,
 ) -> Option<ImageSource> {
     let value = values.value(name)?;
     if value.text == "auto" {
@@ -74,7 +69,7 @@ fn image(
             false => chosen,
         });
     }
-    if names_on_platform(&value.text) {
+    if is_image_name(backend, &value.text) {
         return Some(ImageSource::Platform(value.text));
     }
     if value.text.contains("://") {

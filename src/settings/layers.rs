@@ -1,4 +1,4 @@
-//! Puts the layers over one another: flags, environment, env file, profile, defaults.
+//! Combines the layers of settings: flags, environment, env file, profile, defaults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ use super::{envfile, profile, variables};
 /// Prefix of settings in the environment.
 pub(crate) const ENVIRONMENT: &str = "OCPDEPLOY_";
 
-/// What a rehearsal puts in place of large sizes and of an env file, above profiles and below all that the user says.
+/// A rehearsal's defaults: small sizes, and values that an env file would set. They override profiles; the user's
+/// settings override them.
 const REHEARSAL: [(&str, &str); 14] = [
     ("cluster", "rehearsal"),
     ("domain", "example.com"),
@@ -30,7 +31,7 @@ const REHEARSAL: [(&str, &str); 14] = [
 ];
 
 impl<'a> Values<'a> {
-    /// Reads the layers. Fails at once only when the env file cannot be understood.
+    /// Reads the layers. Stops only at an env file with syntax errors.
     pub fn collect(sources: &'a Sources<'a>) -> Result<Self, SettingsError> {
         let env_file = sources.env_file.as_ref();
         let mut values = Self {
@@ -41,15 +42,15 @@ impl<'a> Values<'a> {
             values: BTreeMap::new(),
             read: BTreeSet::new(),
         };
-        // Lower layers first, so that both of two equals in one layer are seen before a higher one hides them.
+        // Lower layers first: a setting that is set twice in one layer is found before a higher layer overrides it.
         let mut given = Vec::new();
         if let Some((_, text)) = env_file {
             let folder = sources.folder();
             match envfile::parse(text, &|name| sources.variable(name)) {
-                // A leading underscore marks what is for use in the file only.
+                // A leading underscore marks a variable for use within the file.
                 Ok(assignments) => {
                     given.extend(assignments.into_iter().filter(|a| !a.name.starts_with('_')).map(|a| {
-                        // The caret goes to the value where there is one.
+                        // The caret points to the value if there is one.
                         let span = if a.value_span.is_empty() {
                             a.name_span
                         } else {
@@ -152,7 +153,7 @@ impl<'a> Values<'a> {
                 self.problems
                     .add(message, &places, Some("remove one of them".to_owned()));
             }
-            // An empty value is no value, as in the POC's `${x:-default}`.
+            // An empty value counts as not set, as in `${x:-default}` of the proof of concept.
             Some(_) if value.text.is_empty() => {}
             _ => {
                 self.values.insert(variable.name, value);
@@ -160,7 +161,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The place of a name rather than of its value.
+    /// The place of a setting's name, not of its value.
     fn name_place(&self, name: &str, place: &Place) -> Place {
         match (place, &self.sources.env_file) {
             (Place::EnvFile(span), Some((_, text))) => {

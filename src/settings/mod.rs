@@ -1,4 +1,4 @@
-//! From env file, profile, environment and flags to one checked `ClusterConfig`.
+//! Converts env file, profile, environment and flags to one checked `ClusterConfig`.
 //!
 //! Precedence: flag, environment (`OCPDEPLOY_<NAME>`), env file, profile, default. All problems are reported at once,
 //! each with its place. Files are read only through the functions in `Sources`.
@@ -42,17 +42,17 @@ pub use sources::Sources;
 pub use values::ResolvedValue;
 use values::Values;
 
-/// Settings that were understood and checked.
+/// Parsed and checked settings.
 #[derive(Debug)]
 pub struct Loaded {
     pub config: ClusterConfig,
-    /// Every setting in the order of the table.
+    /// Every setting, in the order of the table.
     pub values: Vec<ResolvedValue>,
-    /// One line each, lower case, with the place.
+    /// Warnings with their places, one line each, starting in lower case.
     pub warnings: Vec<String>,
 }
 
-/// Reads and checks all settings. Touches nothing.
+/// Reads and checks all settings. Changes nothing.
 pub fn load(sources: &Sources<'_>) -> Result<Loaded, SettingsError> {
     let mut values = Values::collect(sources)?;
     let config = config::build(&mut values);
@@ -67,17 +67,17 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, SettingsError> {
     }
 }
 
-/// Which cluster it is, and where.
+/// A cluster's identity and its platforms.
 pub struct Whereabouts {
     pub cluster: String,
     pub domain: String,
     pub backend: BackendConfig,
     pub workers_on: Option<WorkersOn>,
-    /// How long they may not respond.
+    /// How long to retry calls to unresponsive platforms.
     pub platform_timeout: Duration,
 }
 
-/// Reads only the whereabouts: what `destroy` needs on a computer without keys and images.
+/// Reads only the cluster's identity and its platforms: `destroy` also works on a computer without keys and images.
 pub fn load_whereabouts(sources: &Sources<'_>) -> Result<Whereabouts, SettingsError> {
     let mut values = Values::collect(sources)?;
     let names = checks::names(&mut values);
@@ -97,7 +97,7 @@ pub fn load_whereabouts(sources: &Sources<'_>) -> Result<Whereabouts, SettingsEr
     }
 }
 
-/// Reads only which platform it is and how it is reached.
+/// Reads only the platform and its connection.
 pub fn load_platform(sources: &Sources<'_>) -> Result<BackendConfig, SettingsError> {
     let mut values = Values::collect(sources)?;
     let backend = platforms::backend(&mut values);
@@ -127,7 +127,7 @@ pub fn load_pools(sources: &Sources<'_>) -> Result<Vec<(String, usize)>, Setting
     Ok(pools.unwrap_or_default())
 }
 
-/// Every setting as the layers have it, unchecked.
+/// Every setting from the layers, unchecked.
 pub fn resolve(sources: &Sources<'_>) -> Result<Vec<ResolvedValue>, SettingsError> {
     Ok(Values::collect(sources)?.finish()?.values)
 }

@@ -1,4 +1,4 @@
-//! `network_config`: nmstate files, read and checked with all that the other settings say.
+//! `network_config`: nmstate files, read and checked against the other settings.
 
 use std::rc::Rc;
 

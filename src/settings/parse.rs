@@ -1,4 +1,4 @@
-//! One value from its text. An error says what the text is not; the caller adds the setting.
+//! Parses one value. An error describes the text; the caller adds the setting's name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::cluster::{AddressRange, Mac, NodeName, NodeSelector, Role};
 /// Longest label of a DNS name, and longest name of a Kubernetes node.
 pub const LONGEST_NAME: usize = 63;
 
-/// The items of a list, separated by commas, blanks or lines.
+/// The items of a list, separated by commas, spaces or line breaks.
 pub fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', ' ', '\t', '\n']).filter(|item| !item.is_empty())
 }
 
-/// Splits `worker:extra.ign`; without the name of a role all of it is the path.
+/// Splits `worker:extra.ign`; without a role, the whole text is the path.
 pub(super) fn role_and_path(text: &str) -> (Option<Role>, &str) {
     match text.split_once(':') {
         Some(("all", path)) => (None, path),
@@ -44,7 +44,7 @@ fn node(name: &str) -> Option<NodeName> {
     let number = ["master-", "arbiter-", "worker-"]
         .iter()
         .find_map(|role| name.strip_prefix(role))?;
-    // Without leading zeros.
+    // No leading zeros.
     let is_number = number.parse::<usize>().is_ok_and(|read| read.to_string() == number);
     name.parse().ok().filter(|_| is_number)
 }
@@ -124,7 +124,7 @@ fn no_host(text: &str, network: IpNetwork) -> Result<(), String> {
     ))
 }
 
-/// A network of one of both address families.
+/// A network of either address family.
 pub(super) fn any_network(text: &str) -> Result<IpNetwork, String> {
     match text.contains(':') {
         true => network6(text).map(IpNetwork::V6),
@@ -132,19 +132,19 @@ pub(super) fn any_network(text: &str) -> Result<IpNetwork, String> {
     }
 }
 
-/// A network, and if it is an IPv4 one perhaps an IPv6 network after it.
+/// A network; an IPv6 network may follow an IPv4 network.
 pub(super) fn networks(text: &str) -> Result<(IpNetwork, Option<Ipv6Network>), String> {
     let (first, second) = first_and_second(text)?;
     Ok((any_network(first)?, second.map(network6).transpose()?))
 }
 
-/// An address, and if it is an IPv4 one perhaps an IPv6 address after it.
+/// An address; an IPv6 address may follow an IPv4 address.
 pub(super) fn addresses(text: &str) -> Result<(IpAddr, Option<Ipv6Addr>), String> {
     let (first, second) = first_and_second(text)?;
     Ok((ip(first)?, second.map(global_ip6).transpose()?))
 }
 
-/// A gateway of one address family or of both. Routers often have only a link-local IPv6 address.
+/// The gateways of one or both address families. Routers often have only a link-local IPv6 address.
 pub(super) fn gateways(text: &str) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), String> {
     let (first, second) = families(text)?;
     Ok((first.map(ip4).transpose()?, second.map(ip6).transpose()?))
@@ -200,7 +200,7 @@ fn network6(text: &str) -> Result<Ipv6Network, String> {
     Ok(network)
 }
 
-/// Reads `600`, `90s`, `10m`, `1h30m`; never zero.
+/// Parses `600`, `90s`, `10m`, `1h30m`; rejects zero.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{text}` is not a duration such as 600, 10m or 1h30m");
     let mut seconds = 0u64;
@@ -233,7 +233,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A MAC that a NIC can have.
+/// A MAC address that a NIC can have.
 pub(super) fn nic_mac(text: &str) -> Result<Mac, String> {
     let mac: Mac = text.parse()?;
     match mac.is_unicast() {
@@ -269,7 +269,7 @@ pub(super) fn virtual_router_id(text: &str) -> Result<u8, String> {
         .ok_or_else(|| format!("`{text}` is not between 1 and 255"))
 }
 
-/// The name of an object of Kubernetes (RFC 1123 subdomain).
+/// The name of a Kubernetes object (RFC 1123 subdomain).
 pub(super) fn kube_name(text: &str) -> Result<String, String> {
     match text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok()) {
         true => Ok(text.to_owned()),
@@ -286,7 +286,7 @@ pub(super) fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// A domain in which names are searched.
+/// A DNS search domain.
 pub(super) fn domain(text: &str) -> Result<String, String> {
     match text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok()) {
         true => Ok(text.to_owned()),
@@ -294,13 +294,13 @@ pub(super) fn domain(text: &str) -> Result<String, String> {
     }
 }
 
-/// The MTU of a node: pods have 100 less, and IPv6 requires 1280 (RFC 8200).
+/// The MTU of a node: that of its pods is 100 less, and IPv6 requires 1280 (RFC 8200).
 pub(super) fn mtu(text: &str) -> Result<u16, String> {
     let mtu = text.parse().ok().filter(|mtu| *mtu >= 1380);
     mtu.ok_or_else(|| format!("`{text}` is not an MTU from 1380 to 65535"))
 }
 
-/// The URL of an image, perhaps with `#sha256=<hex>` at its end.
+/// The URL of an image, optionally followed by `#sha256=<hex>`.
 pub fn image_url(text: &str) -> Result<String, String> {
     let (url, sum) = text.split_once('#').unwrap_or((text, ""));
     let is_sum = |sum: &str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
@@ -338,7 +338,7 @@ fn http_url(text: &str) -> Result<(), String> {
         .or_else(|| text.strip_prefix("http://"))
         .ok_or_else(|| format!("`{text}` is not an http or https URL"))?;
     let host = rest.split('/').next().unwrap_or_default();
-    // Not repeated: it may hold a password.
+    // Not repeated: it may contain a password.
     if host.contains('@') {
         return Err("a password in a URL appears in logs; use a mirror that requires none".to_owned());
     }
@@ -348,7 +348,7 @@ fn http_url(text: &str) -> Result<(), String> {
     }
 }
 
-/// The URL of a proxy, which may hold a password and is never repeated.
+/// The URL of a proxy. No message repeats it, because it may contain a password.
 pub(super) fn proxy_url(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
@@ -359,7 +359,7 @@ pub(super) fn proxy_url(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is reached without a proxy: `*`, a host, a domain with or without its dot, an address or a network.
+/// A destination without a proxy: `*`, a host, a domain with or without a leading dot, an address or a network.
 pub(super) fn no_proxy(text: &str) -> Result<String, String> {
     let is_network = text
         .split_once('/')
@@ -380,7 +380,7 @@ pub(super) fn capability(text: &str) -> Result<String, String> {
     one_of(text, &KNOWN.map(|(name, _)| name), "capability")
 }
 
-/// The name with the greatest likeness, if that is above `least`.
+/// The most similar name, if its similarity exceeds `least`.
 pub(super) fn most_similar<'a>(
     names: impl Iterator<Item = &'a str>,
     least: f64,
@@ -391,7 +391,7 @@ pub(super) fn most_similar<'a>(
     near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-/// One of these names; the error has the most similar one, or all.
+/// One of these names; the error suggests the most similar one, or lists all.
 fn one_of(text: &str, known: &[&str], what: &str) -> Result<String, String> {
     if known.contains(&text) {
         return Ok(text.to_owned());

@@ -1,4 +1,4 @@
-//! Node pools: `pools` names them, and each `pool_*` setting lists its values as `POOL:VALUE`.
+//! Node pools: `pools` names them, and each `pool_*` setting lists values as `POOL:VALUE`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use super::values::{self, Values};
 use crate::cluster::{ClusterDomain, Effect, NodeName, Pool, Size, Taint};
 use crate::printable::count;
 
-/// Longest name of a pool, so that its machines' names are not longer than those of pass one.
+/// Longest name of a pool: its machines' names must not be longer than those of pass one.
 const LONGEST: usize = 15;
 
-/// Names that are those of nodes, hosts, machines of pass one, or MachineConfigPools of OpenShift itself.
+/// Names that nodes, hosts, machines of pass one, or OpenShift's own MachineConfigPools use.
 const RESERVED: [&str; 10] = [
     "all",
     "api",
@@ -25,7 +25,7 @@ const RESERVED: [&str; 10] = [
     "worker",
 ];
 
-/// Labels by which OpenShift itself knows masters and workers.
+/// Labels by which OpenShift identifies masters and workers.
 const ROLES_OF_OPENSHIFT: [&str; 4] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
@@ -53,7 +53,7 @@ pub(super) fn counts(values: &mut Values<'_>) -> Option<Vec<(String, usize)>> {
     Some(pools)
 }
 
-/// All pools. What a pool does not set is as for other workers.
+/// All pools. Values that a pool does not set are those of the other workers.
 pub(super) fn pools(
     values: &mut Values<'_>,
     id: Option<&ClusterDomain>,
@@ -123,7 +123,7 @@ pub(super) fn pools(
                 disk_gib: disk.get(&name).copied().unwrap_or(size.disk_gib),
                 extra_disks_gib: match extra_disks.is_empty() {
                     true => size.extra_disks_gib.clone(),
-                    // 0: none.
+                    // 0 means no disk.
                     false => extra_disks.into_iter().filter(|size| *size > 0).collect(),
                 },
             },
@@ -143,7 +143,7 @@ pub(super) fn pools(
     Some(pools)
 }
 
-/// The flavor of each pool that has one.
+/// The flavor of each pool for which one is set.
 pub(super) fn flavors(values: &mut Values<'_>) -> Option<BTreeMap<String, String>> {
     let counts = counts(values);
     let names: Option<Vec<&str>> = counts
@@ -155,7 +155,7 @@ pub(super) fn flavors(values: &mut Values<'_>) -> Option<BTreeMap<String, String
     single(values, "os_pool_flavors", flavors)
 }
 
-/// Lists of addresses are as long as there are nodes.
+/// Checks that lists of addresses have an entry for every node.
 pub(super) fn check_addresses(values: &mut Values<'_>, pools: &[Pool]) {
     for pool in pools {
         for (setting, length) in [("pool_macs", pool.macs.len()), ("pool_ips", pool.ips.len())] {
@@ -168,7 +168,7 @@ pub(super) fn check_addresses(values: &mut Values<'_>, pools: &[Pool]) {
     }
 }
 
-/// Some worker must be left for the routers.
+/// Checks that at least one node can run the routers.
 pub(super) fn check_routers(
     values: &mut Values<'_>,
     pools: &[Pool],
@@ -197,7 +197,7 @@ fn warn_of_little_memory(values: &mut Values<'_>, memory: Option<&BTreeMap<Strin
     }
 }
 
-/// The values of one pool, in their order.
+/// The values of one pool, in order.
 fn of<T: Clone>(entries: &[(String, T)], pool: &str) -> Vec<T> {
     let of_pool = entries.iter().filter(|(name, _)| name == pool);
     of_pool.map(|(_, value)| value.clone()).collect()
@@ -218,7 +218,7 @@ fn entries<T>(
     (entries.iter().filter(known).count() == entries.len()).then_some(entries)
 }
 
-/// Whether there is this pool; otherwise adds a problem, unless the pools are not known themselves.
+/// Whether the pool exists. If not, adds a problem, unless `pools` itself is invalid.
 fn is_pool(values: &mut Values<'_>, setting: &'static str, pools: Option<&[&str]>, pool: &str) -> bool {
     let Some(pools) = pools else { return true };
     if pools.contains(&pool) {
@@ -235,7 +235,7 @@ fn is_pool(values: &mut Values<'_>, setting: &'static str, pools: Option<&[&str]
     false
 }
 
-/// At most one value for each pool.
+/// The value of each pool; more than one is a problem.
 fn single<T>(values: &mut Values<'_>, setting: &'static str, entries: Vec<(String, T)>) -> Option<BTreeMap<String, T>> {
     let mut by_pool = BTreeMap::new();
     for (pool, value) in entries {
@@ -325,7 +325,7 @@ fn is_label_text(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.chars().all(is_inner) && text.starts_with(is_edge) && text.ends_with(is_edge)
 }
 
-/// Pools with other numbers of nodes, as the value of `pools`.
+/// Pools with new numbers of nodes, as the value of `pools`.
 pub fn pools_text<'a>(counts: impl Iterator<Item = (&'a str, usize)>) -> String {
     let items: Vec<_> = counts.map(|(name, nodes)| format!("{name}:{nodes}")).collect();
     items.join(",")
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_s_name_is_no_name_of_anything_else() {
+    fn a_pool_cannot_have_a_reserved_name() {
         for reserved in RESERVED {
             assert!(pool_name(reserved).is_err(), "{reserved}");
         }

@@ -1,4 +1,4 @@
-//! What is wrong with the settings, shown at its place, and never with a secret.
+//! Problems in the settings, displayed at their places, without secrets.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,8 +17,8 @@ pub struct SettingsError {
 
 impl std::error::Error for SettingsError {}
 
-/// All problems with their places, one block each. Blocks after the first begin with `error:`, which
-/// whoever shows the text puts before the first one, as before any other error.
+/// All problems with their places, one block each. Blocks after the first begin with `error:`; the caller adds it to
+/// the first one, as to any other error.
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.problems.iter().enumerate() {
@@ -32,7 +32,7 @@ impl fmt::Display for SettingsError {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Debug)]
 pub struct Problem {
     pub message: String,
@@ -42,18 +42,18 @@ pub struct Problem {
     rendered: String,
 }
 
-/// Where a value or a problem comes from.
+/// The origin of a value or a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Bytes of the env file.
     EnvFile(Range<usize>),
     /// Bytes of a file that the settings name, with its path as shown, and its text.
     File(String, Rc<str>, Range<usize>),
-    /// A place that has no text to show, in words.
+    /// A description of a place without text to display.
     Named(String),
 }
 
-/// Collects problems about one env file and what stands around it.
+/// Collects the problems of an env file and the other sources.
 pub(super) struct Problems<'a> {
     /// Path as the user wrote it, and text.
     env_file: Option<(String, &'a str)>,
@@ -79,11 +79,11 @@ impl<'a> Problems<'a> {
         SettingsError { problems: self.found }
     }
 
-    /// Adds a problem; the first place is where the caret goes.
+    /// Adds a problem; the caret points to the first place.
     pub fn add(&mut self, message: impl Into<String>, places: &[Place], help: Option<String>) {
         let message = message.into();
         let places_in_words: Vec<String> = places.iter().map(|place| self.in_words(place)).collect();
-        // A value that is read for two purposes is wrong once.
+        // A value that is read twice is reported once.
         if self
             .found
             .iter()
@@ -150,19 +150,18 @@ fn line(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// An env file's text with its secrets taken out.
+/// An env file's text without its secrets.
 struct Hidden {
     text: String,
-    /// Ranges of the original that became `***`.
+    /// Ranges of the original that were replaced by `***`.
     ranges: Vec<Range<usize>>,
 }
 
 const MASK: &str = "***";
 
 impl Hidden {
-    /// Takes out all that may be part of a secret's value, even in a file that is not understood.
-    ///
-    /// That is what follows `secret=` on its line, and lines after it that assign nothing.
+    /// Removes everything that may be part of a secret, even from a file with syntax errors: what follows `secret=` on
+    /// its line, and the next lines up to an assignment.
     fn new(text: &str) -> Self {
         let mut ranges = Vec::new();
         let mut in_secret = false;
@@ -194,7 +193,7 @@ impl Hidden {
         Self { text: masked, ranges }
     }
 
-    /// Where a span of the original lies in the text that is shown.
+    /// The position of an original span in the displayed text.
     fn span(&self, original: &Range<usize>) -> Range<usize> {
         let start = self.offset(original.start, true);
         start..self.offset(original.end, false).max(start)
@@ -218,7 +217,7 @@ impl Hidden {
     }
 }
 
-/// The name that a line assigns at its beginning.
+/// The name that a line assigns first.
 fn assigned_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let line = line
@@ -230,7 +229,7 @@ fn assigned_name(line: &str) -> Option<&str> {
     (is_name && !name.is_empty() && !name.as_bytes()[0].is_ascii_digit()).then_some(name)
 }
 
-/// Where the value of the first secret that a line names begins, however the line is written.
+/// The start of the first secret's value on a line, in any notation.
 fn secret_value(line: &str) -> Option<usize> {
     let in_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let mut rest = line;
@@ -247,7 +246,7 @@ fn secret_value(line: &str) -> Option<usize> {
     None
 }
 
-/// The password of `scheme://user:password@host`, if anything on a line looks so.
+/// The password in a `scheme://user:password@host` on a line, if there is one.
 fn password_in_uri(line: &str) -> Option<Range<usize>> {
     let user = line.find("://")? + "://".len();
     let end = line.rfind('@').filter(|at| *at > user)?;
@@ -262,7 +261,7 @@ mod tests {
     const SECRET: &str = "c2VjcmV0";
 
     #[test]
-    fn no_way_of_writing_a_secret_shows_it() {
+    fn a_secret_is_hidden_in_any_notation() {
         for text in [
             format!("pull_secret={SECRET}"),
             format!("export pullsecret='{{{SECRET}}}' # {SECRET}"),

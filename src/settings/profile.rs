@@ -1,4 +1,4 @@
-//! Profiles: named defaults in YAML, shipped or in a folder of the user's own.
+//! Profiles: named defaults in YAML, included in the program or in a folder of the user.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::sources::{Sources, io_reason};
 use super::variables;
 use crate::cluster::FragmentSource;
 
-/// The profiles that come with the program.
+/// The profiles included in the program.
 pub const SHIPPED: [(&str, &str); 6] = [
     ("base", include_str!("../../profiles/base/profile.yaml")),
     ("bridge", include_str!("../../profiles/bridge/profile.yaml")),
@@ -21,25 +21,25 @@ pub const SHIPPED: [(&str, &str); 6] = [
     ("standard", include_str!("../../profiles/standard/profile.yaml")),
 ];
 
-/// What a shipped profile is, in its own words: the first line of its file.
+/// The description of an included profile: the first line of its file.
 pub fn about(text: &str) -> &str {
     let line = text.lines().next().unwrap_or_default();
     line.strip_prefix("about: ").unwrap_or(line)
 }
 
-/// A `profile.yaml` as it is written.
+/// The content of a `profile.yaml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
     #[serde(rename = "about")]
     _about: String,
-    /// The profile whose variables this one changes.
+    /// The profile that this one extends.
     extends: Option<String>,
     #[serde(default)]
     variables: BTreeMap<String, Spanned<Scalar>>,
 }
 
-/// A value as text; a list becomes its items with commas between.
+/// A value as text; items of a list are joined by commas.
 struct Scalar(String);
 
 impl<'de> Deserialize<'de> for Scalar {
@@ -85,22 +85,22 @@ impl<'de> Deserialize<'de> for Scalar {
 /// One variable of a profile.
 pub(super) struct ProfileValue {
     pub value: String,
-    /// The profile that sets it, as shown to the user.
+    /// The profile that sets it, as displayed.
     pub origin: String,
-    /// Where relative paths in it begin.
+    /// The folder of relative paths in it.
     pub folder: PathBuf,
 }
 
-/// What a profile and those it extends bring.
+/// The content of a profile and of the profiles that it extends.
 pub(super) struct Loaded {
     pub values: BTreeMap<&'static str, ProfileValue>,
     /// Folders of Ignition configs, base first.
     pub fragments: Vec<FragmentSource>,
 }
 
-/// Reads a profile and those it extends; problems are added and what is understood is returned.
+/// Reads a profile and those that it extends. Adds problems, and returns the valid parts.
 ///
-/// `folder` is where a relative path in `name` begins.
+/// A relative path in `name` starts at `folder`.
 pub(super) fn load(
     name: &str,
     folder: &Path,
@@ -135,13 +135,13 @@ pub(super) fn load(
         };
         if let Some(folder) = found.nodes_folder().filter(|folder| (sources.is_dir)(folder)) {
             let profile = found.label.clone();
-            // The chain is walked from the chosen profile down to its base.
+            // The chain goes from the chosen profile to its base.
             fragments.insert(0, FragmentSource::Folder { profile, path: folder });
         }
         for (name, scalar) in file.variables {
             let place = found.place(Some(scalar.referenced));
             match checked_name(&name) {
-                // The nearest profile of the chain wins.
+                // The profile nearest to the chosen one takes precedence.
                 Ok(known) => {
                     values.entry(known).or_insert(ProfileValue {
                         value: scalar.value.0,
@@ -157,7 +157,7 @@ pub(super) fn load(
     Loaded { values, fragments }
 }
 
-/// A profile's text and whereabouts.
+/// A profile's text and its location.
 struct Found {
     label: String,
     folder: PathBuf,
@@ -165,7 +165,7 @@ struct Found {
 }
 
 impl Found {
-    /// Where a profile of the user's own keeps Ignition configs; a shipped one has none.
+    /// The folder of Ignition configs in the user's own profile; included profiles have none.
     fn nodes_folder(&self) -> Option<PathBuf> {
         self.label.contains('/').then(|| self.folder.join("nodes"))
     }
@@ -216,7 +216,7 @@ fn find(name: &str, folder: &Path, place: &Place, sources: &Sources<'_>, problem
     }
 }
 
-/// The parser's first line without the place, which is shown by us.
+/// The first line of the parser's message, without the position, which we add ourselves.
 pub(super) fn yaml_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let line = text.lines().next().unwrap_or_default();

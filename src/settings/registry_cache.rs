@@ -11,7 +11,8 @@ use crate::state::registry_cache::{CacheDir, RegistryCache, USER};
 
 /// The cache, if the setting allows it and `cache up` has set it up. A rehearsal pulls no images.
 ///
-/// Nodes without IPv4 do not reach it: an image's name has no IPv6 address (containers/image: `docker/reference/regexp.go`).
+/// Nodes without IPv4 cannot reach it: an image name cannot contain an IPv6 address (containers/image:
+/// `docker/reference/regexp.go`).
 pub(super) fn registry_cache(values: &mut Values<'_>, is_ipv6_only: bool) -> Option<Option<NodeCache>> {
     let wanted: CacheUse = values.choice("registry_cache")?;
     if wanted == CacheUse::Off || values.sources.rehearse {
@@ -32,7 +33,7 @@ pub(super) fn registry_cache(values: &mut Values<'_>, is_ipv6_only: bool) -> Opt
         Ok(_) if is_ipv6_only => {
             values.warn(
                 "registry_cache",
-                "the registry cache is not used: nodes without IPv4 do not reach it",
+                "the registry cache is not used: nodes without IPv4 cannot reach it",
             );
             return Some(None);
         }

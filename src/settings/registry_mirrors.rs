@@ -1,4 +1,4 @@
-//! Registry mirrors: pairs in the settings, and the files that oc-mirror writes.
+//! Registry mirrors: pairs in the settings, and files of oc-mirror.
 
 use std::path::{Path, PathBuf};
 
@@ -37,16 +37,16 @@ struct Rule {
     mirror_source_policy: Option<String>,
 }
 
-/// The files of oc-mirror's folder with mirrors by digest, which the installer takes as settings (openshift/oc-mirror:
-/// `v2/internal/pkg/clusterresources/clusterresources.go`).
+/// The files of oc-mirror's folder with mirrors by digest, which the installer accepts as settings
+/// (openshift/oc-mirror: `v2/internal/pkg/clusterresources/clusterresources.go`).
 const DIGESTS: &str = "idms-oc-mirror.yaml";
 /// Those that become manifests: mirrors by tag, and the signatures of releases, which are written twice.
 const TAGS: &str = "itms-oc-mirror.yaml";
 const SIGNATURES: [&str; 2] = ["signature-configmap.yaml", "signature-configmap.json"];
-/// Where it is, seen from oc-mirror's workspace.
+/// Its path in oc-mirror's workspace.
 const RESOURCES: [&str; 3] = ["", "cluster-resources", "working-dir/cluster-resources"];
 
-/// What `registry_mirrors` contains.
+/// The content of `registry_mirrors`.
 #[derive(Default)]
 pub(super) struct Mirrors {
     pub mirrors: Vec<RegistryMirror>,
@@ -54,7 +54,7 @@ pub(super) struct Mirrors {
     pub manifests: Vec<PathBuf>,
 }
 
-/// The mirrors of all entries: `SOURCE=MIRROR`, a file, or oc-mirror's folder. Those of one source are gathered.
+/// The mirrors of all entries, grouped by source. An entry is `SOURCE=MIRROR`, a file, or oc-mirror's folder.
 pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<Mirrors> {
     let entries = values.list("registry_mirrors", |text| match text.split_once('=') {
         Some((source, mirror)) if is_repository(source) && is_repository(mirror) => {
@@ -85,7 +85,7 @@ pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<Mirrors> {
     is_read.then_some(all)
 }
 
-/// Whether it can be the name of a repository, or of a registry.
+/// Whether a text can be the name of a repository or registry.
 pub fn is_repository(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '/');
     !text.is_empty() && text.chars().all(is_plain) && !text.contains("//")

@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use crate::cluster::Deployment;
 
-/// Everything that settings are read from.
+/// All sources of settings.
 #[derive(Clone)]
 pub struct Sources<'a> {
     /// The env file's path as the user wrote it, and its text.
     pub env_file: Option<(PathBuf, String)>,
     /// The whole environment of the process.
     pub environment: BTreeMap<String, String>,
-    /// Values given on the command line, by the names of `variables`.
+    /// Values from the command line, by the names of `variables`.
     pub flags: BTreeMap<String, String>,
-    /// Where relative paths of flags and environment begin.
+    /// The folder of relative paths in flags and environment.
     pub current_dir: PathBuf,
     /// The state folder; `$OCPDEPLOY_HOME` in an env file.
     pub home: PathBuf,
     pub rehearse: bool,
-    /// That of a cluster which is not deployed yet.
+    /// The id of a cluster that is not deployed yet.
     pub deployment: Deployment,
     pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
     pub is_file: &'a dyn Fn(&Path) -> bool,
@@ -28,7 +28,7 @@ pub struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// What `$name` is in an env file that does not set it.
+    /// The value of `$name` in an env file that does not set it.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         match name {
             "OCPDEPLOY_HOME" => Some(self.home.display().to_string()),
@@ -36,7 +36,7 @@ impl Sources<'_> {
         }
     }
 
-    /// The XDG cache folder; a relative one counts as not set. Without a home folder it is in the state folder.
+    /// The XDG cache folder; a relative path counts as not set. Without a home folder, it is in the state folder.
     pub(super) fn cache_folder(&self) -> PathBuf {
         let absolute = |name| Some(PathBuf::from(self.environment.get(name)?)).filter(|path| path.is_absolute());
         absolute("XDG_CACHE_HOME")
@@ -44,7 +44,7 @@ impl Sources<'_> {
             .unwrap_or_else(|| self.home.join("cache"))
     }
 
-    /// Where relative paths of the env file begin.
+    /// The folder of relative paths in the env file.
     pub(super) fn folder(&self) -> PathBuf {
         match &self.env_file {
             Some((path, _)) => self.current_dir.join(path.parent().unwrap_or(Path::new(""))),
@@ -53,7 +53,7 @@ impl Sources<'_> {
     }
 }
 
-/// Why a file could not be read, in our words where the reason is a plain one.
+/// Why a file could not be read; common reasons are in plain words.
 pub(super) fn io_reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),

@@ -118,8 +118,8 @@ settings! {
         worker_backend: Choice<BackendConfig>;
         /// Name of the machine network on worker_backend or worker_libvirt_uri. Required with either.
         worker_network: Text;
-        /// Names of the pools on worker_backend, and `worker` for the workers outside of pools. The others are with the
-        /// masters. Default: all workers are on worker_backend.
+        /// Names of the pools on worker_backend, and `worker` for the workers outside of pools. The others are on the
+        /// masters' platform. Default: all workers are on worker_backend.
         worker_backend_for: List<Text>;
         /// Networks of additional NICs of the nodes.
         extra_networks: List<Text>;
@@ -186,8 +186,9 @@ settings! {
         os_ingress_floating_ip: Ipv4;
         /// Octavia provider with lb=platform, e.g. amphora or ovn. Default: the default provider of the cloud.
         os_lb_provider: Text;
-        /// Networks, also IPv6 ones with two address families, that may reach SSH and node ports of the nodes, besides the
-        /// machine network and this computer. Include the address that the cloud sees if this computer is behind NAT.
+        /// Networks that may reach SSH and node ports of the nodes, besides the machine network and this computer.
+        /// IPv6 networks require two address families. If this computer is behind NAT, include the address that the
+        /// cloud sees.
         os_admit: List<Network>;
         /// Where to store Ignition configs that machines fetch. glance: a private image. swift: an
         /// object. auto: the first of these that accepts it.
@@ -305,8 +306,9 @@ settings! {
         worker_extra_disks: List<Gib>;
     }
     "node pools" on all {
-        /// Groups of workers with names, sizes, labels and taints of their own, as NAME:COUNT, such as infra:2,gpu:1. Their
-        /// nodes are infra-0, infra-1, gpu-0. Values that are not set for a pool are those of the other workers.
+        /// Groups of workers with their own names, sizes, labels and taints, as NAME:COUNT. For example, infra:2,gpu:1
+        /// creates the nodes infra-0, infra-1 and gpu-0. A value that is not set for a pool is that of the other
+        /// workers.
         pools: List<Text>;
         /// Memory of each node of a pool in MiB, such as infra:16384.
         pool_memory: PerPool<Mib>;
@@ -390,7 +392,7 @@ settings! {
         /// Network of the pods. With two address families, the default is 10.128.0.0/14,fd01::/48;
         /// without IPv4 fd01::/48.
         cluster_network: Networks = "10.128.0.0/14";
-        /// Prefix length of the subnet of cluster_network that each node gets. That of IPv6 is 64.
+        /// Prefix length of the subnet of cluster_network that each node gets. For IPv6 it is always 64.
         cluster_host_prefix: Count = 23;
         /// Network of the services. With two address families, the default is
         /// 172.30.0.0/16,fd02::/112; without IPv4 fd02::/112.

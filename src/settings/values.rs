@@ -1,4 +1,4 @@
-//! Reads values by their kind, and remembers where each came from and which were read.
+//! Reads values by their kind, and records their origins and which of them were read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -16,17 +16,17 @@ use super::variables::{self, Kind, VARIABLES, Variable};
 use super::{choices, envfile, parse};
 use crate::cluster::FragmentSource;
 
-/// One setting's value and where it came from.
+/// One setting's value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResolvedValue {
     pub name: String,
-    /// Empty when there is none; `***` for a secret.
+    /// Empty if there is none; `***` for a secret.
     pub value: String,
     /// Such as `env.sh:12`, `flag --workers`, `environment OCPDEPLOY_WORKERS`, `profile standard`, `default`.
     pub origin: String,
 }
 
-/// Which layer a value is from; later ones win.
+/// The layer of a value; later layers take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Layer {
     Default,
@@ -35,24 +35,24 @@ pub(super) enum Layer {
     EnvFile,
     Environment,
     Flag,
-    /// What a rehearsal or a backend does not let the user choose.
+    /// A value that a rehearsal or a backend requires.
     Forced,
 }
 
-/// A value before it is read by its kind.
+/// A value before it is parsed.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub text: String,
     pub layer: Layer,
     pub place: Place,
-    /// Where a relative path begins.
+    /// The folder of a relative path.
     pub folder: PathBuf,
-    /// The name as it was written, an alias perhaps.
+    /// The name as written, possibly an alias.
     pub written: String,
 }
 
 impl Value {
-    /// Said by the user for this cluster, not by a default.
+    /// Whether the user set it for this cluster; otherwise it is a default.
     pub fn is_given(&self) -> bool {
         matches!(self.layer, Layer::EnvFile | Layer::Environment | Layer::Flag)
     }
@@ -66,7 +66,7 @@ impl Value {
 pub(super) struct Values<'a> {
     pub sources: &'a Sources<'a>,
     pub warnings: Vec<String>,
-    /// Folders of Ignition configs in profiles of the user's own, base first.
+    /// Folders of Ignition configs in the user's own profiles, base first.
     pub profile_fragments: Vec<FragmentSource>,
     pub problems: Problems<'a>,
     pub values: BTreeMap<&'static str, Value>,
@@ -89,13 +89,13 @@ impl<'a> Values<'a> {
         );
     }
 
-    /// Puts a value above all layers; `place` says why.
+    /// Overrides all layers; `place` is the reason.
     pub fn replace(&mut self, name: &'static str, place: &str, text: String) {
         self.read.insert(name);
         self.set(name, Layer::Forced, place, text, PathBuf::new());
     }
 
-    /// The default as it would be read from an env file.
+    /// The default, parsed as in an env file.
     fn default_of(&mut self, variable: &Variable) -> Option<Value> {
         let line = format!("{}={}", variable.name, variable.default);
         let place = Place::Named("default".to_owned());
@@ -107,7 +107,7 @@ impl<'a> Values<'a> {
         let lookup = |name: &str| match name {
             "images_dir" => images_dir.as_ref().map(|path| path.display().to_string()),
             "XDG_CACHE_HOME" => Some(self.sources.cache_folder().display().to_string()),
-            // A cache has a place without it, too.
+            // The cache has a folder even without HOME.
             "HOME" if variable.name == "cache" => self.sources.variable(name).or(Some(String::new())),
             _ => self.sources.variable(name),
         };
@@ -132,7 +132,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// The value of a setting, from the highest layer that has one; remembered as read.
+    /// The value of a setting from the highest layer that has one; marks the setting as read.
     pub fn value(&mut self, name: &'static str) -> Option<Value> {
         debug_assert!(variables::find(name).is_some_and(|v| v.name == name), "{name}");
         self.read.insert(name);
@@ -153,7 +153,7 @@ impl<'a> Values<'a> {
         Some(value)
     }
 
-    /// A value read by a function whose error says what is wrong.
+    /// A value, parsed by a function whose error becomes a problem.
     pub fn read<T, E: Display>(&mut self, name: &'static str, parse: impl Fn(&str) -> Result<T, E>) -> Option<T> {
         let value = self.value(name)?;
         match parse(&value.text) {
@@ -165,7 +165,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Several values read one by one; empty when not given, `None` when one is wrong.
+    /// The values of a list; empty if it is not set, `None` if one is invalid.
     pub fn list<T, E: Display>(&mut self, name: &'static str, parse: impl Fn(&str) -> Result<T, E>) -> Option<Vec<T>> {
         if self.value(name).is_none() {
             return Some(Vec::new());
@@ -216,7 +216,7 @@ impl<'a> Values<'a> {
         self.read(name, parse::ip4)
     }
 
-    /// The first item of a setting that may have one of each address family.
+    /// The first item of a setting that may have one for each address family.
     pub fn first_ip(&mut self, name: &'static str) -> Option<IpAddr> {
         self.read(name, |text| parse::addresses(text).map(|(first, _)| first))
     }
@@ -230,12 +230,12 @@ impl<'a> Values<'a> {
         self.read(name, parse::duration)
     }
 
-    /// One of the choices of its kind, which are the variants of the enum.
+    /// One of the setting's choices, which are the variants of the enum.
     pub fn choice<T: DeserializeOwned>(&mut self, name: &'static str) -> Option<T> {
         self.read(name, choices::choice)
     }
 
-    /// A value that may be left out: `Some(None)` without one, `None` when it is wrong.
+    /// An optional value: `Some(None)` if it is not set, `None` if it is invalid.
     pub fn optional<T, E: Display>(
         &mut self,
         name: &'static str,
@@ -247,19 +247,19 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Whether the user set it, in the env file, the environment or by a flag.
+    /// Whether the user set it: in the env file, in the environment or by a flag.
     pub fn is_given(&mut self, name: &'static str) -> bool {
         self.value(name).is_some_and(|value| value.is_given())
     }
 
-    /// Puts a default in place that depends on other settings, unless the user set it.
+    /// Sets a default that depends on other settings, unless the user set a value.
     pub fn replace_default(&mut self, name: &'static str, place: &str, text: &str) {
         if !self.is_given(name) {
             self.replace(name, place, text.to_owned());
         }
     }
 
-    /// A path, made absolute by the folder that it was written in.
+    /// A path, made absolute with the folder of its source.
     pub fn path(&mut self, name: &'static str) -> Option<PathBuf> {
         let path = self.value(name)?.path();
         if let Some(value) = self.values.get_mut(name) {
@@ -269,7 +269,7 @@ impl<'a> Values<'a> {
         Some(path)
     }
 
-    /// The path of a file that must exist; an empty hint is none.
+    /// The path of a file that must exist; an empty `help` means no hint.
     pub fn file(&mut self, name: &'static str, help: &str) -> Option<PathBuf> {
         let path = self.path(name)?;
         if !(self.sources.is_file)(&path) {
@@ -278,10 +278,10 @@ impl<'a> Values<'a> {
         Some(path)
     }
 
-    /// Adds a problem at the places of these settings; an empty hint is none.
+    /// Adds a problem at the places of these settings; an empty `help` means no hint.
     pub fn problem(&mut self, names: &[&'static str], message: impl Into<String>, help: &str) {
         let of = |name: &&'static str| self.values.get(*name);
-        // Defaults are not where a person would look, unless there is nothing else.
+        // The place of a default is listed only if there is no other place.
         let mut places: Vec<Place> = Vec::new();
         for value in names.iter().filter_map(of).filter(|value| value.layer > Layer::Default) {
             if !places.contains(&value.place) {
@@ -295,7 +295,7 @@ impl<'a> Values<'a> {
             .add(message, &places, (!help.is_empty()).then(|| help.to_owned()));
     }
 
-    /// Adds a problem about a setting that is required and not set.
+    /// Adds a problem about a required setting that is not set.
     pub fn missing(&mut self, name: &'static str, help: &str) {
         let place = match &self.sources.env_file {
             Some((path, _)) => path.display().to_string(),
@@ -322,7 +322,7 @@ impl<'a> Values<'a> {
         self.read.clone()
     }
 
-    /// Warns of settings that the user set without effect.
+    /// Warns about settings that the user set without effect.
     fn warn_of_idle(&mut self) {
         let idle: Vec<(&'static Variable, Value)> = VARIABLES
             .iter()
@@ -336,7 +336,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Every setting with value and origin; secrets hidden.
+    /// Every setting with its value and origin, without secrets.
     pub fn finish(mut self) -> Result<Finished, SettingsError> {
         if !self.problems.is_empty() {
             return Err(self.problems.into_error());
@@ -375,7 +375,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// A URL without user and password in it; all else as it is.
+/// A URL without user and password; any other text is unchanged.
 fn without_password(text: String) -> String {
     let masked = text.split_once("://").and_then(|(scheme, rest)| {
         let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -385,15 +385,15 @@ fn without_password(text: String) -> String {
     masked.unwrap_or(text)
 }
 
-/// All values, when there is no problem.
+/// All values, if there is no problem.
 pub(super) struct Finished {
     pub values: Vec<ResolvedValue>,
     pub warnings: Vec<String>,
 }
 
-/// Whether a secret's value is only the name of its file.
+/// Whether the value of a secret is the name of its file.
 pub(super) fn is_path_of_secret(name: &str, value: &Value) -> bool {
-    // A pull secret is JSON; everything else can only be the name of its file.
+    // A pull secret is JSON; any other text is the name of its file.
     value.written.ends_with("_file") || (name == "pull_secret" && !value.text.contains(['{', '"']))
 }
 

@@ -1,11 +1,11 @@
-//! The settings by their names. The settings themselves are in `table`.
+//! Looks up settings by name in `table`.
 
 pub use super::entry::{Group, Kind, Variable};
 use super::parse;
 use super::table::CONNECTIONS;
 pub use super::table::{GROUPS, VARIABLES};
 
-/// Settings with a flag of their own; all others are given by `--set`.
+/// Settings with their own flag; `--set` sets all others.
 pub const OWN_FLAGS: [&str; 7] = [
     "backend",
     "cluster",
@@ -16,7 +16,7 @@ pub const OWN_FLAGS: [&str; 7] = [
     "workers",
 ];
 
-/// The setting of this name or alias. `<name>_file` leads to the secret `<name>`.
+/// The setting of this name or alias. `<name>_file` means the secret `<name>`.
 pub fn find(name: &str) -> Option<&'static Variable> {
     let named = |name: &str| VARIABLES.iter().find(|v| v.name == name || v.aliases.contains(&name));
     named(name).or_else(|| {
@@ -26,13 +26,13 @@ pub fn find(name: &str) -> Option<&'static Variable> {
     })
 }
 
-/// The settings that a connection to this platform requires, in the order in which they are asked for.
+/// The settings that a connection to this platform requires, in the order of the questions.
 pub fn connection_settings(platform: &str) -> &'static [&'static str] {
     let found = CONNECTIONS.iter().find(|(name, _)| *name == platform);
     found.map_or(&[], |(_, settings)| settings)
 }
 
-/// The known name that looks most like this one, when one does.
+/// The most similar known name, if there is one.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     let known = VARIABLES
@@ -48,7 +48,7 @@ mod tests {
     use crate::settings::choices::choices;
 
     #[test]
-    fn each_name_and_alias_stands_once() {
+    fn each_name_and_alias_is_unique() {
         let mut names: Vec<&str> = VARIABLES
             .iter()
             .flat_map(|variable| std::iter::once(&variable.name).chain(variable.aliases))
@@ -61,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_whole_and_in_order() {
+    fn groups_are_contiguous_and_in_order() {
         let mut seen: Vec<Group> = VARIABLES.iter().map(|variable| variable.group).collect();
         seen.dedup();
         assert_eq!(seen, GROUPS);
     }
 
     #[test]
-    fn a_platform_is_reached_by_settings_of_its_group() {
+    fn a_connection_uses_settings_of_its_platform() {
         for platform in choices::<BackendConfig>() {
             let settings = connection_settings(platform);
             assert!(!settings.is_empty(), "{platform}");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_finds_its_neighbour_and_noise_finds_nothing() {
+    fn a_typo_gets_a_suggestion_and_noise_gets_none() {
         for (typo, meant) in [
             ("workrs", Some("workers")),
             ("Masters", Some("masters")),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_secret_comes_from_a_file_by_suffix() {
+    fn only_secrets_accept_the_suffix_file() {
         assert_eq!(
             find("pull_secret_file").map(|variable| variable.name),
             Some("pull_secret")

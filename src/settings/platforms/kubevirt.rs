@@ -44,9 +44,9 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<KubevirtConfig> {
 /// The API server's host and the namespace of a kubeconfig's context. A user of one namespace does not see the machines of another,
 /// and KubeVirt itself does not compare MACs, so the same names must not lead to the same MACs.
 ///
-/// What cannot be read here is an error of the connection.
+/// An unreadable kubeconfig is reported by the connection.
 pub fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
-    // Each guest is alone there with its pod.
+    // Each guest shares this network only with its pod.
     if config.pods.is_some() {
         return String::new();
     }
@@ -95,7 +95,8 @@ fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {
     })
 }
 
-/// Settings of a cluster on the pod network, where an address does not follow a MAC, and only the platform balances.
+/// Settings of a cluster on the pod network, where addresses do not depend on MACs, and only the platform can be the
+/// load balancer.
 pub fn on_pods(values: &mut Values<'_>) {
     const ADDRESSES: &str = "on the pod network, a machine has the address of its pod, which does not depend on its MAC: \
                              remove this setting, or set network to a NetworkAttachmentDefinition";
@@ -122,14 +123,14 @@ pub fn on_pods(values: &mut Values<'_>) {
             _ => {}
         }
     }
-    // Each node has four addresses of it for itself. The others are not OpenShift's defaults, because the platform may
-    // be an OpenShift cluster that uses them.
+    // Each node uses four addresses of the machine network. The other networks are not OpenShift's defaults, because
+    // the platform may be an OpenShift cluster that uses them.
     values.replace_default("machine_network", "network pod", "10.0.2.0/24");
     values.replace_default("cluster_network", "network pod", "10.196.0.0/14");
     values.replace_default("service_network", "network pod", "172.31.0.0/16");
 }
 
-/// Where CDI takes uploads: a host, or an https URL.
+/// CDI's upload proxy: a host, or an https URL.
 fn upload_proxy(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("https://").unwrap_or(text);
     match host.is_empty() || host.contains("://") || host.contains(['@', '?', '#']) {
@@ -138,7 +139,7 @@ fn upload_proxy(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether this names an image that KubeVirt has or downloads itself.
+/// Whether this names an image that KubeVirt already has or downloads itself.
 pub fn is_image(text: &str) -> bool {
     const KINDS: [&str; 5] = ["pvc:", "datasource:", "containerdisk:", "docker://", "import:"];
     KINDS.iter().any(|kind| text.starts_with(kind))

@@ -1,13 +1,14 @@
-//! Settings of the libvirt backend. Supported URIs reach a daemon and start no program that they name.
+//! Settings of the libvirt backend. Supported URIs connect to a daemon and start no program that they name.
 //!
-//! libvirt starts what `command` names (transport `ext`: any program, `ssh`: in ssh's place), and `netcat` on the other
-//! computer; `name` puts another URI in this one's place (libvirt/libvirt: `docs/uri.rst`, `src/remote/remote_driver.c`,
-//! which compares the names of parameters without their case). So parameters are allowed by name, and nothing is escaped.
+//! libvirt runs the program in `command` (transport `ext`: any program; `ssh`: in place of ssh), and the one in
+//! `netcat` on the remote computer; `name` replaces the URI (libvirt/libvirt: `docs/uri.rst`,
+//! `src/remote/remote_driver.c`, which compares the names of parameters case-insensitively). So only known parameters
+//! are allowed, without escapes.
 
 use crate::cluster::{DiskCache, LibvirtConfig};
 use crate::settings::values::Values;
 
-/// The workers' host has settings of its own for where it is.
+/// The workers' host has its own URI and pool.
 pub(super) fn read(values: &mut Values<'_>, of_workers: bool) -> Option<LibvirtConfig> {
     let [uri, pool] = [("worker_libvirt_uri", "libvirt_uri"), ("worker_pool", "pool")].map(|(own, common)| {
         let is_own = of_workers && values.value(own).is_some();
@@ -44,7 +45,7 @@ const TRANSPORTS: [(&str, &[&str]); 6] = [
         &["keyfile", "known_hosts", "mode", "proxy", "socket", "sshauth"],
     ),
     ("ssh", &["keyfile", "mode", "no_tty", "no_verify", "proxy", "socket"]),
-    // Without `no_verify`, which takes any server's certificate.
+    // Without `no_verify`, which accepts any server certificate.
     ("tls", &["pkipath", "tls_priority"]),
     ("tcp", &[]),
     ("unix", &["mode", "socket"]),
@@ -59,7 +60,7 @@ fn check(text: &str) -> Result<String, String> {
     let (host, path) = place
         .split_once('/')
         .ok_or_else(|| format!("`{text}` has no path; {HINT}"))?;
-    // Not repeated: the word after the colon is a password.
+    // Not repeated: the text after the colon is a password.
     if host.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
         return Err("a password in a URI appears in logs; use an SSH key or libvirt's auth.conf".to_owned());
     }
@@ -68,7 +69,7 @@ fn check(text: &str) -> Result<String, String> {
         None => (scheme, None),
     };
     match (driver, path) {
-        // In the client itself: nothing is connected to.
+        // The driver `test` runs inside the client and connects to nothing.
         ("test", _) if transport.is_none() && host.is_empty() && query.is_empty() => return Ok(text.to_owned()),
         ("test", _) => return Err("the driver `test` supports neither transports nor parameters".to_owned()),
         ("qemu", "system") => {}
@@ -108,7 +109,7 @@ fn check(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `[user@]host[:port]`, none of which ssh could take for an option.
+/// `[user@]host[:port]`, where ssh can interpret no part as an option.
 fn check_host(text: &str) -> Result<(), String> {
     let (user, host) = match text.split_once('@') {
         Some((user, host)) => (Some(user), host),
@@ -131,7 +132,7 @@ fn check_host(text: &str) -> Result<(), String> {
     }
 }
 
-/// This computer, or a tunnel that begins on it.
+/// Whether the host is this computer, for example the local end of a tunnel.
 fn is_loopback(host: &str) -> bool {
     let host = host.rsplit('@').next().unwrap_or_default();
     let name = host.split(':').next().unwrap_or_default();
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_to_a_daemon_are_taken() {
+    fn uris_of_a_daemon_are_accepted() {
         for uri in [
             "qemu:///system",
             "qemu+unix:///system?socket=/run/libvirt/libvirt-sock&mode=legacy",
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_programs_or_is_open_to_others_is_refused() {
+    fn uris_that_run_programs_or_are_not_secure_are_rejected() {
         for (uri, words) in [
             (
                 "qemu+ext:///system?command=/tmp/x",
@@ -208,7 +209,7 @@ mod tests {
         ] {
             match check(uri) {
                 Err(why) => assert!(why.contains(words), "{uri}: {why}"),
-                Ok(_) => panic!("{uri} is taken"),
+                Ok(_) => panic!("{uri} is accepted"),
             }
         }
     }

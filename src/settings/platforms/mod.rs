@@ -6,25 +6,47 @@ mod openstack;
 mod ovirt;
 mod static_addresses;
 
-pub(super) use kubevirt::{is_image as is_kubevirt_image, on_pods, tenant as kubevirt_tenant};
+pub(super) use kubevirt::on_pods;
 pub(super) use static_addresses::{with_dhcp, without_dhcp};
 
 use super::choices::choices;
 use super::parse;
+use super::sources::Sources;
 use super::values::Values;
 use crate::cluster::{BackendConfig, Pool, SimConfig, WorkersOn};
 
+/// The platform, whose own defaults of other settings are set.
 pub(super) fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
-    read(values, "backend", false)
+    let backend = read(values, "backend", false)?;
+    match backend {
+        BackendConfig::Ovirt(_) => values.replace_default("network", "backend ovirt", "ovirtmgmt"),
+        // A port keeps its address without any machine.
+        BackendConfig::OpenStack(_) => values.replace_default("harvest", "backend openstack", "reserve"),
+        _ => {}
+    }
+    Some(backend)
 }
 
-/// Whether there is such a platform. Without one, nothing can be said about what depends on it, such as images.
+/// What separates MACs of clusters with the same name, see `ClusterConfig::tenant`.
+pub(super) fn tenant(sources: &Sources<'_>, backend: Option<&BackendConfig>) -> String {
+    match backend {
+        Some(BackendConfig::Kubevirt(config)) => kubevirt::tenant(sources, config),
+        _ => String::new(),
+    }
+}
+
+/// Whether this is the name of an image on the platform, although it looks like a path or a URL.
+pub(super) fn is_image_name(backend: Option<&BackendConfig>, text: &str) -> bool {
+    matches!(backend, Some(BackendConfig::Kubevirt(_))) && kubevirt::is_image(text)
+}
+
+/// Whether the setting names a platform. Otherwise what depends on it, such as images, cannot be checked.
 pub(super) fn is_known(values: &mut Values<'_>) -> bool {
     let backend = values.text("backend").unwrap_or_default();
     choices::<BackendConfig>().contains(&backend.as_str())
 }
 
-/// The workers' own platform, or libvirt host; `Some(None)` when they are where the masters are.
+/// The workers' own platform or libvirt host; `Some(None)` if they are on the masters' platform.
 pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>) -> Option<Option<WorkersOn>> {
     let given = values.text("worker_backend");
     let network = values.text("worker_network");
@@ -69,7 +91,7 @@ pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>
     }))
 }
 
-/// The pools on the workers' own platform exist, and there is a platform for the others.
+/// Checks that the pools in `worker_backend_for` exist.
 pub(super) fn check_workers_on(values: &mut Values<'_>, workers: Option<&WorkersOn>, pools: &[Pool]) {
     for name in workers.into_iter().flat_map(|workers| &workers.only) {
         if name != "worker" && pools.iter().all(|pool| pool.name != *name) {

@@ -22,7 +22,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         values.problem(
             &["os_ingress_floating_ip", "ingress_ip"],
             "`os_ingress_floating_ip` has no VIP of its own: `api_ip` and `ingress_ip` are the same",
-            "remove it: os_api_floating_ip is that of both",
+            "remove it: os_api_floating_ip is used for both",
         );
     }
     Some(OpenStackConfig {

@@ -39,7 +39,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OvirtConfig> {
     })
 }
 
-/// The engine's address, without the `/api` that may end it.
+/// The engine's URL, without a trailing `/api`.
 fn engine_url(text: &str) -> Result<String, String> {
     let plain = text.trim_end_matches('/');
     let plain = plain.strip_suffix("/api").unwrap_or(plain);

@@ -15,13 +15,14 @@ pub fn without_dhcp(values: &mut Values<'_>, backend: Option<&BackendConfig>, wo
     ];
     for (name, backend) in backends {
         let Some(backend) = backend else { continue };
-        let help = match backend {
-            BackendConfig::Sim(_) => "the simulated platform always has a DHCP server: remove dhcp to try a deployment",
-            _ if Capabilities::of(backend).carrier.requires_network => {
-                "CoreOS reads its configuration on this platform over the network, with an address from DHCP: use a \
-                 network with a DHCP server, or libvirt or KubeVirt"
-            }
-            _ => continue,
+        let capabilities = Capabilities::of(backend);
+        let help = if capabilities.simulated {
+            "the simulated platform always has a DHCP server: remove dhcp to try a deployment"
+        } else if capabilities.carrier.requires_network {
+            "CoreOS reads its configuration on this platform over the network, with an address from DHCP: use a network \
+             with a DHCP server, or libvirt or KubeVirt"
+        } else {
+            continue;
         };
         let message = format!("dhcp=none is not supported on {}", backend.name());
         values.problem(&["dhcp", name], message, help);
