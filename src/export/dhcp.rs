@@ -1,7 +1,7 @@
-//! The table as fixed addresses of a DHCP server.
+//! The address table as fixed addresses of a DHCP server.
 //!
-//! Entries have the machines' names, which are unique across clusters; only the MAC is compared, whatever client id
-//! a guest sends.
+//! Entries have the machines' names, which are unique across clusters. Only the MAC is compared: the client ID that a
+//! guest sends is ignored.
 
 use crate::cluster::{AddressAssignment, MachineName};
 use crate::state::parameters::Parameters;
@@ -12,7 +12,7 @@ pub fn dnsmasq(parameters: &Parameters) -> String {
         let name = MachineName::of_node(&parameters.cluster, &lease.name);
         format!("dhcp-host={},{},{name},infinite\n", lease.mac, lease.ip)
     };
-    // Otherwise initramfs and system, which send different client ids, would get two leases.
+    // Otherwise the initramfs and the system would get two leases, because they send different client IDs.
     let head = format!(
         "# Addresses of cluster {}.\ndhcp-ignore-clid\n",
         parameters.cluster_domain()

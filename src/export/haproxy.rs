@@ -1,4 +1,4 @@
-//! A load balancer outside of the cluster.
+//! The configuration of a load balancer outside of the cluster.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};

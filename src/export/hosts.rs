@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use crate::cluster::{ClusterDomain, Vip};
 use crate::state::parameters::Parameters;
 
-/// The common names below `apps`: a hosts file has no wildcards.
+/// The common names below `apps`, because a hosts file does not support wildcards.
 const APPS: [&str; 8] = [
     "console-openshift-console",
     "oauth-openshift",
@@ -30,7 +30,7 @@ pub fn block(parameters: &Parameters) -> String {
     for ip in parameters.vip_addresses(Vip::Api) {
         lines.push(format!("{ip} {} {}", id.fqdn("api"), id.fqdn("api-int")));
     }
-    // One name in each line: some parsers accept only a few.
+    // One name per line: some parsers accept only a few names on a line.
     for ip in parameters.vip_addresses(Vip::Ingress) {
         lines.extend(APPS.map(|name| format!("{ip} {}", id.fqdn(&format!("{name}.apps")))));
     }
@@ -84,7 +84,7 @@ pub fn find_block(text: &str, cluster: &ClusterDomain) -> Result<Option<RangeInc
     }
 }
 
-/// The text with the block in place of the cluster's previous one, or at its end.
+/// The text with the cluster's previous block replaced, or with the block added at the end.
 pub fn with_block(text: &str, parameters: &Parameters) -> Result<String, BrokenMarkers> {
     let block = block(parameters);
     let Some(old) = find_block(text, &parameters.cluster_domain())? else {
@@ -109,7 +109,7 @@ fn replaced(text: &str, old: &RangeInclusive<usize>, new: &str) -> String {
     lines[..*old.start()].concat() + new + &lines[old.end() + 1..].concat()
 }
 
-/// Lines outside of the cluster's block with its names: the first one in the file is effective.
+/// Lines outside of the cluster's block that contain its names: the first line with a name in the file is effective.
 pub fn rivals<'a>(text: &'a str, cluster: &ClusterDomain) -> Result<Vec<(usize, &'a str)>, BrokenMarkers> {
     let block = find_block(text, cluster)?;
     let suffix = format!(".{cluster}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_put_once_and_taken_out_without_a_trace() {
+    fn a_block_is_added_once_and_removed_completely() {
         let block = block(&example());
         let once = with_block(HOSTS, &example()).unwrap();
         assert_eq!(once, format!("{HOSTS}\n{block}"));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_address_replaces_the_block_where_it_stands() {
+    fn a_changed_address_replaces_the_block_in_place() {
         let mut parameters = example();
         let first = with_block(HOSTS, &parameters).unwrap() + "10.0.0.1 after\n";
         parameters.api_ip = "192.168.122.253".parse().unwrap();
@@ -155,7 +155,7 @@ mod tests {
 
     /// kcli's `sed` on the address had this bug: 192.168.122.25 matches .253, lab matches lab2.
     #[test]
-    fn clusters_of_like_names_and_addresses_keep_their_lines() {
+    fn clusters_with_similar_names_and_addresses_keep_their_lines() {
         let cluster = |name: &str, api: &str| {
             let mut parameters = example();
             parameters.cluster = name.to_owned();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn rivals_are_lines_of_this_cluster_and_of_no_other() {
+    fn only_lines_with_names_of_this_cluster_are_conflicts() {
         let text = "10.0.0.1 API.lab.example.com\n10.0.0.2 api.mylab.example.com # api.lab.example.com\n";
         let text = with_block(text, &example()).unwrap() + "10.0.0.3 x x.apps.lab.example.com\n";
         let last = text.lines().count();

@@ -1,5 +1,5 @@
-//! The installer's kubeconfig: with the api VIP as its address it requires no DNS, and still verifies the server's name;
-//! with the CA of the routers `oc login` can use it for the cluster's OAuth server.
+//! Changes the installer's kubeconfig. With the api VIP as the address, it requires no DNS and still verifies the
+//! server's name. With the CA of the routers, `oc login` can use it for the cluster's OAuth server.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use x509_parser::pem::Pem;
 use crate::cluster::ApiEndpoint;
 use crate::templates::yaml;
 
-/// Points the servers of a kubeconfig to the api VIP; the error says what is wrong with it.
+/// Replaces the servers of a kubeconfig by the api VIP. The error is the reason why the kubeconfig is invalid.
 pub fn pinned(kubeconfig: &str, endpoint: &ApiEndpoint) -> Result<String, String> {
     let mut config: Value = serde_saphyr::from_str(kubeconfig).map_err(|error| error.to_string())?;
     let clusters = config.get_mut("clusters").and_then(Value::as_array_mut);
@@ -29,8 +29,9 @@ pub fn pinned(kubeconfig: &str, endpoint: &ApiEndpoint) -> Result<String, String
     Ok(yaml(&config) + "\n")
 }
 
-/// Adds the CA certificates of the routers (PEM) to those of each cluster, first, as openshift-install does
-/// (openshift/installer: `cmd/openshift-install/command/waitfor.go`, `addRouterCAToClusterCA`); `None` if each has them.
+/// Adds the CA certificates of the routers (PEM) before those of each cluster, as openshift-install does
+/// (openshift/installer: `cmd/openshift-install/command/waitfor.go`, `addRouterCAToClusterCA`); `None` if each cluster
+/// already has them.
 pub fn with_router_ca(kubeconfig: &str, ca: &str) -> Result<Option<String>, String> {
     let certificates = Pem::iter_from_buffer(ca.as_bytes()).collect::<Result<Vec<_>, _>>();
     if !certificates.is_ok_and(|all| !all.is_empty() && all.iter().all(|pem| pem.parse_x509().is_ok())) {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_kubeconfig_is_refused() {
+    fn invalid_kubeconfigs_are_rejected() {
         for text in ["", "a: b", "clusters: [{cluster: {server: 'http://a:1'}}]", "{"] {
             assert!(
                 pinned(text, &IpAddr::from([192, 168, 122, 9]).into()).is_err(),

@@ -1,6 +1,6 @@
 //! Configuration for the user's own services, in their own formats.
 //!
-//! Generated only from the cluster's folder, so that it can be exported at any time.
+//! It depends only on the cluster's folder, so you can export it at any time.
 
 pub mod ansible;
 pub mod dhcp;

@@ -1,4 +1,4 @@
-//! The cluster's names as DNS zones, and as updates for a server.
+//! The cluster's names as DNS zones, and as dynamic updates.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 use crate::cluster::{Role, Vip};
 use crate::state::parameters::Parameters;
 
-/// Seconds for which an answer may be cached.
+/// How long a response may be cached, in seconds.
 const TTL: u32 = 60;
 
 /// The zone `<cluster>.<domain>` as a file; with `etcd` also the names that releases up to 4.3 require.
@@ -78,7 +78,7 @@ pub fn nsupdate(all: &Parameters, left: &Parameters, etcd: bool) -> String {
     text + "send\n"
 }
 
-/// As [`nsupdate`], for the addresses' names, which are in another zone for each address family.
+/// As [`nsupdate`], for the PTR records, which are in another zone for each address family.
 pub fn nsupdate_reverse(all: &Parameters, left: &Parameters) -> String {
     let ipv4 = |table: &Parameters| -> Vec<_> {
         let name = |(ip, name): (Ipv4Addr, String)| {
@@ -153,7 +153,7 @@ fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, St
     records
 }
 
-/// The name of each address that has one.
+/// The host name of each address that has one.
 fn reverse_names(parameters: &Parameters) -> Vec<(IpAddr, String)> {
     let id = parameters.cluster_domain();
     let api = parameters.vip_addresses(Vip::Api).into_iter();

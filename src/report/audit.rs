@@ -41,7 +41,7 @@ pub struct Found {
     pub hints: Vec<String>,
 }
 
-/// The state of a cluster, as far as this computer can tell.
+/// The state of a cluster, as far as this computer knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -130,7 +130,7 @@ impl Found {
         let hints = vec![
             "find out who owns the cluster first: it may be in use".to_owned(),
             format!(
-                "if it is yours, `ocpdeploy adopt {} --id {id}` makes a new record of it",
+                "if it is yours, `ocpdeploy adopt {} --id {id}` rebuilds its record",
                 env.unwrap_or("ENV")
             ),
             format!(
@@ -178,13 +178,13 @@ impl Found {
 }
 
 impl Audit {
-    /// Whether there are only clusters of the state folder that are alive.
+    /// Whether all clusters are in the state folder and alive.
     pub fn is_clean(&self) -> bool {
         let mut all = self.platforms.iter().flat_map(|platform| &platform.clusters);
         all.all(Found::is_as_it_should)
     }
 
-    /// The text for all platforms, one after the other.
+    /// The text, platform by platform.
     pub fn text(&self) -> String {
         if self.platforms.is_empty() {
             return "no platform to search; select one with `--env ENV`\n".to_owned();

@@ -11,9 +11,9 @@ use crate::printable::{count, printable_line};
 /// What `cache status` shows.
 #[derive(Debug, Serialize)]
 pub struct CacheReport {
-    /// Later clusters use it.
+    /// Whether later clusters use it.
     pub enabled: bool,
-    /// None if it is another computer's.
+    /// `None` if it is on another computer.
     pub storage: Option<PathBuf>,
     /// Free bytes on the disk of `storage`.
     pub free: Option<u64>,
@@ -28,7 +28,7 @@ pub struct RegistryReport {
     pub repositories: Vec<String>,
     pub blobs: usize,
     pub bytes: u64,
-    /// Since its last start, the newest last.
+    /// Errors since its last start, the latest one last.
     pub errors: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl CacheReport {
     }
 }
 
-/// What `cache prune` has removed, or would remove.
+/// What `cache prune` removed or would remove.
 #[derive(Debug, Serialize)]
 pub struct Pruned {
     pub dry_run: bool,
@@ -98,7 +98,7 @@ impl Pruned {
     }
 }
 
-/// What `cache down` has done.
+/// The result of `cache down`.
 #[derive(Debug, Serialize)]
 pub struct Stopped {
     /// Upstream registries.
@@ -123,7 +123,7 @@ impl Stopped {
     }
 }
 
-/// What `cache warm` has fetched.
+/// The result of `cache warm`.
 pub fn warmed(warmed: &Warmed) -> String {
     let skipped = match warmed.skipped {
         0 => String::new(),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_rounded_so_that_little_is_not_nothing() {
+    fn small_sizes_are_not_rounded_to_zero() {
         for (bytes, expected) in [
             (0, "0 MiB"),
             (1, "1 MiB"),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_names_what_does_not_work() {
+    fn the_status_shows_what_does_not_work() {
         let mut report = CacheReport {
             enabled: true,
             storage: Some("/srv/cache".into()),

@@ -1,6 +1,5 @@
 //! Results of commands that change a cluster.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -8,8 +7,8 @@ use serde::Serialize;
 use super::{owned, row, table};
 use crate::artifacts::download::Pruned;
 use crate::backend::Owned;
-use crate::cluster::{AddressAssignment, ClusterDomain, DeploymentId, NodeName, Role};
-use crate::passes;
+use crate::cluster::{AddressAssignment, ClusterDomain, DeploymentId, NodeName};
+use crate::passes::{Changed, Renewed, Rollout, Scaled};
 use crate::printable::{count, printable_line};
 use crate::state::parameters::{NodeAddress, Parameters};
 
@@ -38,42 +37,6 @@ impl Harvested {
         let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
         let path = printable_line(&self.parameter_file.display().to_string());
         format!("{}\nparameter file: {path}\n", table(&rows))
-    }
-}
-
-/// The added and removed nodes.
-#[derive(Debug, Serialize)]
-pub struct Scaled {
-    cluster: ClusterDomain,
-    rehearsal: bool,
-    /// Those of the pools included.
-    workers: usize,
-    /// The number of nodes of each pool.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pools: BTreeMap<String, usize>,
-    added: Vec<NodeName>,
-    removed: Vec<NodeName>,
-    #[serde(flatten)]
-    rollout: Rollout,
-}
-
-impl From<passes::Scaled> for Scaled {
-    fn from(scaled: passes::Scaled) -> Self {
-        let mut pools = BTreeMap::new();
-        for node in scaled.table.of_role(Role::Worker) {
-            if let Some(pool) = node.name.pool() {
-                *pools.entry(pool.to_owned()).or_default() += 1;
-            }
-        }
-        Self {
-            pools,
-            cluster: scaled.table.cluster_domain(),
-            rehearsal: scaled.is_rehearsal,
-            workers: scaled.table.of_role(Role::Worker).count(),
-            added: scaled.added,
-            removed: scaled.removed,
-            rollout: scaled.rollout.into(),
-        }
     }
 }
 
@@ -108,24 +71,6 @@ impl Scaled {
     }
 }
 
-/// The nodes that are updated now.
-#[derive(Debug, Serialize)]
-struct Rollout {
-    /// Roles whose nodes the machine config operator updates now.
-    updating: Vec<String>,
-    /// Each of these nodes reboots.
-    reboots: bool,
-}
-
-impl From<passes::Rollout> for Rollout {
-    fn from(rollout: passes::Rollout) -> Self {
-        Self {
-            updating: rollout.roles,
-            reboots: rollout.reboots,
-        }
-    }
-}
-
 impl Rollout {
     /// What to look at meanwhile.
     fn text(&self) -> String {
@@ -137,36 +82,18 @@ impl Rollout {
         let line = |role: &String| {
             format!("the {role} nodes are now updated one by one, {how}; `oc get mcp {role}` shows the progress\n")
         };
-        self.updating.iter().map(line).collect()
+        self.roles.iter().map(line).collect()
     }
-}
-
-/// The release of the static pods, and the nodes that are updated.
-#[derive(Debug, Serialize)]
-pub struct Renewed {
-    cluster: ClusterDomain,
-    /// Of the static pods; `null` if the cluster has none of ours.
-    version: Option<String>,
-    #[serde(flatten)]
-    rollout: Rollout,
 }
 
 impl Renewed {
-    pub fn new(cluster: ClusterDomain, renewed: passes::Renewed) -> Self {
-        Self {
-            cluster,
-            version: renewed.has_pods.then_some(renewed.release.version),
-            rollout: renewed.rollout.into(),
-        }
-    }
-
     pub fn text(&self) -> String {
         let cluster = &self.cluster;
         let text = match &self.version {
             Some(version) => format!("the static pods of cluster {cluster} have the images of {version}\n"),
             None => format!("cluster {cluster} has no static pods of ocpdeploy\n"),
         };
-        match self.rollout.updating.is_empty() {
+        match self.rollout.roles.is_empty() {
             true => text + "nothing was changed\n",
             false => text + &self.rollout.text(),
         }
@@ -189,7 +116,7 @@ impl Switched {
         match (self.running, self.changed) {
             (false, changed) => {
                 let already = if changed { "" } else { "already " };
-                let name = cluster.as_str().split('.').next().unwrap_or_default();
+                let name = cluster.name();
                 format!("cluster {cluster} is {already}off; `ocpdeploy start {name}` starts it\n")
             }
             (true, changed) => {
@@ -236,10 +163,7 @@ pub struct JoinFileWritten {
 impl JoinFileWritten {
     pub fn text(&self) -> String {
         let NodeAddress { name, mac, ip, .. } = &self.node;
-        let (id, cluster) = (
-            &self.cluster,
-            self.cluster.as_str().split('.').next().unwrap_or_default(),
-        );
+        let (id, cluster) = (&self.cluster, self.cluster.name());
         let mut text = format!("{name} of cluster {id}: MAC {mac}, address {ip}\n");
         for file in self.files.iter().chain(&self.iso) {
             text += &format!(
@@ -257,28 +181,7 @@ impl JoinFileWritten {
     }
 }
 
-/// An external node that joined or was removed.
-#[derive(Debug, Serialize)]
-pub struct ExternalChanged {
-    cluster: ClusterDomain,
-    rehearsal: bool,
-    node: NodeAddress,
-    joined: bool,
-    #[serde(flatten)]
-    rollout: Rollout,
-}
-
-impl ExternalChanged {
-    pub fn new(cluster: ClusterDomain, joined: bool, changed: passes::Changed) -> Self {
-        Self {
-            cluster,
-            rehearsal: changed.is_rehearsal,
-            node: changed.node,
-            joined,
-            rollout: changed.rollout.into(),
-        }
-    }
-
+impl Changed {
     pub fn text(&self) -> String {
         let (name, cluster) = (&self.node.name, &self.cluster);
         let mut text = match self.joined {

@@ -15,11 +15,11 @@ pub struct Shown {
     machine: MachineName,
     node: NodeName,
     platform: &'static str,
-    /// Where it may run.
+    /// Where the machine may run.
     scheduling: Properties,
-    /// What it is doing.
+    /// Its state.
     dynamic: Dynamic,
-    /// As it was created.
+    /// Its hardware, as created.
     configuration: Configuration,
     /// The platform's own description.
     platform_form: Option<Form>,

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_loses_columns_then_breaks_lines_then_becomes_blocks() {
+    fn a_wide_table_loses_columns_then_wraps_then_becomes_blocks() {
         let rows = [
             row([&"NODE", &"ROLE", &"MAC", &"STATE"]),
             row([

@@ -39,7 +39,7 @@ impl Settings {
                 [value.name.clone(), shown, printable_line(&value.origin)]
             }))
             .collect();
-        // A long path may stand out; it does not push the whole column away.
+        // A long path may exceed the column; it does not widen it.
         let width = |column: usize, most: usize| {
             let widths = rows.iter().map(|row| row[column].chars().count());
             widths.filter(|width| *width <= most).max().unwrap_or(0)

@@ -28,14 +28,13 @@ impl SavedSnapshot {
             backup,
         } = &self.saved;
         let cluster = &self.cluster;
-        let short = cluster.as_str().split('.').next().unwrap_or_default();
         let mut text = format!("snapshot {name} of cluster {cluster} saved at {taken:.0}\n");
         for file in backup {
             text += &format!("etcd: {}\n", printable_line(&file.display().to_string()));
         }
         text + &match running {
             true => "the cluster runs, with the addresses it had\n".to_owned(),
-            false => format!("the cluster is off; `ocpdeploy start {short}` starts it\n"),
+            false => format!("the cluster is off; `ocpdeploy start {}` starts it\n", cluster.name()),
         }
     }
 }
@@ -44,24 +43,12 @@ impl SavedSnapshot {
 #[derive(Debug, Serialize)]
 pub struct SnapshotList {
     cluster: ClusterDomain,
-    snapshots: Vec<Entry>,
-}
-
-#[derive(Debug, Serialize)]
-struct Entry {
-    #[serde(flatten)]
-    snapshot: Snapshot,
-    /// Nodes without a snapshot: it cannot be restored.
-    missing: Vec<NodeName>,
+    snapshots: Vec<Found>,
 }
 
 impl SnapshotList {
-    pub fn new(cluster: ClusterDomain, found: Vec<Found>) -> Self {
-        let entry = |Found { snapshot, missing }| Entry { snapshot, missing };
-        Self {
-            cluster,
-            snapshots: found.into_iter().map(entry).collect(),
-        }
+    pub fn new(cluster: ClusterDomain, snapshots: Vec<Found>) -> Self {
+        Self { cluster, snapshots }
     }
 
     pub fn text(&self) -> String {

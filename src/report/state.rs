@@ -16,7 +16,7 @@ use crate::state::journal::{self, Entry, Event, Holder, INSTALLED, is_done};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It exists, and nothing was done.
+    /// It has a folder, but no step has begun.
     New,
     /// A process installs it, or one was interrupted; see the phase.
     Installing,
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_is_under_way_while_somebody_holds_its_lock_and_interrupted_afterwards() {
+    fn an_installation_runs_while_its_lock_is_held_and_is_interrupted_afterwards() {
         let holder = holder();
         let mut journal = vec![entry(Event::Begun, "pass-one/leases", "")];
         assert_eq!(
@@ -330,13 +330,13 @@ mod tests {
         );
         let mut note = entry(Event::Done, "chosen", "");
         note.input.clear();
-        assert_eq!(text_of(&[note], None), "new: not started", "a note is no step");
+        assert_eq!(text_of(&[note], None), "new: not started", "a note is not a step");
         let harvested = [entry(Event::Done, "pass-one/gone", "")];
         assert_eq!(text_of(&harvested, None), "harvested: pass one is complete");
     }
 
     #[test]
-    fn a_forgotten_step_is_not_done() {
+    fn a_step_that_was_reset_is_not_done() {
         let mut journal = vec![entry(Event::Done, "install-complete", "")];
         assert!(text_of(&journal, None).starts_with("rehearsal: "));
         journal.push(entry(Event::Forgotten, "", ""));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_cluster_is_as_its_machines_are() {
+    fn the_state_of_a_complete_cluster_is_that_of_its_machines() {
         let all = ["master-0", "master-1", "master-2", "worker-0", "worker-1"];
         let mut journal: Vec<Entry> = all
             .iter()

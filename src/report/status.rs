@@ -450,7 +450,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_node_is_judged_by_its_planned_address() {
+    fn each_node_is_compared_with_its_planned_address() {
         let machines = [
             // A node that holds a VIP shows two addresses.
             machine(
@@ -524,7 +524,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_loses_no_node_and_no_line_is_wider() {
+    fn a_narrow_terminal_shows_all_nodes_and_no_line_is_too_long() {
         let machines = [machine(
             Pass::Two,
             "master-0",
@@ -550,7 +550,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_changed_is_reported_line_by_line() {
+    fn changes_are_reported_line_by_line() {
         let before = Status::of(&cluster(), &[], None, &[]);
         let machines = [machine(
             Pass::Two,

@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_night_between_two_runs_takes_no_room() {
+    fn the_time_between_two_runs_has_no_width() {
         let night = 60 * 60 * 9;
         let journal = [
             entry(0, Event::Begun, "release"),
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_works_also_while_no_step_is_open() {
+    fn time_of_a_run_without_an_open_step_is_active() {
         let mut run = entry(0, Event::Done, RUN);
         run.input.clear();
         let mut seen = entry(600, Event::Done, "pass-two/create/master-0/address");
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_deployment_is_left_out_and_a_running_one_ends_now() {
+    fn earlier_deployments_are_left_out_and_a_running_one_ends_now() {
         let journal = [
             entry(0, Event::Begun, "release"),
             entry(5, Event::Done, "release"),
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_reported_as_people_tell_them() {
+    fn durations_are_easy_to_read() {
         for (seconds, words, on_axis) in [
             (0, "0.0 s", "0"),
             (9, "9.0 s", "9.0 s"),

@@ -169,7 +169,7 @@ pub fn narrow(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> P
         let x = 1 + index * (wide + 14);
         vip_box(vip, x, wide, &mut boxes);
         paths.push(match workers.filter(|_| index > 0) {
-            // On the right of the masters.
+            // To the right of the masters.
             Some(workers) => format!("M{} {below} V{workers} H{}", WIDTH - 6, width + 3),
             None => format!("M{} {below} V{}", x + wide / 2, top - 2),
         });

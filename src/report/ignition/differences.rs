@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_a_place() {
+    fn each_difference_is_one_line() {
         insta::assert_snapshot!(text(&differences(), false), @r"
         ~ $.ignition.version: 3.2.0 → 3.3.0
         ~ $.storage.files[/etc/a.mode].mode: 0644 → 0600
