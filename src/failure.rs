@@ -76,8 +76,8 @@ fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
         .or_else(|| if_is(error, |_: &std::io::Error| (ErrorKind::Tool, vec![])))
 }
 
-const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters in the state directory. A cluster of another computer needs a \
-                            record here: `ocpdeploy state import FILE`";
+const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters in the state directory. To use a cluster of another \
+                            computer, import its record: `ocpdeploy state import FILE`";
 const PARAMETERS_HINT: &str = "correct the file, or create it again with `ocpdeploy harvest`";
 
 fn of_client_dns(error: &ClientDnsError) -> Classification {
@@ -227,7 +227,7 @@ impl Failure {
                 0 => paint("error:", "31"),
                 _ => paint("caused by:", "31"),
             };
-            // Only diagnostics have more than one head.
+            // Diagnostics consist of several blocks, so their lines are not indented.
             let cause = match self.diagnostics {
                 true => printable_text(cause.trim_end()),
                 false => printable_block(cause),
@@ -250,7 +250,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Makes a panic ask for a report, in place of Rust's message.
+/// Makes a panic ask the user to report it, instead of Rust's message.
 pub fn report_panics(show: fn(&Failure)) {
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or("panic without a message");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_the_hint_and_the_code_come_from_the_typed_error() {
+    fn chain_hint_and_exit_code_come_from_the_typed_error() {
         let failure = explain(&unreachable().context("pass two"));
         insta::assert_snapshot!(failure, @r"
         error: pass two
@@ -295,7 +295,7 @@ mod tests {
         let absent = BackendError::new(BackendErrorKind::NotBuiltIn, "")
             .during("backend ovirt")
             .into();
-        let held = JournalError::ReservationState {
+        let held = JournalError::Locked {
             cluster: "lab".to_owned(),
             holder: "pid 7".to_owned(),
         };
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_repeats_its_source_is_shown_once() {
+    fn a_message_that_repeats_its_source_is_shown_once() {
         let inner = std::io::Error::other("disk full");
         let outer = std::io::Error::other(format!("cannot write x: {inner}"));
         let error = Err::<(), _>(inner)

@@ -1,4 +1,4 @@
-//! A new record of a cluster whose record is lost, from its objects on the platform.
+//! Recreates the lost record of a cluster from its objects on the platform.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, Machine, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterConfig, DeploymentId, Lb, Mac, NodeName, Pass, Role, Vip};
-use crate::plan::addresses::{self, free_addresses, virtual_router_ids, wished_router_id};
+use crate::plan::addresses::{self, free_addresses, preferred_router_id, virtual_router_ids};
 use crate::plan::machines::{self, MacTable};
 use crate::plan::mismatch::mismatch;
 use crate::state::home::Home;
@@ -25,7 +25,7 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// A cluster with a new record.
 pub struct Adopted {
     pub table: Parameters,
-    /// What the platform cannot tell, and what follows.
+    /// What is not available from the platform, and the consequences.
     pub missing: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
     for machine in &nodes {
         let lease = address_of(machine, &reserved);
         let unknown = || {
-            let text = format!("the address of machine {} is not known", machine.name);
+            let text = format!("the address of machine {} is unknown", machine.name);
             refused(
                 text,
                 "start the machine on the platform, then run the same command again",
@@ -115,8 +115,8 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
     ));
     table.sort_by_key(|node| (node.role, node.name.number(), node.name.clone()));
     let wishes = [
-        config.given.virtual_router_id.unwrap_or(wished_router_id(api.ip)),
-        wished_router_id(ingress.ip),
+        config.given.virtual_router_id.unwrap_or(preferred_router_id(api.ip)),
+        preferred_router_id(ingress.ip),
     ];
     let ids = virtual_router_ids(wishes, &neighbours.virtual_router_ids.keys().copied().collect());
     let mut parameters = Parameters::new(
@@ -135,7 +135,7 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
     parameters.ipv6 = addresses::ipv6_table(config, &facts, [api.ip, ingress.ip]);
     let settings = config.with_workers_of(parameters.nodes.iter().map(|node| &node.name));
     if let Some(what) = mismatch(&settings, &parameters) {
-        let text = format!("the settings do not fit the cluster: {what}");
+        let text = format!("the settings do not match the cluster: {what}");
         return Err(refused(text, "correct the env file, then run the same command again"));
     }
     if config.lb == Lb::Keepalived {
@@ -179,7 +179,7 @@ fn address_of(machine: &Machine, reserved: &[&AddressAssignment]) -> Option<Addr
     })
 }
 
-/// The line of the bootstrap, which is gone with its address: the table has one for each planned node.
+/// The table's line for the bootstrap, which was deleted and has no address any longer: each planned node needs a line.
 fn bootstrap(
     config: &ClusterConfig,
     macs: &MacTable,
@@ -215,12 +215,12 @@ fn record(
     journal.note("adopted", &config.id())?;
     table.write(&dir.parameters())?;
     journal.note(HOLD, held)?;
-    // As `deploy` records them: one that is missing later was there.
+    // As `deploy` records them, so that a machine that is missing later counts as deleted, not as never created.
     for node in table.nodes.iter().filter(|node| node.role != Role::Bootstrap) {
         journal.note(&format!("pass-two/create/{}", node.name), &())?;
     }
     journal.note(BOOTSTRAP_REMOVED, &())?;
-    // Which settings it was installed with is not known, so `deploy` has nothing to compare.
+    // The settings of the installation are unknown, so `deploy` has nothing to compare.
     journal.note("scaled", &())?;
     journal.note(INSTALLED, &())
 }

@@ -37,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(30 * 60);
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
 
 /// Saves a backup in the folder `to`, which is created if missing, from the first master that can make one. Returns its
-/// files, with mode 0600. `without` is the command that makes none, for the hint.
+/// files, with mode 0600. `without` is the command without a backup, for the hint.
 pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path, without: &str) -> Result<Vec<PathBuf>> {
     let mut builder = std::fs::DirBuilder::new();
     let created = builder.recursive(true).mode(0o700).create(to);
@@ -53,7 +53,7 @@ pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path, wit
     Err(no_backup(&table.cluster, &refusals, without).into())
 }
 
-/// The error if no master can make a backup, with a line for each. `without` is the command that makes none.
+/// The error if no master can make a backup, with a line for each. `without` is the command without a backup.
 pub(super) fn no_backup(cluster: &str, refusals: &[String], without: &str) -> OperationError {
     let lines: String = refusals.iter().map(|why| format!("\n  {why}")).collect();
     let text = format!("no backup of etcd of cluster {cluster}:{lines}");
@@ -69,19 +69,19 @@ async fn of_master(master: &ssh::Node<'_>, to: &Path) -> Result<Vec<PathBuf>> {
     let folder = folder.trim_end();
     ensure!(
         folder.len() == FOLDER.len() && is_plain(folder.trim_start_matches("/var/tmp/")),
-        "mktemp made `{folder}`"
+        "mktemp created `{folder}`"
     );
     let fetched = timeout(LIMIT, fetch(&session, folder, to)).await;
     let deletion = timeout(DELETION_LIMIT, output(&session, &["rm", "-r", "--", folder])).await;
     if !matches!(deletion, Ok(Ok(_))) {
         warn!(target: PROGRESS, step = "backup", "{}: {folder} contains secrets and could not be deleted", master.host);
     }
-    // Its socket goes in any case.
+    // Its socket is removed even if this fails.
     let _ = session.close().await;
     fetched.with_context(|| format!("no backup within {} min", LIMIT.as_secs() / 60))?
 }
 
-/// Makes the backup in a folder of the master, and fetches its two files.
+/// Creates the backup in a folder of the master, and fetches its two files.
 async fn fetch(session: &Session, folder: &str, to: &Path) -> Result<Vec<PathBuf>> {
     output(session, &[SCRIPT, folder]).await?;
     let list = output(session, &["ls", "-1", "--", folder]).await?;
@@ -95,7 +95,7 @@ async fn fetch(session: &Session, folder: &str, to: &Path) -> Result<Vec<PathBuf
     );
     ensure!(
         is_backup,
-        "{SCRIPT} made {names:?} instead of a snapshot and the static resources"
+        "{SCRIPT} created {names:?} instead of a snapshot and the static resources"
     );
     let mut fetched = Vec::new();
     for name in &names {
@@ -120,7 +120,7 @@ async fn fetch(session: &Session, folder: &str, to: &Path) -> Result<Vec<PathBuf
         let digests = digests.with_context(|| format!("read {}", to.display()))?;
         ensure!(
             sum.split_whitespace().next() == Some(&*digests.whole),
-            "{name} was damaged on the way: its SHA-256 differs"
+            "{name} was damaged in transit: its SHA-256 differs"
         );
         ensure!(
             !is_snapshot || digests.own == Some(true),
@@ -157,7 +157,7 @@ async fn output(session: &Session, command: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
 }
 
-/// Whether a name consists of characters that mean nothing to anyone.
+/// Whether a name has only characters without a special meaning in paths and shells.
 fn is_plain(name: &str) -> bool {
     !name.starts_with('.')
         && name
@@ -168,7 +168,7 @@ fn is_plain(name: &str) -> bool {
 /// The digests of a fetched file.
 struct Digests {
     whole: String,
-    /// Whether the file ends in the SHA-256 of the rest, as a snapshot does. `None`: its size is not that of a snapshot.
+    /// Whether the file ends in the SHA-256 of the rest, as a snapshot does. `None`: no snapshot has its size.
     ///
     /// etcd-io/etcd: `client/v3/snapshot/v3_snapshot.go`, `hasChecksum`.
     own: Option<bool>,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_master_lead_to_no_other_folder() {
+    fn file_names_from_a_master_cannot_leave_the_folder() {
         for (name, plain) in [
             ("snapshot_2026-01-02_030405.db", true),
             ("../snapshot_1.db", false),

@@ -9,7 +9,7 @@ use tracing::info;
 use super::complete::refuse_changes;
 use super::error::{no_range, preflight, unfit_table};
 use super::options::DeployOptions;
-use super::report::{Report, Seen};
+use super::report::{CheckReport, CheckedFacts};
 use super::simulated::refuse_simulated;
 use super::{clock, deployments, fragments, networks, ours};
 use crate::PROGRESS;
@@ -44,9 +44,9 @@ pub(super) async fn check(
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
-) -> Result<(NetworkFacts, Seen)> {
+) -> Result<(NetworkFacts, CheckedFacts)> {
     info!(target: PROGRESS, step = "checks", "checking {} before anything is created", platform_names(&config.backend, config.workers_on.as_ref()));
-    let mut report = Report::for_deployment();
+    let mut report = CheckReport::for_deployment();
     let mut seen = look_around(backend, config, home, options, &mut report).await?;
     report.judged()?;
     let facts = seen
@@ -62,11 +62,11 @@ pub(super) async fn look_around(
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
-    report: &mut Report<'_>,
-) -> Result<Seen> {
+    report: &mut CheckReport<'_>,
+) -> Result<CheckedFacts> {
     let clusters = inventory::clusters(home)?;
     let known = clusters.iter().find(|cluster| cluster.known.name == config.name);
-    let mut seen = Seen::default();
+    let mut seen = CheckedFacts::default();
     let table = known_table(backend, config, home, known, options).await;
     let Some(table) = report.take("cluster", table)? else {
         return Ok(seen);
@@ -79,7 +79,7 @@ pub(super) async fn look_around(
     let macs = machines::macs(config, &Default::default());
     let (mut one, mut vips) = (Vec::new(), MacTable::new());
     if config.harvest == Harvest::Boot {
-        // What the platform tells of the network is read after its checks.
+        // The facts about the network are read only after the platform's checks.
         let source = VipSource::of(config, &backend.capabilities(Role::Master), None);
         one = machines::pass_one(config, &macs, source);
         vips = machines::unleased_vips(config, &macs, &one);
@@ -123,7 +123,7 @@ pub(super) async fn look_around(
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.cluster_domain());
         let table = known.and_then(|cluster| cluster.parameters.as_ref());
         let own = machines::vip_macs(&macs, table);
-        // With lb=user the load balancer already has them, and so has that of the platform after an interrupted run.
+        // With lb=user the VIPs are already on the load balancer; after an interrupted run also on the platform's.
         let has_vips = config.lb == Lb::User || config.lb == Lb::Platform && known.is_some();
         let mut findings = given_vip_findings(
             config,
@@ -231,7 +231,7 @@ fn own_configs(backend: &Platforms, config: &ClusterConfig) -> Result<(Vec<Fragm
     Ok((own, warnings))
 }
 
-/// Secrets that a commit would publish. Said before the cluster has any; only git knows what it ignores.
+/// Warns of secrets that a commit would publish, before the cluster has any. Only git knows which files it ignores.
 fn in_work_tree(config: &ClusterConfig, home: &Home) -> Option<Finding> {
     let tree = home.work_tree().filter(|_| !config.is_rehearsal())?;
     Some(Finding::warn(format!(
@@ -265,8 +265,8 @@ pub(super) async fn find_installer(
     config: &ClusterConfig,
     home: &Home,
     facts: Option<&NetworkFacts>,
-    seen: &Seen,
-    report: &mut Report<'_>,
+    seen: &CheckedFacts,
+    report: &mut CheckReport<'_>,
 ) -> Result<Option<Choice>> {
     let choice = Installer::find(config, &home.cluster(&config.name)).await;
     let Some(choice) = report.take("installer", choice)? else {
@@ -281,7 +281,7 @@ pub(super) async fn find_installer(
     let fips = installer::fips::check_fips(config, &choice).map_err(anyhow::Error::from);
     let fips = report.take("installer", fips)?;
     if report.take("installer", fits)?.is_some() && fips.is_some() {
-        report.add("installer", [Finding::ok(installer_words(&choice))]);
+        report.add("installer", [Finding::ok(describe_installer(&choice))]);
     }
     let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
     images.dedup_by_key(|(_, image)| *image);
@@ -299,7 +299,7 @@ pub(super) async fn find_installer(
     Ok(Some(choice))
 }
 
-/// A release that only the installer itself reveals; one of the settings was rejected with them.
+/// Rejects an unsupported release that only the installer reveals; a release in the settings was checked with them.
 fn unsupported(config: &ClusterConfig, version: &str) -> Option<Finding> {
     let release = major_minor(version).filter(|_| !config.is_rehearsal())?;
     let unsupported = unsupported_release(
@@ -316,7 +316,7 @@ fn unsupported(config: &ClusterConfig, version: &str) -> Option<Finding> {
     )
 }
 
-fn installer_words(choice: &Choice) -> String {
+fn describe_installer(choice: &Choice) -> String {
     match choice {
         Choice::Here {
             installer: Installer::Rehearsal(_),
@@ -336,9 +336,9 @@ pub(super) async fn check_installer(
     config: &ClusterConfig,
     home: &Home,
     facts: &NetworkFacts,
-    seen: &Seen,
+    seen: &CheckedFacts,
 ) -> Result<Choice> {
-    let mut report = Report::for_deployment();
+    let mut report = CheckReport::for_deployment();
     let choice = find_installer(Some(backend), config, home, Some(facts), seen, &mut report).await?;
     report.judged()?;
     choice.context("find openshift-install")
@@ -366,7 +366,7 @@ fn ipv6_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding>
     Some(Finding::fail(text).hint(hint))
 }
 
-/// What a node's static address requires, and its network does not tell.
+/// The requirements of static addresses that the platform does not report for the network.
 fn static_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     if config.dhcp != Dhcp::None {
         return None;
@@ -403,8 +403,7 @@ fn too_large(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     })
 }
 
-/// A file of `network_config` that contradicts the network as its platform describes it; `settings` has compared it
-/// with the env file.
+/// A file of `network_config` that contradicts the platform's network; `settings` has compared it with the env file.
 fn network_config(config: &ClusterConfig, facts: &NetworkFacts, table: Option<&Parameters>) -> Option<Finding> {
     let mut known = config.clone();
     known.given.machine_network = known.given.machine_network.or(facts.cidr);
@@ -474,7 +473,7 @@ async fn answered_for(config: &ClusterConfig, has_vips: bool) -> Vec<Finding> {
 }
 
 /// MACs of this cluster that another machine on the network has: MACs are derived from names, so another deployment of
-/// this name has the same ones, also one on a platform that this one does not show.
+/// this name has the same ones, even on a platform whose machines are not listed here.
 async fn answering_macs(
     backend: &Platforms,
     config: &ClusterConfig,
@@ -513,7 +512,7 @@ async fn answering_macs(
         .collect())
 }
 
-/// As `answered_for`, for the IPv6 addresses that belong to these.
+/// As `answered_for`, for the IPv6 addresses derived from these.
 async fn answered_for_ipv6(config: &ClusterConfig, has_vips: bool) -> Vec<Finding> {
     let Some(ipv6) = &config.ipv6 else {
         return Vec::new();
@@ -609,7 +608,7 @@ fn given_vip_findings(
     Vip::ALL.into_iter().filter_map(problem).collect()
 }
 
-/// Addresses beside IPv4 addresses are of no other cluster if these are not.
+/// Checks only the given VIPs: an IPv6 address derived from a free IPv4 address is free, too.
 fn given_ipv6_findings(
     config: &ClusterConfig,
     facts: &NetworkFacts,
@@ -641,7 +640,7 @@ mod tests {
     use super::*;
     use crate::cluster::Ipv6Settings;
 
-    /// This computer's ::1 is beside 0.0.0.1 in ::/96.
+    /// In ::/96, the address derived from 0.0.0.1 is ::1, which is this computer.
     #[tokio::test]
     async fn ipv6_addresses_of_nodes_and_vips_that_answer_are_found() {
         let [ours, free] = [1, 2].map(|last| IpAddr::from([0, 0, 0, last]));

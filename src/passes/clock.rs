@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, Verdict};
 
-/// A larger difference causes problems later; `TOO_FAR` causes them at once.
+/// A larger difference causes problems later, one above `TOO_FAR` at once.
 const APART: Duration = Duration::from_secs(10);
 const TOO_FAR: Duration = Duration::from_secs(300);
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_far_apart_end_it_whichever_is_ahead() {
+    fn a_large_clock_difference_is_reported_whichever_clock_is_ahead() {
         let here = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         for (seconds, expected) in [
             (0, Verdict::Ok),

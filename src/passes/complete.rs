@@ -43,8 +43,8 @@ pub(super) fn refuse_changes(
     }
 }
 
-/// The error for settings that differ from an installed cluster. If nothing but the number of workers differs, `scale` is
-/// the options of `scale` for it.
+/// The error for settings that differ from an installed cluster. `scale` are the options of `ocpdeploy scale` if only
+/// the number of workers differs.
 pub(super) fn differs(cluster: &str, what: &str, scale: Option<String>) -> OperationError {
     let text = format!("cluster {cluster} is installed, and the settings differ from it: {what}");
     OperationError::new(ErrorKind::Usage, text).hint(match scale {

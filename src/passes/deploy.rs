@@ -125,7 +125,7 @@ impl Run<'_> {
                 release: &release,
                 leased: &leased,
             };
-            // The installer requires only the table. If it fails, pass one is nevertheless completed.
+            // The installer requires only the table. Pass one is completed even if the installer fails.
             let (held, assets) = futures::join!(self.complete_pass_one(&parameters), self.assets(installer, &services));
             Ok::<_, anyhow::Error>((held?, assets?, leased, parameters))
         };
@@ -166,7 +166,7 @@ impl Run<'_> {
         let bootstrap = Box::pin(self.bootstrap_complete(installer, &wait));
         let mut reports = self.while_running(&nodes, &images, bootstrap).await?;
         self.etcd_without_bootstrap(installer, &wait).await?;
-        // Its API and its machine config server have ended.
+        // The API and the machine config server of the bootstrap have ended.
         self.balance(self.config, &parameters).await?;
         self.remove_bootstrap(&parameters).await?;
         if !first.contains(&Role::Worker) && self.config.all_workers() > 0 {
@@ -192,8 +192,8 @@ impl Run<'_> {
         })
     }
 
-    /// Rejects what an earlier run did with other settings, before anything is written. Later steps are compared
-    /// when they are reached: until then nothing is written where the steps before them are done.
+    /// Rejects settings that contradict completed steps of an earlier run, before anything is written. Later steps are
+    /// compared when they are reached: if all steps before them are complete, nothing is written until then.
     async fn judge(&self, installer: &Installer) -> Result<()> {
         let version = installer.version().await?;
         self.journal.judge("release", &self.release_input(&version))?;
@@ -221,7 +221,7 @@ impl Run<'_> {
         let machines = self.backend.list_machines(&self.config.id()).await?;
         if machines.iter().any(|machine| machine.pass == Pass::Two) {
             let cluster = &self.config.name;
-            let text = format!("cluster {cluster} has machines of pass two; it cannot be harvested again under them");
+            let text = format!("cluster {cluster} has machines of pass two, so pass one cannot be repeated");
             let hint = format!(
                 "`ocpdeploy deploy` without `--harvest` continues with its addresses. The cluster is not installed yet: \
                  `ocpdeploy destroy {cluster}` and then `ocpdeploy deploy` start over"
@@ -269,7 +269,7 @@ impl Run<'_> {
     /// Reserves the table's addresses where the platform supports it, and deletes the machines of pass one.
     async fn complete_pass_one(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
         if self.backend.common_capabilities().leases_outlive_machines {
-            // If one fails, the other one is nevertheless completed.
+            // Each is completed even if the other one fails.
             let (held, swept) = futures::join!(self.hold(parameters, &[]), self.sweep_pass_one());
             return held.and_then(|held| swept.map(|()| held));
         }

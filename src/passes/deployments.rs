@@ -15,7 +15,7 @@ use crate::state::parameters::Parameters;
 pub struct DeploymentOnPlatform {
     pub id: ClusterId,
     pub machines: usize,
-    /// Who began it, as far as its machines say.
+    /// Who began it, if its machines record this.
     pub creation: Option<Creation>,
 }
 
@@ -71,8 +71,8 @@ pub(super) async fn refuse_others(backend: &Platforms, config: &ClusterConfig) -
     Ok(refuse(other_deployments(backend, config).await?)?)
 }
 
-/// Fails if another computer has changed this deployment since its record here was written: the record lacks a machine, or
-/// no master is left.
+/// Fails if another computer has changed this deployment since its record here was written: the record lacks a machine,
+/// or no master is left.
 pub(super) fn require_current(table: &Parameters, machines: &[Machine]) -> Result<(), OperationError> {
     let nodes = machines
         .iter()
@@ -94,7 +94,7 @@ pub(super) fn require_current(table: &Parameters, machines: &[Machine]) -> Resul
     if known.iter().any(|machine| machine.role == Role::Master) {
         return Ok(());
     }
-    let text = format!("no master of cluster {cluster} is on the platform any more");
+    let text = format!("cluster {cluster} has no master left on the platform");
     Err(OperationError::new(ErrorKind::Tool, text).hint(format!(
         "another computer may have removed the cluster, or its platform is another one: `ocpdeploy verify {cluster}` \
          shows what is left of it"

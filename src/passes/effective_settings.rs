@@ -13,7 +13,7 @@ pub struct EffectiveSettings {
     /// Version of this program.
     pub program: String,
     pub installer: String,
-    /// `None` if the installer does not report it; missing in journals of earlier versions.
+    /// `None` if the installer does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_image: Option<String>,
     pub lb: Lb,
@@ -23,7 +23,7 @@ pub struct EffectiveSettings {
     /// Roles on which routers may run.
     pub routers: Vec<Role>,
     pub carriers: BTreeMap<Role, CarrierLimit>,
-    /// Networks of the nodes' additional NICs, in their order; missing in journals of earlier versions.
+    /// Networks of the nodes' additional NICs, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_networks: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Errors that several passes return. All others are made where they happen.
+//! Errors that several passes return. All others are created where they occur.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ pub(super) fn refuse(findings: Vec<Finding>) -> Result<(), OperationError> {
     }
 }
 
-/// The parameter file does not fit the settings.
+/// The error for a parameter file that does not match the settings.
 pub(super) fn unfit_table(cluster: &str, what: &str) -> OperationError {
-    let text = format!("the parameter file of {cluster} does not fit the settings: {what}");
+    let text = format!("the parameter file of {cluster} does not match the settings: {what}");
     OperationError::new(ErrorKind::Settings, text).hint("restore the settings, or repeat pass one with `--harvest`")
 }
 
@@ -86,7 +86,7 @@ pub(super) fn not_among<'n>(
     OperationError::new(ErrorKind::Usage, text).hint(format!("`ocpdeploy status {cluster}` shows its nodes"))
 }
 
-/// The cluster that an error is about. An installed cluster works, and no hint may suggest to destroy it.
+/// The cluster that an error is about. An installed cluster works, and no hint may suggest destroying it.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) cluster: &'a str,
@@ -193,7 +193,7 @@ mod tests {
     use crate::state::journal::JournalError;
 
     #[test]
-    fn no_hint_suggests_to_destroy_an_installed_cluster() {
+    fn no_hint_suggests_destroying_an_installed_cluster() {
         let name = MachineName::of_node("prod7", &NodeName::bootstrap());
         let (seen, console) = (Seen::Silent, None);
         let missing = [Missing { name, seen, console }];

@@ -1,11 +1,13 @@
-//! External nodes: workers whose machines are not ours, such as bare metal or machines of another platform.
+//! External nodes: workers whose machines `ocpdeploy` did not create, such as bare metal or machines of another
+//! platform.
 //!
-//! The table has them, so that DNS, load balancing and the approval of certificates know them. No backend does: nothing
-//! here creates, starts, stops or deletes a machine.
+//! The table lists them for DNS, load balancing and the approval of certificates. No backend knows them: nothing here
+//! creates, starts, stops or deletes a machine.
 
 use std::net::IpAddr;
 
 use anyhow::Result;
+use serde::Serialize;
 use tracing::info;
 
 use super::error::{network_config, no_node, pool_exhausted, refuse};
@@ -16,7 +18,7 @@ use super::scale::ScaleOptions;
 use crate::PROGRESS;
 use crate::backend::Finding;
 use crate::backend::platforms::Platforms;
-use crate::cluster::{ClusterConfig, Dhcp, Harvest, Mac, NodeName, Role};
+use crate::cluster::{ClusterConfig, ClusterDomain, Dhcp, Harvest, Mac, NodeName, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::ssh;
 use crate::node::host::HostFile;
@@ -29,7 +31,7 @@ use crate::state::home::{self, Home};
 use crate::state::inventory;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// What the user says about the machine. A node that is in the table already needs nothing.
+/// The user's description of the machine. A node that is already in the table needs none.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinOptions<'a> {
     pub node: &'a NodeName,
@@ -50,12 +52,15 @@ pub struct JoinFile {
 }
 
 /// The result of `node join` and `node remove`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Changed {
+    pub cluster: ClusterDomain,
+    pub rehearsal: bool,
     pub node: NodeAddress,
+    /// Whether the node joined; otherwise it was removed.
+    pub joined: bool,
+    #[serde(flatten)]
     pub rollout: Rollout,
-    /// The cluster has no API.
-    pub is_rehearsal: bool,
 }
 
 /// Adds an external node to the table, or finds it there, and creates its Ignition config.
@@ -156,18 +161,22 @@ impl Run<'_> {
         let refused = |why: &str, hint: String| refused(node, why, hint);
         if table.node(node).is_some() {
             let hint = format!("choose another name, such as metal-0; `ocpdeploy status {cluster}` shows all nodes");
-            return Err(refused("it is a node with a machine of ocpdeploy", hint).into());
+            return Err(refused("it is a node whose machine ocpdeploy created", hint).into());
         }
         if node.role() != Role::Worker || node.number().is_none() {
             let hint = "choose a name such as metal-0, worker-100, or gpu-100 for a node of pool gpu".to_owned();
-            return Err(refused("the name of an external node is NAME-NUMBER, and it is a worker", hint).into());
+            return Err(refused(
+                "the name of an external node must be NAME-NUMBER, and it must be a worker",
+                hint,
+            )
+            .into());
         }
         if self.config.cluster_domain().fqdn(node.as_str()).len() > LONGEST_NAME {
             let why = format!("its name with the domain has more than {LONGEST_NAME} characters");
             return Err(refused(&why, "choose a shorter name".to_owned()).into());
         }
         if table.peer_domain.is_some() {
-            let hint = "deploy the cluster in a network that the machine can be in".to_owned();
+            let hint = "deploy the cluster in a network that the machine can join".to_owned();
             return Err(refused(
                 "the nodes are in the platform's pod network, which it cannot reach",
                 hint,
@@ -175,8 +184,8 @@ impl Run<'_> {
             .into());
         }
         let Some(mac) = options.macs.first() else {
-            let hint = format!("give it: `ocpdeploy node join-file {cluster} {node} --mac MAC --ip IP`");
-            return Err(refused("the MAC address of its NIC is not known", hint).into());
+            let hint = format!("specify it: `ocpdeploy node join-file {cluster} {node} --mac MAC --ip IP`");
+            return Err(refused("the MAC address of its NIC is unknown", hint).into());
         };
         let ip = match options.ip {
             Some(ip) => ip,
@@ -188,11 +197,11 @@ impl Run<'_> {
             None => {
                 let (why, how) = match self.config.dhcp {
                     Dhcp::None => (
-                        "its address is not known, and there is no address_pool",
+                        "its address is unknown, and address_pool is not set",
                         "choose a free one",
                     ),
                     Dhcp::Platform | Dhcp::User => (
-                        "its address is not known: ocpdeploy cannot ask the DHCP server that it will use",
+                        "its address is unknown: ocpdeploy cannot query the DHCP server that it will use",
                         "reserve one for the MAC at the DHCP server",
                     ),
                 };
@@ -268,7 +277,7 @@ impl Run<'_> {
         self.changed(&reach, &table, node, options.installed_workers).await
     }
 
-    /// Adapts what names the cluster's workers.
+    /// Updates everything that lists the cluster's workers.
     async fn changed(
         &self,
         reach: &Reach,
@@ -280,9 +289,11 @@ impl Run<'_> {
         let rollout = self.renew(reach, table, installed_workers).await?;
         self.record_scaled().await?;
         Ok(Changed {
+            cluster: table.cluster_domain(),
+            rehearsal: matches!(reach, Reach::Rehearsal),
+            joined: table.is_external(&node.name),
             node,
             rollout,
-            is_rehearsal: matches!(reach, Reach::Rehearsal),
         })
     }
 }
@@ -306,7 +317,7 @@ fn external(table: &Parameters, name: &NodeName) -> Result<NodeAddress, Operatio
         Some(node) if table.is_external(name) => Ok(node.clone()),
         Some(_) => Err(refused(
             name,
-            "its machine is one of ocpdeploy",
+            "ocpdeploy created its machine",
             format!(
                 "`ocpdeploy scale {cluster}` adds and removes workers, `ocpdeploy node replace {cluster} {name}` \
                  recreates a node"
@@ -326,7 +337,7 @@ mod tests {
     use crate::state::parameters::tests::example;
 
     #[test]
-    fn a_static_address_is_in_a_keyfile_of_its_own() {
+    fn an_external_node_with_a_static_address_has_one_keyfile() {
         let mut table = example();
         let name = NodeName::of_pool("metal", 0);
         table.external.push(NodeAddress {

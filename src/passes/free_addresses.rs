@@ -14,7 +14,7 @@ use crate::local::network_probe;
 use crate::plan::address_pool;
 use crate::state::parameters::Parameters;
 
-/// As many addresses are probed at once: a probe of one takes as long. Each takes four sockets.
+/// Number of addresses probed at once, which takes as long as probing one. Each probe uses four sockets.
 const AT_ONCE: usize = 32;
 
 /// The addresses at which a machine answers, with its MAC if known.
@@ -54,7 +54,7 @@ impl<I: Iterator<Item = IpAddr>, P: AsyncFnMut(&[IpAddr]) -> Answering> Silent<I
 }
 
 impl Run<'_> {
-    /// Those of the given addresses at which nothing answers. Without a way to the network, all of them.
+    /// The given addresses at which nothing answers; all of them if this computer cannot reach the network.
     pub(super) fn silent<I: Iterator<Item = IpAddr>>(
         &self,
         free: I,
@@ -67,8 +67,8 @@ impl Run<'_> {
         })
     }
 
-    /// At least `wanted` addresses of the pool that are free, with more because another cluster may choose at the same
-    /// time; fewer if there are not as many.
+    /// Free addresses of the pool: some more than `wanted`, because another cluster may choose at the same time, or as
+    /// many as it has.
     pub(super) async fn free_of_pool(&self, wanted: usize, table: Option<&Parameters>) -> Result<Vec<IpAddr>> {
         let mut free = Vec::new();
         if wanted == 0 || self.config.address_pool.is_empty() {
@@ -87,7 +87,7 @@ impl Run<'_> {
     }
 }
 
-/// Those of the addresses at which a machine answers, or at the one beside them in the second family.
+/// The addresses at which a machine answers, or at the address derived from them in the second family.
 async fn answering(ips: &[IpAddr], second: Option<Ipv6Network>) -> Answering {
     let in_second = async {
         let Some(network) = second else { return Vec::new() };
@@ -131,7 +131,7 @@ mod tests {
         (chosen, probes)
     }
 
-    /// This computer's ::1 is beside 0.0.0.1 in ::/96.
+    /// In ::/96, the address derived from 0.0.0.1 is ::1, which is this computer.
     #[tokio::test]
     async fn an_address_is_in_use_in_either_family() {
         let ips = [1, 2].map(|last| IpAddr::from([0, 0, 0, last]));
@@ -146,10 +146,6 @@ mod tests {
         assert_eq!(chosen(2..=9, &[2, 4], 2).await, (ips([3, 5]), 1));
         assert_eq!(chosen(2..=4, &[2, 3], 2).await, (ips([4]), 1), "no more are left");
         let first: Vec<u8> = (2..34).collect();
-        assert_eq!(
-            chosen(2..=60, &first, 2).await,
-            (ips([34, 35]), 2),
-            "further ones are probed"
-        );
+        assert_eq!(chosen(2..=60, &first, 2).await, (ips([34, 35]), 2), "more are probed");
     }
 }

@@ -1,8 +1,8 @@
 //! Addresses of running guests that the platform does not report, such as those on a bridge whose DHCP server is not
 //! the platform's.
 //!
-//! What the platform reports always comes first. A guest it reports nothing of is looked for at its planned address,
-//! then on the network, where this computer is on it, then on the guest's serial console.
+//! What the platform reports takes precedence. A guest without a reported address is searched for at its planned
+//! address, then on the network if this computer is on it, then on its serial console.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,30 +19,30 @@ use crate::local::network_probe;
 use crate::plan::harvest::{Seen, console_address, judge};
 use crate::plan::machines::Planned;
 
-/// How long a running guest may be silent before it is looked for: a platform that reports addresses does so first.
+/// How long a running guest may have no address before it is searched for: a platform that reports addresses is faster.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Time between two looks at planned addresses and at the network: a guest on a /24 is found within a second.
+/// Time between two probes of the planned addresses and of the network: a guest on a /24 is found within a second.
 const INTERVAL: Duration = Duration::from_millis(600);
 
-/// Time for the answers of one look.
+/// Time to wait for the replies to one probe.
 const ANSWER: Duration = Duration::from_millis(200);
 
-/// Time between two looks at the consoles, which the platform transfers as a whole.
+/// Time between two reads of the consoles, which the platform transfers as a whole.
 const CONSOLES: Duration = Duration::from_secs(2);
 
-/// Time between two looks at the network or the consoles, where the platform is the DHCP server: most silent guests still
-/// boot. Every guest receives each broadcast of a sweep, and while consoles are read, nobody asks the platform.
+/// Both intervals where the platform is the DHCP server: most guests without an address are still booting. Every guest
+/// receives each broadcast of a sweep, and the platform is not queried while consoles are read.
 const SELDOM: Duration = Duration::from_secs(10);
 
-/// Addresses asked for in one look, each with a broadcast. Linux keeps up to 1024 neighbours by default
+/// Addresses resolved in one sweep, each with a broadcast. Linux keeps up to 1024 neighbours by default
 /// (`neigh/default/gc_thresh3`).
 const SWEEP: usize = 256;
 
-/// Finds the addresses of guests over many looks.
+/// Finds the addresses of guests with repeated probes.
 pub(super) struct GuestAddresses {
     network: Option<IpNetwork>,
-    /// A node may have these, too: none is its own.
+    /// A node may hold these in addition to its own address.
     virtual_ips: Vec<IpAddr>,
     /// When each guest was first seen running without an address.
     silent_since: BTreeMap<MachineName, Instant>,
@@ -52,12 +52,12 @@ pub(super) struct GuestAddresses {
     last_consoles: Option<Instant>,
     /// The addresses that this computer reaches without a router, once they are known.
     neighbours: Option<Vec<IpAddr>>,
-    /// Where in these the next sweep begins.
+    /// The index in `neighbours` at which the next sweep begins.
     next: usize,
 }
 
 impl GuestAddresses {
-    /// `network` is where the guests are; without it only consoles and planned addresses are looked at.
+    /// `network` is where the guests are; without it, only planned addresses and consoles are checked.
     pub fn new(network: Option<IpNetwork>, virtual_ips: Vec<IpAddr>) -> Self {
         Self {
             network,
@@ -88,8 +88,8 @@ impl GuestAddresses {
         if !capabilities.guests_reachable {
             return;
         }
-        // Agents start late, and CoreOS of OKD has none: waiting for one gains nothing. Nor does waiting for a platform that
-        // is not the DHCP server of these machines.
+        // Waiting for a guest agent gains nothing: agents start late, and the CoreOS of OKD has none. Nor does waiting
+        // for a platform that is not the DHCP server of these machines.
         let serves = run.config.dhcp != Dhcp::None && !run.facts.dhcp_ranges.is_empty();
         let (patience, sweeps, consoles) = match capabilities.addresses_from_agent || !serves {
             true => (Duration::ZERO, INTERVAL, CONSOLES),
@@ -126,7 +126,7 @@ impl GuestAddresses {
         }
     }
 
-    /// The guests that have run for this long without an address.
+    /// The guests that have run without an address for at least `patience`.
     fn silent<'p>(&mut self, planned: &'p [Planned], machines: &[Machine], patience: Duration) -> Vec<&'p Planned> {
         let mut silent = Vec::new();
         for plan in planned {
@@ -185,13 +185,13 @@ impl GuestAddresses {
         let id = run.config.id();
         let look = |plan: &Planned| {
             let (mac, id, name) = (plan.mac()?, &id, plan.name.clone());
-            // A console that cannot be read has no address; the wait names the guest.
+            // A console that cannot be read gives no address; the error of the wait names the guest.
             Some(async move { Some((mac, run.backend.console_tail(id, &name).await.ok()??)) })
         };
         let unknown = silent
             .iter()
             .filter(|plan| plan.mac().is_none_or(|mac| !self.found.contains_key(&mac)));
-        // All at once: reading one without a log takes seconds.
+        // Concurrently: reading a console without a log takes seconds.
         let texts = join_all(unknown.filter_map(|plan| look(plan))).await;
         for (mac, text) in texts.into_iter().flatten() {
             let ip = console_address(&text, mac);

@@ -183,7 +183,7 @@ impl Shop<'_> {
         let cache = self.cache();
         let (list, unreachable) = match download::text(&sums, cache.retries()).await {
             Ok(list) => (list, None),
-            // For harvesting addresses an older version is sufficient. Only the same URL vouches for it.
+            // To harvest addresses, an older version with a list from the same URL is sufficient.
             Err(error @ DownloadError::Unreachable { .. }) => match cache.kept_list(&sums) {
                 Some(list) => (list, Some(error)),
                 None => return Err(error.into()),
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_for_later_or_elsewhere_is_refused_by_its_name() {
+    fn an_image_of_a_later_release_or_another_platform_is_rejected_by_its_name() {
         for (image, expected) in [
             ("/i/rhcos-4.19.0-x86_64-qemu.x86_64.qcow2", None),
             ("/i/rhcos-418.94.202410090804-0-qemu.x86_64.qcow2", None),

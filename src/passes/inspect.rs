@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::check::{find_installer, look_around};
 use super::options::DeployOptions;
-use super::report::{CheckResult, Report, Seen};
+use super::report::{CheckReport, CheckResult, CheckedFacts};
 use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Harvest, Vip};
@@ -32,15 +32,20 @@ pub async fn inspect(
     home: &Home,
     to_finding: impl Fn(&anyhow::Error) -> Finding + Sync,
 ) -> Vec<CheckResult> {
-    let mut report = Report::for_people(&to_finding);
+    let mut report = CheckReport::for_people(&to_finding);
     // Errors become findings here, so none is returned.
     let _ = look(backend, config, home, &mut report).await;
     report.looked
 }
 
-async fn look(backend: Result<&Platforms>, config: &ClusterConfig, home: &Home, report: &mut Report<'_>) -> Result<()> {
+async fn look(
+    backend: Result<&Platforms>,
+    config: &ClusterConfig,
+    home: &Home,
+    report: &mut CheckReport<'_>,
+) -> Result<()> {
     let backend = report.take("platform", backend)?;
-    let mut seen = Seen::default();
+    let mut seen = CheckedFacts::default();
     if let Some(backend) = backend {
         let around = look_around(backend, config, home, DeployOptions::default(), report).await;
         seen = report.take("platform", around)?.unwrap_or_default();
@@ -67,7 +72,7 @@ async fn more_of_platform(
     backend: &Platforms,
     config: &ClusterConfig,
     facts: Option<&NetworkFacts>,
-    report: &mut Report<'_>,
+    report: &mut CheckReport<'_>,
 ) {
     // If the platform is unusable, its network was not read.
     if let Some(facts) = facts {
@@ -132,7 +137,7 @@ async fn etcd_disk(backend: &Platforms) -> Option<Finding> {
 }
 
 /// Whether the release's registry accepts the pull secret; `deploy` reads the release from it before its first machine.
-async fn pull_secret(config: &ClusterConfig, installer: &Installer, report: &mut Report<'_>) -> Result<()> {
+async fn pull_secret(config: &ClusterConfig, installer: &Installer, report: &mut CheckReport<'_>) -> Result<()> {
     if config.is_rehearsal() {
         return Ok(());
     }
@@ -220,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_for_its_host() {
+    fn a_pull_secret_entry_belongs_to_its_host() {
         let secret = r#"{"auths":{"registry.example.com:5000/x":{"auth":"eDp5"},"b":{"auth":"eDp5"}}}"#;
         for (registry, expected) in [
             ("registry.example.com:5000", true),

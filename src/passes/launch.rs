@@ -19,16 +19,17 @@ use crate::cluster::MachineName;
 use crate::plan::harvest::Seen;
 use crate::plan::machines::Planned;
 
-/// The pauses between looks for stopped machines, while a cluster is waited for. Most stop soon after their start.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// The first and the longest pause between two queries for stopped machines, while a command waits for a cluster. Most
+/// machines that stop do so soon after their start.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// How often each machine was started, and when last; the first start is when it was first looked for.
+/// How often each machine was started, and when last; the first start counts from the first query.
 #[derive(Default)]
 pub(super) struct Launches(BTreeMap<MachineName, (u32, Instant)>);
 
 impl Run<'_> {
-    /// How often a machine is started at most.
+    /// The maximum number of starts of a machine.
     fn all_starts(&self) -> u32 {
         self.config.launch.retries.saturating_add(1)
     }
@@ -59,7 +60,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Starts a stopped machine, for the time `starts`.
+    /// Starts a stopped machine again; `starts` includes this start.
     async fn restart(&self, plan: &Planned, starts: u32, spec: Result<MachineSpec>) -> Result<()> {
         let all = self.all_starts();
         warn!(target: PROGRESS, "{} stopped and is started again ({starts} of {all})", plan.name);
@@ -67,26 +68,27 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits, and starts machines of these again that stop meanwhile. One whose address the platform knew before it ran, as
-    /// OpenStack's ports, may never have come up; and whoever waits for a cluster does not see that a machine is off.
+    /// Waits, and restarts those of these machines that stop meanwhile. A machine whose address the platform knew
+    /// before it ran, as with OpenStack's ports, may never have come up, and the wait for a cluster does not notice
+    /// that one is off.
     pub(super) async fn while_running<T>(
         &self,
         planned: &[Planned],
         images: &Handles,
         wait: Pin<Box<impl Future<Output = T>>>,
     ) -> T {
-        // Boxed, as the wait: both are large, and part of a future that is larger still.
+        // Boxed like the wait: both are large, and parts of an even larger future.
         tokio::select! {
             waited = wait => waited,
             never = Box::pin(self.keep_running(planned, images)) => match never {},
         }
     }
 
-    /// An error only delays the next look: it is the wait for the cluster that fails or succeeds.
+    /// An error only delays the next query: the wait for the cluster decides success or failure.
     async fn keep_running(&self, planned: &[Planned], images: &Handles) -> Infallible {
         let all = self.all_starts();
         let mut starts: BTreeMap<&MachineName, u32> = BTreeMap::new();
-        let mut backoff = Backoff::doubling(FIRST_LOOK, LONGEST_PAUSE);
+        let mut backoff = Backoff::doubling(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             tokio::time::sleep(backoff.pause(None)).await;
             let machines = match self.backend.list_machines(&self.config.id()).await {
@@ -103,9 +105,9 @@ impl Run<'_> {
                     continue;
                 }
                 *starts += 1;
-                // One more than all: told, once.
+                // Limit reached: warn once.
                 if *starts > all {
-                    warn!(target: PROGRESS, "{name} stopped and is left off: look at its console, then start it on the platform");
+                    warn!(target: PROGRESS, "{name} stopped and is not started again: check its console, then start it on the platform");
                 } else if let Err(error) = self.restart(plan, *starts, self.node_spec(plan, images)).await {
                     warn!(target: PROGRESS, "{name}: {error:#}");
                 }

@@ -8,8 +8,8 @@ use crate::cluster::{ClusterConfig, overlap};
 /// OVN-Kubernetes uses these on every node by default: `(name, range, field of the Network operator)`.
 ///
 /// Source: openshift/cluster-network-operator: pkg/network/ovn_kubernetes.go, `defaultV4InternalSubnet`,
-/// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet` and those of IPv6; `validateOVNKubernetesSubnets` rejects a
-/// cluster or service network that overlaps with one of them.
+/// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet` and those of IPv6; `validateOVNKubernetesSubnets`
+/// rejects a cluster or service network that overlaps with one of them.
 const OVN_KUBERNETES: [(&str, &str, &str); 6] = [
     ("join", "100.64.0.0/16", "ipv4.internalJoinSubnet"),
     ("transit", "100.88.0.0/16", "ipv4.internalTransitSwitchSubnet"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_meet_are_reported_with_both_names() {
+    fn overlapping_ranges_are_reported_with_both_names() {
         for (machines, cluster, kind, manifests, expected) in [
             ("192.168.122.0/24", "10.128.0.0/14", "OVNKubernetes", false, vec![]),
             (

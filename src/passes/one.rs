@@ -15,7 +15,7 @@ use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterConfig, Evidence, Lb
 use crate::error::OperationError;
 use crate::local::network_probe;
 use crate::plan::address_pool;
-use crate::plan::addresses::{self, vip_problem, virtual_router_ids, wished_router_id};
+use crate::plan::addresses::{self, preferred_router_id, vip_problem, virtual_router_ids};
 use crate::plan::machines::{self, MacTable};
 use crate::state::inventory;
 use crate::state::parameters::{NodeAddress, Parameters, VrrpPassword};
@@ -42,18 +42,17 @@ impl Run<'_> {
     }
 
     /// A line of the table, with the evidence for the address that `look_for_leases` has noted.
-    pub(super) fn node_address(&self, workflow: &str, role: Role, lease: &AddressAssignment) -> NodeAddress {
+    pub(super) fn node_address(&self, workflow: &str, role: Role, lease: &AddressAssignment) -> Result<NodeAddress> {
         let note = format!("{workflow}/leases/{}", lease.name);
-        // Journals of earlier versions contain the address alone.
-        let noted: Option<(IpAddr, Evidence)> = self.journal.output(&note).ok().flatten();
+        let noted: Option<(IpAddr, Evidence)> = self.journal.output(&note)?;
         let evidence = noted.filter(|(ip, evidence)| *ip == lease.ip && *evidence != Evidence::Platform);
-        NodeAddress {
+        Ok(NodeAddress {
             name: lease.name.clone(),
             role,
             mac: lease.mac,
             ip: lease.ip,
             evidence: evidence.map(|(_, evidence)| evidence),
-        }
+        })
     }
 
     /// A VIP on the platform's own load balancer, which is created if missing.
@@ -125,7 +124,8 @@ impl Run<'_> {
         range.ok_or_else(|| no_range(&self.config.network))
     }
 
-    /// Chooses addresses of the pool and VRIDs that no cluster of the network uses, and writes the table, under one lock.
+    /// Chooses addresses of the pool and VRIDs that no cluster of the network uses, and writes the table, under one
+    /// lock.
     ///
     /// `pool`: all MACs, and the pool's free addresses.
     pub(super) fn write_parameters(
@@ -145,7 +145,7 @@ impl Run<'_> {
         let mut nodes = Vec::new();
         for (name, role) in self.config.nodes() {
             let lease = by_name.get(&name).ok_or_else(|| missing(&name))?;
-            nodes.push(self.node_address("pass-one", role, lease));
+            nodes.push(self.node_address("pass-one", role, lease)?);
         }
         let vip = |vip: Vip| {
             by_name
@@ -174,7 +174,7 @@ impl Run<'_> {
             .chain(heard.keys())
             .copied()
             .collect();
-        let [wish, ingress_wish] = [api.ip, ingress.ip].map(wished_router_id);
+        let [wish, ingress_wish] = [api.ip, ingress.ip].map(preferred_router_id);
         let wishes = [self.config.given.virtual_router_id.unwrap_or(wish), ingress_wish];
         let ids = virtual_router_ids(wishes, &taken).ok_or_else(|| no_router_id(&self.config.network))?;
         let mut parameters = Parameters::new(

@@ -1,5 +1,5 @@
 //! What ocpdeploy itself adds to the nodes, computed before any address is known: a conflicting config of the user is
-//! rejected before pass one, by the same code that merges them later.
+//! rejected before pass one, by the code that later merges both.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::error::network_config;
-use super::report::Seen;
+use super::report::CheckedFacts;
 use crate::backend::NetworkFacts;
 use crate::backend::platforms::Platforms;
 use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, Mac, NodeName, Role, Vip, major_minor};
@@ -22,7 +22,7 @@ use crate::plan::machines;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Placeholder addresses for those that pass one finds; RFC 2544 reserves them for tests.
-const STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const PLACEHOLDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
 /// Rejects user configs that write what ocpdeploy, the user's own MachineConfigs or the machine config operator write.
 ///
@@ -32,7 +32,7 @@ pub(super) fn refuse_conflicts(
     backend: &Platforms,
     config: &ClusterConfig,
     facts: &NetworkFacts,
-    seen: &Seen,
+    seen: &CheckedFacts,
     version: &str,
 ) -> Result<()> {
     if seen.fragments.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn refuse_conflicts(
     }
     let parameters = match &seen.table {
         Some(table) => table.clone(),
-        None => stand_in(config, facts),
+        None => placeholder_table(config, facts),
     };
     let release = release(version);
     let leased = leased(backend, config, &parameters);
@@ -62,12 +62,12 @@ pub(super) fn refuse_conflicts(
 }
 
 /// The cluster's table with placeholder addresses.
-fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
+fn placeholder_table(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
     let macs = machines::macs(config, &Default::default());
-    let mut addresses = (0..).map(|offset| Ipv4Addr::from_bits(STAND_IN.to_bits() + offset));
+    let mut addresses = (0..).map(|offset| Ipv4Addr::from_bits(PLACEHOLDER.to_bits() + offset));
     let mut lease = |name: NodeName| AddressAssignment {
         mac: macs.get(&name).copied().unwrap_or(Mac([0; 6])),
-        ip: addresses.next().unwrap_or(STAND_IN).into(),
+        ip: addresses.next().unwrap_or(PLACEHOLDER).into(),
         name,
     };
     let vips = Vip::ALL.map(|vip| lease(NodeName::vip(vip)));
@@ -82,7 +82,7 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
         }
     });
     let nodes = nodes.collect();
-    let machine_network = facts.cidr.unwrap_or_else(|| IpAddr::V4(STAND_IN).into());
+    let machine_network = facts.cidr.unwrap_or_else(|| IpAddr::V4(PLACEHOLDER).into());
     let addresses = [vips[0].ip, vips[1].ip];
     let mut table = Parameters::new(
         &config.name,

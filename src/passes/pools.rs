@@ -23,8 +23,8 @@ impl Run<'_> {
         self.config.pools.iter().filter(|pool| pool.own_configs)
     }
 
-    /// Creates the MachineConfigPools. Without MachineConfigs of their own, they render the same configuration as that of
-    /// the workers, so that no node is updated.
+    /// Creates the MachineConfigPools. Without MachineConfigs of their own, they render the same configuration as that
+    /// of the workers, so that no node is updated.
     pub(super) async fn make_config_pools(&self, api: &ClusterApi) -> Result<()> {
         for pool in self.config_pools() {
             let object = serde_json::from_value(config_pool(pool)).context("create a MachineConfigPool")?;
@@ -36,8 +36,8 @@ impl Run<'_> {
     }
 }
 
-/// A pool that inherits the workers' MachineConfigs (openshift/machine-config-operator: `docs/custom-pools.md`), with the
-/// label by which a KubeletConfig selects it (`docs/KubeletConfigDesign.md`).
+/// A pool that inherits the workers' MachineConfigs (openshift/machine-config-operator: `docs/custom-pools.md`), with
+/// the label by which a KubeletConfig selects it (`docs/KubeletConfigDesign.md`).
 fn config_pool(pool: &Pool) -> Value {
     let name = &pool.name;
     json!({

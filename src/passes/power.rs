@@ -88,7 +88,7 @@ impl Cordoned {
 }
 
 /// An installed cluster and its local state.
-pub(super) struct Installed<'a> {
+pub(super) struct InstalledCluster<'a> {
     pub backend: &'a Platforms,
     pub known: &'a Known,
     pub dir: ClusterDir,
@@ -98,7 +98,7 @@ pub(super) struct Installed<'a> {
 
 /// Shuts a cluster down, workers before masters; idempotent. Returns whether any machine was on.
 pub async fn stop(backend: &Platforms, known: &Known, home: &Home, options: StopOptions<'_>) -> Result<bool> {
-    let cluster = Installed::open(backend, known, home)?;
+    let cluster = InstalledCluster::open(backend, known, home)?;
     let was_on = !cluster.current_machines().await?.iter().all(is_off);
     if was_on && !options.force {
         cluster.refuse_young(true, true).await?;
@@ -118,7 +118,7 @@ pub async fn stop(backend: &Platforms, known: &Known, home: &Home, options: Stop
 
 /// Starts a cluster, masters before workers, and waits until its nodes are Ready. Returns whether any machine was off.
 pub async fn start(backend: &Platforms, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
-    let cluster = Installed::open(backend, known, home)?;
+    let cluster = InstalledCluster::open(backend, known, home)?;
     cluster.refuse_half_restored(None)?;
     let was_off = cluster.current_machines().await?.iter().any(is_off);
     with_leftovers(backend, &known.id(), "start", true, cluster.on(limit).await).await?;
@@ -128,7 +128,7 @@ pub async fn start(backend: &Platforms, known: &Known, home: &Home, limit: Durat
             "{name} at {} is an external node: switch it on yourself, then run `ocpdeploy node join {} {name}`", node.ip, known.name);
     }
     cluster.note(Vec::new())?;
-    // What was interrupted before is not resumed with disks that have changed.
+    // Snapshot commands that were interrupted before are not resumed, because the disks change now.
     for interrupted in [SAVE, RESTORE] {
         if cluster.journal.was_begun(&format!("{interrupted}/")) {
             cluster.journal.forget(interrupted)?;
@@ -141,7 +141,7 @@ pub(super) fn is_off(machine: &Machine) -> bool {
     machine.power == Power::Off
 }
 
-impl<'a> Installed<'a> {
+impl<'a> InstalledCluster<'a> {
     pub fn open(backend: &'a Platforms, known: &'a Known, home: &Home) -> Result<Self> {
         let dir = home.cluster(&known.name);
         let journal = Journal::open(&dir, &known.name)?;
@@ -208,8 +208,8 @@ impl<'a> Installed<'a> {
         Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_endpoint()).await?)
     }
 
-    /// While the cluster uses the installer's certificates, it must run to replace them. What a cluster that is off has,
-    /// `stop` has recorded.
+    /// While the cluster uses the installer's certificates, it must run to replace them. For a cluster that is off,
+    /// `stop` has recorded which certificates it uses.
     pub async fn refuse_young(&self, is_on: bool, may_force: bool) -> Result<()> {
         let assets: Option<Assets> = self.journal.output("assets")?;
         let (Some(assets), false) = (assets, self.known.rehearsal) else {
@@ -255,8 +255,8 @@ impl<'a> Installed<'a> {
         Err(backup::no_backup(&self.known.name, &[without_etcd.to_owned()], &without).into())
     }
 
-    /// Cordons all nodes, so that pods do not move from node to node while these shut down one after the other. Without
-    /// the API the nodes are stopped nevertheless.
+    /// Cordons all nodes, so that pods do not move from node to node while these shut down one after the other. If the
+    /// API does not respond, the nodes are stopped anyway.
     async fn cordon(&self) -> Result<()> {
         let simulated = refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip);
         if self.known.rehearsal || simulated.is_err() {
@@ -276,7 +276,7 @@ impl<'a> Installed<'a> {
                 .filter(|(_, host)| is_schedulable(host))
                 .collect();
             note.nodes.extend(nodes.iter().map(|(name, _)| name.clone()));
-            // Noted before, so that an interruption in between leaves no node cordoned.
+            // Noted first, so that no node stays cordoned after an interruption.
             self.journal.note(Cordoned::NOTE, &note)?;
             for (_, host) in &nodes {
                 api.cordon(host).await?;
@@ -406,7 +406,7 @@ impl<'a> Installed<'a> {
     /// Records that a machine was off: its node may need a new first certificate, and no other machine uses its name
     /// meanwhile.
     ///
-    /// Recorded before it is switched on, so that an interruption in between does not lose it.
+    /// Recorded before the machine is switched on, so that the record survives an interruption.
     async fn note_off(&self, machine: &Machine) -> Result<()> {
         // A rehearsal has no certificates.
         if self.known.rehearsal {
@@ -472,7 +472,7 @@ impl<'a> Installed<'a> {
             if away.is_empty() {
                 return Ok(());
             }
-            // A machine that shows another address twice keeps it.
+            // A machine that shows another address twice in a row keeps it.
             for (node, seen) in &away {
                 if let (Seen::Address(ip), true) = (seen, before.contains(&(node.clone(), seen.clone()))) {
                     let text = format!("{} started with {ip}, the table has {}", self.name_of(node), node.ip);

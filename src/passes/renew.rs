@@ -1,10 +1,11 @@
 //! Updates the static pods of an installed cluster to the release that it runs now.
 //!
-//! The machine config operator knows nothing of our static pods, so that they keep the images of the installed release
-//! until their MachineConfigs change.
+//! The machine config operator does not update the static pods of ocpdeploy, so they keep the images of the installed
+//! release until their MachineConfigs change.
 
 use anyhow::{Context, Result};
 use kube::api::DynamicObject;
+use serde::Serialize;
 use tracing::info;
 
 use super::join::Reach;
@@ -12,7 +13,7 @@ use super::run::{Run, on_installed};
 use super::services::{RenewedRelease, Services};
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
-use crate::cluster::{ClusterConfig, Role};
+use crate::cluster::{ClusterConfig, ClusterDomain, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::node::services::{self, Manifest};
 use crate::openshift::api::ClusterApi;
@@ -25,18 +26,20 @@ use crate::state::parameters::Parameters;
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 
 /// The result of a renewal.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Renewed {
-    pub release: ClusterRelease,
-    /// With `lb` and `dns` of the user or of the host, there are no static pods.
-    pub has_pods: bool,
+    pub cluster: ClusterDomain,
+    /// The release of the static pods. With `lb` and `dns` of the user or of the host, there are none.
+    pub version: Option<String>,
+    #[serde(flatten)]
     pub rollout: Rollout,
 }
 
 /// The nodes that the machine config operator updates now, one after the other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rollout {
     /// Roles and pools whose configs changed.
+    #[serde(rename = "updating")]
     pub roles: Vec<String>,
     /// Whether each of these nodes reboots.
     pub reboots: bool,
@@ -98,19 +101,19 @@ impl Run<'_> {
         let rollout = self
             .apply_manifests(&api, &table, &services, installed_workers, Some(&current))
             .await?;
+        let version = has_pods.then(|| current.version.clone());
         // Not before: an interrupted renewal is repeated.
-        let of = current.clone();
-        RenewedRelease { of, images }.record(&self.journal).await?;
+        RenewedRelease { of: current, images }.record(&self.journal).await?;
         Ok(Renewed {
-            release: current,
-            has_pods,
+            cluster: table.cluster_domain(),
+            version,
             rollout,
         })
     }
 
     /// Applies the manifests of all nodes, and of the routers if they are on workers.
     ///
-    /// Before, a release that has node disruption policies gets those for files that running nodes take over.
+    /// First, if the release supports them, it applies node disruption policies for the files that need no reboot.
     pub(super) async fn apply_manifests(
         &self,
         api: &ClusterApi,

@@ -15,7 +15,7 @@ use crate::openshift::wait::seen::{Nodes, is_etcd_member};
 use crate::state::home::Home;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// Drains a node, deletes its machine and creates it again; or continues with that.
+/// Drains a node, deletes its machine and creates it again, or continues an interrupted replacement.
 pub async fn replace(
     backend: &Platforms,
     config: &ClusterConfig,
@@ -24,13 +24,13 @@ pub async fn replace(
     drain: Drain,
 ) -> Result<NodeAddress> {
     on_installed(backend, config, home, "node replace", async |run| {
-        run.make_anew(name, drain).await
+        run.recreate(name, drain).await
     })
     .await
 }
 
 impl Run<'_> {
-    async fn make_anew(&self, name: &NodeName, drain: Drain) -> Result<NodeAddress> {
+    async fn recreate(&self, name: &NodeName, drain: Drain) -> Result<NodeAddress> {
         let table = self.installed()?;
         self.refuse_other_settings(&table)?;
         let node = node(&table, name)?;

@@ -27,7 +27,7 @@ impl CheckResult {
 /// The findings, in the order of the checks.
 ///
 /// A deployment stops at the first error; for `check` an error becomes a finding.
-pub(super) struct Report<'t> {
+pub(super) struct CheckReport<'t> {
     pub looked: Vec<CheckResult>,
     to_finding: Option<&'t ToFinding<'t>>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Report<'t> {
 /// Converts an error into a finding.
 pub(super) type ToFinding<'t> = dyn Fn(&anyhow::Error) -> Finding + Sync + 't;
 
-impl<'t> Report<'t> {
+impl<'t> CheckReport<'t> {
     pub(super) fn for_people(to_finding: &'t ToFinding<'t>) -> Self {
         let (looked, to_finding) = (Vec::new(), Some(to_finding));
         Self { looked, to_finding }
@@ -78,7 +78,7 @@ impl<'t> Report<'t> {
 
 /// Results of the checks of settings, files and platform, for later checks.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct CheckedFacts {
     /// `None` if the platform is unusable and does not know the network.
     pub facts: Option<NetworkFacts>,
     /// The user's configs, in order.

@@ -1,6 +1,6 @@
-//! Reservations on the platform: of the table's addresses, and of addresses that are chosen before a boot or without one.
-//! These are all with `harvest=reserve`, otherwise, where the platform is the DHCP server of the network, virtual IPs, and on
-//! the libvirt host the addresses of pass one's machines.
+//! Reservations on the platform: of the table's addresses, and of addresses that are chosen before a machine boots or
+//! without one. The latter are all addresses with `harvest=reserve`. Otherwise they are the virtual IPs, if the
+//! platform is the DHCP server of the network, and on the libvirt host also the addresses of pass one's machines.
 //!
 //! Reserving is atomic: of two clusters that choose the same address, the platform rejects the second one.
 
@@ -33,7 +33,7 @@ const VIPS: &str = "pass-one/vips";
 pub(super) const HOLD: &str = "pass-one/hold";
 
 /// The addresses from which reservations are chosen.
-pub(super) struct Choice<P> {
+pub(super) struct AddressChoice<P> {
     /// The reservations that exist.
     held: Vec<AddressAssignment>,
     /// The usable addresses that the DHCP server has leased.
@@ -85,7 +85,7 @@ impl Run<'_> {
         self.journal.judge(VIPS, vips)
     }
 
-    /// Reserves VIPs that no helper leases, in the range of the DHCP server: nobody configures an address of it.
+    /// Reserves VIPs that no helper leases, in the range of the DHCP server, where no machine has a static address.
     pub(super) async fn reserve_vips(&self, vips: &MacTable) -> Result<Vec<AddressAssignment>> {
         if vips.is_empty() {
             return Ok(Vec::new());
@@ -96,9 +96,9 @@ impl Run<'_> {
 
     /// Whether the addresses of pass one's machines are reserved before these boot.
     ///
-    /// dnsmasq pings an address for three seconds before it offers it, and answers no other request meanwhile; a reserved
-    /// address it offers at once (dnsmasq: `src/dhcp.c`, `do_icmp_ping`; `src/rfc2131.c`, `dhcp_reply`). So this computer has
-    /// to probe the addresses, and must be on their network.
+    /// dnsmasq pings an address for three seconds before it offers it, and answers no other request meanwhile. It
+    /// offers a reserved address at once (dnsmasq: `src/dhcp.c`, `do_icmp_ping`; `src/rfc2131.c`, `dhcp_reply`), so
+    /// this computer must be on the network and probe the addresses itself.
     pub(super) fn reserves_before_boot(&self) -> bool {
         let capabilities = self.backend.common_capabilities();
         let ranges = &self.facts.dhcp_ranges;
@@ -133,7 +133,7 @@ impl Run<'_> {
         &self,
         macs: &MacTable,
         is_usable: impl Fn(IpAddr) -> bool,
-    ) -> Result<Choice<impl AsyncFnMut(&[IpAddr]) -> Answering>> {
+    ) -> Result<AddressChoice<impl AsyncFnMut(&[IpAddr]) -> Answering>> {
         let network = self.machine_network()?;
         let neighbours = self.neighbours()?;
         let ours = self.backend.list_reservations(&self.config.id()).await?;
@@ -162,18 +162,18 @@ impl Run<'_> {
         }
         let mut free = free_addresses(network, &facts, &neighbours.addresses);
         free.retain(is_usable);
-        Ok(Choice {
+        Ok(AddressChoice {
             held: ours.into_iter().map(|held| held.assignment).collect(),
             leased,
             free: self.silent(free.into_iter()),
         })
     }
 
-    /// Reserves an address that no machine uses, or that an earlier machine of the MAC has leased, as the DHCP server would.
-    /// An existing reservation of the MAC is kept.
+    /// Reserves an address that no machine uses, or that an earlier machine with this MAC has leased, as the DHCP
+    /// server would. An existing reservation of the MAC is kept.
     pub(super) async fn reserve_next(
         &self,
-        choice: &mut Choice<impl AsyncFnMut(&[IpAddr]) -> Answering>,
+        choice: &mut AddressChoice<impl AsyncFnMut(&[IpAddr]) -> Answering>,
         name: &NodeName,
         mac: Mac,
     ) -> Result<AddressAssignment> {
@@ -194,8 +194,9 @@ impl Run<'_> {
                 mac,
                 ip,
             };
-            // Each change of a network makes dnsmasq run a program of libvirt for every lease of it, one after the other, and a
-            // new lease is noticed only behind them (dnsmasq: `src/dnsmasq.c`, `async_event`; `src/lease.c`, `rerun_scripts`).
+            // After each change of a network, dnsmasq runs a program of libvirt for each lease, one after the other,
+            // and reports new leases only after them (dnsmasq: `src/dnsmasq.c`, `async_event`; `src/lease.c`,
+            // `rerun_scripts`).
             let reservation = AddressReservation {
                 dns_later: true,
                 ..self.hold_of(&lease)
@@ -205,7 +206,7 @@ impl Run<'_> {
                     info!(target: PROGRESS, machine = %name, state = "reserved", done = true, "{ip}");
                     return Ok(lease);
                 }
-                // No address is free for a MAC that is in use.
+                // If the MAC is in use, every address would conflict.
                 Err(error) if error.kind() == BackendErrorKind::Conflict => {
                     let facts = self.backend.network_facts(&self.config.network).await?;
                     if facts.taken.values().any(|other| *other == Some(mac)) {
@@ -217,7 +218,7 @@ impl Run<'_> {
             }
         }
         Err(match refused {
-            // The platform's own reason says more.
+            // The platform's own reason is more specific.
             Some(error) => error.into(),
             None => {
                 let text = format!("no free address is left on network {} for {name}", self.config.network);
@@ -227,8 +228,8 @@ impl Run<'_> {
         })
     }
 
-    /// Reserves every address of the table on the platform, unless something else provides it. A machine of `throwaway` is
-    /// deleted as soon as its node's address is reserved.
+    /// Reserves every address of the table on the platform, unless something else provides it. Each machine of
+    /// `throwaway` is deleted as soon as its node's address is reserved.
     pub(super) async fn hold(
         &self,
         parameters: &Parameters,
@@ -253,8 +254,8 @@ impl Run<'_> {
         self.journal.step(HOLD, &holds, hold_all).await
     }
 
-    /// Releases the reservations of machines that have another address than the reserved one: a client declines an address
-    /// at which another machine answers (RFC 2131, section 3.1).
+    /// Releases the reservations of machines that have another address than the reserved one: a client declines an
+    /// address at which another machine answers (RFC 2131, section 3.1).
     async fn release_declined(&self, holds: &[AddressReservation]) -> Result<()> {
         for reserved in self.backend.list_reservations(&self.config.id()).await? {
             let AddressAssignment { mac, ip, .. } = reserved.assignment;
@@ -280,7 +281,8 @@ impl Run<'_> {
         Ok((name.clone(), state))
     }
 
-    /// The virtual IPs that are leased because the platform does not reserve them. Does not wait for other reservations.
+    /// The virtual IPs that are leased because the platform does not reserve them. Does not wait for other
+    /// reservations.
     pub(super) async fn unreserved_vips(&self, parameters: &Parameters) -> Result<Vec<AddressAssignment>> {
         let held = match self.journal.output(HOLD)? {
             Some(held) => held,
@@ -332,7 +334,7 @@ fn hold(cluster: &ClusterId, network: &str, lease: &AddressAssignment, ipv6: Opt
     }
 }
 
-/// The reservations: one for each address, also when both VIPs are the same.
+/// The reservations: one for each address, even if both VIPs are the same.
 pub(super) fn holds(cluster: &ClusterId, parameters: &Parameters) -> Vec<AddressReservation> {
     let mut holds: Vec<AddressReservation> = Vec::new();
     for lease in parameters.leases() {

@@ -41,7 +41,8 @@ pub(super) struct Run<'a> {
     pub(super) known: Known,
 }
 
-/// Runs an operation on an installed cluster, with the cluster's lock; the error of a failure names the existing objects.
+/// Runs an operation on an installed cluster, with the cluster's lock; the error of a failure names the existing
+/// objects.
 pub(super) async fn on_installed<T>(
     backend: &Platforms,
     config: &ClusterConfig,
@@ -258,7 +259,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The sizes of a cluster's machines: for a role or pool with existing machines their sizes, otherwise the planned ones.
+/// The sizes of a cluster's machines: for a role or pool with existing machines their sizes, otherwise the planned
+/// ones.
 fn sizes(config: &ClusterConfig, mut sizes: Sizes, journal: &Journal) -> Sizes {
     let roles = std::iter::once(Role::Bootstrap).chain(config.node_roles());
     let roles = roles.map(|role| (NodeName::node(role, 0), role));

@@ -1,10 +1,11 @@
-//! Adds or removes workers, in pools and outside of them: the addresses of new ones are harvested first, and removed ones
-//! are drained first.
+//! Adds or removes workers, in pools and outside of them: the addresses of new ones are harvested first, and removed
+//! ones are drained first.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 use tracing::warn;
 
 use super::complete;
@@ -15,7 +16,7 @@ use super::run::{Run, on_installed};
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, Verdict};
-use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, NodeName, Role};
+use crate::cluster::{AddressAssignment, ClusterConfig, ClusterDomain, Dhcp, Harvest, NodeName, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::drain::Drain;
 use crate::openshift::releases::Releases;
@@ -30,22 +31,27 @@ use crate::state::parameters::{NodeAddress, Parameters};
 #[derive(Clone, Copy, Debug)]
 pub struct ScaleOptions {
     pub drain: Drain,
-    /// How many workers it was installed with: without any, its routers run on the masters and stay there.
+    /// Number of workers at the installation: without any, the routers run on the masters and stay there.
     pub installed_workers: usize,
 }
 
 /// The result of scaling a cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Scaled {
-    pub table: Parameters,
+    pub cluster: ClusterDomain,
+    pub rehearsal: bool,
+    /// The number of workers, in pools and outside of them.
+    pub workers: usize,
+    /// The number of nodes of each pool.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, usize>,
     pub added: Vec<NodeName>,
     pub removed: Vec<NodeName>,
+    #[serde(flatten)]
     pub rollout: Rollout,
-    /// The cluster has no API.
-    pub is_rehearsal: bool,
 }
 
-/// Scales an installed cluster to the numbers of workers in its settings, or continues with that.
+/// Scales an installed cluster to the numbers of workers in its settings, or continues an interrupted scaling.
 pub async fn scale(backend: &Platforms, config: &ClusterConfig, home: &Home, options: ScaleOptions) -> Result<Scaled> {
     if config.router_workers() == 0 && options.installed_workers > 0 {
         let cluster = &config.name;
@@ -88,16 +94,19 @@ impl Run<'_> {
         self.balance_routers(&table, options.installed_workers).await?;
         let rollout = self.renew(&reach, &table, options.installed_workers).await?;
         self.record_scaled().await?;
+        let mut pools = BTreeMap::new();
+        for pool in workers.iter().filter_map(|worker| worker.name.pool()) {
+            *pools.entry(pool.to_owned()).or_default() += 1;
+        }
+        let names = workers.iter().map(|worker| &worker.name);
         Ok(Scaled {
-            added: workers
-                .into_iter()
-                .map(|worker| worker.name)
-                .filter(|name| before.node(name).is_none())
-                .collect(),
+            cluster: table.cluster_domain(),
+            rehearsal: matches!(reach, Reach::Rehearsal),
+            workers: workers.len(),
+            pools,
+            added: names.filter(|name| before.node(name).is_none()).cloned().collect(),
             removed,
-            table,
             rollout,
-            is_rehearsal: matches!(reach, Reach::Rehearsal),
         })
     }
 
@@ -239,7 +248,7 @@ impl Run<'_> {
         let mut table = self.table()?;
         for (name, role) in missing {
             if let Some(lease) = leases.remove(&name) {
-                table.nodes.push(self.node_address("scale", role, &lease));
+                table.nodes.push(self.node_address("scale", role, &lease)?);
             }
         }
         refuse(neighbours.clashes(&table).into_iter().map(Finding::fail).collect())?;

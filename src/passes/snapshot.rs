@@ -1,7 +1,7 @@
 //! Snapshots of a cluster: all machines are off, then the platform saves the disks of each.
 //!
-//! The platform is the source of truth. The journal records that a command was interrupted, and what the disks alone do
-//! not tell: which nodes `stop` cordoned before they were saved.
+//! The platform is the source of truth. The journal records only an interrupted command, and which nodes `stop`
+//! cordoned before their disks were saved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::backup;
 use super::error::{names, refuse};
 use super::partial_failure::with_leftovers;
-use super::power::{Cordoned, Installed, RESTORE, REVERT, SAVE, StopOptions, is_off};
+use super::power::{Cordoned, InstalledCluster, RESTORE, REVERT, SAVE, StopOptions, is_off};
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
@@ -57,8 +57,9 @@ pub struct Saved {
 }
 
 /// A snapshot of a cluster, as it is on the platform.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
+    #[serde(flatten)]
     pub snapshot: Snapshot,
     /// Nodes whose machines have no snapshot of this name and time: it cannot be restored.
     pub missing: Vec<NodeName>,
@@ -85,7 +86,7 @@ pub async fn save(
     name: &SnapshotName,
     options: SaveOptions,
 ) -> Result<Saved> {
-    let cluster = Installed::open(backend, known, home)?;
+    let cluster = InstalledCluster::open(backend, known, home)?;
     cluster.refuse_half_restored(None)?;
     let there = cluster.snapshots().await?;
     let complete = there.iter().find(|found| found.is(name) && found.missing.is_empty());
@@ -139,7 +140,7 @@ pub async fn save(
     Ok(saved)
 }
 
-/// What the platforms say before anything is stopped.
+/// Fails if the platforms report a problem, before anything is stopped.
 fn report(findings: Vec<Finding>) -> Result<()> {
     let mut failures = Vec::new();
     for finding in findings {
@@ -154,10 +155,10 @@ fn report(findings: Vec<Finding>) -> Result<()> {
 
 /// The snapshots of a cluster, the oldest first.
 pub async fn list(backend: &Platforms, known: &Known, home: &Home) -> Result<Vec<Found>> {
-    Installed::open(backend, known, home)?.snapshots().await
+    InstalledCluster::open(backend, known, home)?.snapshots().await
 }
 
-/// Powers the cluster off, gives all disks their content of a snapshot, and starts it. All later changes are lost, so
+/// Powers the cluster off, reverts all disks to a snapshot, and starts it. All later changes are lost, so
 /// `confirm` is called before anything is changed.
 pub async fn restore(
     backend: &Platforms,
@@ -167,7 +168,7 @@ pub async fn restore(
     limit: Duration,
     confirm: impl FnOnce(&Snapshot) -> Result<()>,
 ) -> Result<Restored> {
-    let cluster = Installed::open(backend, known, home)?;
+    let cluster = InstalledCluster::open(backend, known, home)?;
     cluster.refuse_half_restored(Some(name))?;
     let there = cluster.snapshots().await?;
     let named: Vec<&Found> = there.iter().filter(|found| found.is(name)).collect();
@@ -194,7 +195,7 @@ pub async fn restore(
             at: Timestamp::now(),
         };
         cluster.journal.note(Restored::NOTE, &restored)?;
-        // All disks are of one time again, so that `start` may be used.
+        // All disks are from the same time again, so `start` is possible.
         cluster.journal.forget(&revert)?;
         cluster.on(limit).await?;
         cluster.note(Vec::new())?;
@@ -207,7 +208,7 @@ pub async fn restore(
 
 /// Deletes a snapshot, complete or not, with the backup of etcd that belongs to it.
 pub async fn delete(backend: &Platforms, known: &Known, home: &Home, name: &SnapshotName) -> Result<()> {
-    let cluster = Installed::open(backend, known, home)?;
+    let cluster = InstalledCluster::open(backend, known, home)?;
     cluster.refuse_half_restored(None)?;
     let there = cluster.snapshots().await?;
     let step = format!("{SAVE}/{name}");
@@ -233,7 +234,7 @@ impl Found {
     }
 }
 
-impl Installed<'_> {
+impl InstalledCluster<'_> {
     /// The machines of the table's nodes, whose platforms must support snapshots.
     fn names(&self) -> Result<Vec<MachineName>, OperationError> {
         let cluster = &self.known.name;
@@ -299,7 +300,7 @@ impl Installed<'_> {
             return Ok(Vec::new());
         }
         let folder = self.dir.snapshot(name.as_str());
-        // That of an interrupted attempt is older than the disks will be.
+        // A backup of an interrupted attempt is older than the disks will be.
         remove_folder(&folder).with_context(|| format!("remove {}", folder.display()))?;
         let without = format!("snapshot save {} {name} --no-backup", self.known.name);
         backup::back_up(&self.dir, &self.table, &folder, &without).await
@@ -307,7 +308,7 @@ impl Installed<'_> {
 
     /// Saves the disks of all machines, which are off.
     async fn take(&self, name: &SnapshotName) -> Result<Snapshot> {
-        // Those of an interrupted attempt: the machines may have run since.
+        // Snapshots of an interrupted attempt: the machines may have run since.
         self.delete_named(name).await?;
         let snapshot = Snapshot::new(name.clone(), Timestamp::now());
         let cordoned: Cordoned = self.journal.output(Cordoned::NOTE)?.unwrap_or_default();

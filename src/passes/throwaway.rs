@@ -39,7 +39,7 @@ impl Run<'_> {
     /// Compares the inputs of `boot_and_look` with those of earlier runs.
     pub(super) async fn judge_boot(&self, workflow: &str, macs: &MacTable) -> Result<()> {
         let images = self.judge_helper_images(workflow).await?;
-        let planned = self.throwaway_machines(workflow, macs, images.as_ref())?;
+        let planned = self.throwaway_machines(macs);
         self.journal.judge(&format!("{workflow}/leases"), &planned)?;
         self.judge_vips(&machines::unleased_vips(self.config, macs, &planned))?;
         if let Some(images) = images {
@@ -49,20 +49,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The machines of pass one. Earlier versions booted helpers everywhere: what one of them has created is continued.
-    fn throwaway_machines(&self, workflow: &str, macs: &MacTable, images: Option<&Handles>) -> Result<Vec<Planned>> {
-        let earlier = machines::pass_one(self.config, macs, VipSource::Leased);
-        let create = format!("{workflow}/create");
-        let continues = match images {
-            Some(images) if self.journal.done_at(&create).is_some() => {
-                !self.journal.is_outdated(&create, &(&earlier, images))?
-            }
-            _ => false,
-        };
-        Ok(match continues {
-            true => earlier,
-            false => machines::pass_one(self.config, macs, self.vip_source()),
-        })
+    /// The machines of pass one.
+    fn throwaway_machines(&self, macs: &MacTable) -> Vec<Planned> {
+        machines::pass_one(self.config, macs, self.vip_source())
     }
 
     pub(super) fn vip_source(&self) -> VipSource {
@@ -73,13 +62,13 @@ impl Run<'_> {
     /// `workflow`.
     pub(super) async fn boot_and_look(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let images = self.helper_images(workflow).await?;
-        let planned = self.throwaway_machines(workflow, macs, Some(&images))?;
+        let planned = self.throwaway_machines(macs);
         let (created, of_created) = watch::channel(Vec::new());
         let mut look = Box::pin(self.look_for_leases(workflow, &planned, of_created, &images));
         let create = async {
             tokio::select! {
                 done = self.create_helpers(workflow, &planned, &images, &created) => done,
-                // It does not end otherwise before `created` is dropped.
+                // Ends early only with an error, because `created` still exists.
                 failed = &mut look => failed.map(|_| ()),
             }
         };
@@ -111,7 +100,8 @@ impl Run<'_> {
         Ok(leases)
     }
 
-    /// Creates machines, each after its address is reserved if that is done before they boot, and adds them to `created`.
+    /// Creates machines, each after its address is reserved if that is done before they boot, and adds them to
+    /// `created`.
     async fn create_helpers(
         &self,
         workflow: &str,
@@ -120,7 +110,7 @@ impl Run<'_> {
         created: &watch::Sender<Vec<Planned>>,
     ) -> Result<()> {
         let total = planned.len();
-        // The machines of other workflows are fewer.
+        // Other workflows create fewer machines.
         let about = match workflow {
             "pass-one" => self.estimate.behind(Phase::PassOne),
             _ => String::new(),
@@ -213,15 +203,15 @@ impl Run<'_> {
     fn no_egress(&self, machine: &MachineName, endpoints: &[String]) -> OperationError {
         let text = format!("pass one: {machine} cannot reach {}", endpoints.join(", "));
         OperationError::new(ErrorKind::Platform, text).hint(format!(
-            "nodes would not pull their images. Check DNS and the route out of the network, on a libvirt host also \
+            "nodes could not pull their images. Check DNS and the route out of the network, on a libvirt host also \
              `iptables -S FORWARD` and `nft list ruleset` (Docker drops forwarded packets), then run the same command \
              again: the machines of {} are kept and try again. egress_check=false skips this check",
             self.config.name
         ))
     }
 
-    /// Waits for the addresses of all these machines; while they are created, of those in `created`, whose sender is dropped
-    /// after the last one.
+    /// Waits for the addresses of all these machines; while they are created, of those in `created`, whose sender is
+    /// dropped after the last one.
     async fn look_for_leases(
         &self,
         workflow: &str,
@@ -229,7 +219,7 @@ impl Run<'_> {
         mut created: watch::Receiver<Vec<Planned>>,
         images: &Handles,
     ) -> Result<Vec<AddressAssignment>> {
-        // The timeout begins with the first look after all are created, not before: a look may take long.
+        // The timeout begins with the first query after all are created, because a query may take long.
         let mut all_since = None::<Instant>;
         let mut launches = Launches::default();
         let mut watch = Watch::new(self.facts.cidr);
@@ -288,7 +278,7 @@ impl Run<'_> {
         Ok(all.iter().filter_map(lease).collect())
     }
 
-    /// Fails if the machines' network was deleted or stopped; a query without an answer does not end the wait.
+    /// Fails if the machines' network was deleted or stopped; a query without a response does not end the wait.
     async fn require_network(&self) -> Result<()> {
         match self.backend.network_facts(&self.config.network).await {
             Err(error) if error.kind() == BackendErrorKind::NotFound => {
@@ -299,7 +289,7 @@ impl Run<'_> {
         }
     }
 
-    /// Deletes the machines of pass one that are left, and verifies that none is.
+    /// Deletes the remaining machines of pass one, and verifies that none is left.
     pub(super) async fn sweep_pass_one(&self) -> Result<()> {
         self.journal
             .step("pass-one/gone", &(), self.delete_throwaway_machines())

@@ -60,7 +60,7 @@ impl Run<'_> {
         (self.config.installer.without_path(), version)
     }
 
-    /// The release to install: that of earlier runs, or as its registry describes it. Nothing is written, because the
+    /// The release to install: that of earlier runs, otherwise from its registry. Nothing is written, because the
     /// registry may reject the request.
     pub(super) async fn ask_release(&self, installer: &Installer) -> Result<Release> {
         let version = installer.version().await?;
@@ -374,8 +374,8 @@ impl Run<'_> {
             .await
     }
 
-    /// The machines that must exist: after bootstrap-complete not the bootstrap, even if the run that removed it was killed
-    /// before recording it.
+    /// The machines that must exist: after bootstrap-complete without the bootstrap, even if the run that removed it
+    /// was killed before it recorded this.
     pub(super) fn remaining_nodes(
         &self,
         parameters: &Parameters,
@@ -447,7 +447,7 @@ impl Run<'_> {
 
     /// Waits until the bootstrap is no longer a member of etcd, even if a run starts after bootstrap-complete.
     ///
-    /// Also if the machine is kept: whoever removes it later cannot check this.
+    /// Also if the machine is kept, because this cannot be checked when it is removed later.
     pub(super) async fn etcd_without_bootstrap(&self, installer: &Installer, wait: &WaitContext<'_>) -> Result<()> {
         if self.config.installer == InstallerChoice::Rehearsal || self.journal.done_at(BOOTSTRAP_REMOVED).is_some() {
             return Ok(());

@@ -34,7 +34,7 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// Where something differs from the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum DifferencePlace {
     Machine,
     AddressAssignment,
     Reservation,
@@ -43,7 +43,7 @@ pub enum Place {
     Settings,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DifferencePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Machine => "machine",
@@ -58,10 +58,10 @@ impl fmt::Display for Place {
 
 /// One difference from the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Difference {
+pub struct TableDifference {
     /// Node or VIP.
     pub name: String,
-    pub place: Place,
+    pub place: DifferencePlace,
     /// The observed value, and why it is wrong.
     pub text: String,
 }
@@ -71,7 +71,7 @@ pub struct Difference {
 pub struct Verified {
     /// The number of compared lines of the table.
     pub lines: usize,
-    pub differences: Vec<Difference>,
+    pub differences: Vec<TableDifference>,
     /// What could not be compared, and why.
     pub left_out: Vec<String>,
     /// Reservations that were recreated or completed.
@@ -80,8 +80,8 @@ pub struct Verified {
     pub removed: Vec<MachineName>,
 }
 
-/// Compares; with `repair` it first corrects reservations and removes machines that are no longer needed. `settings` reads
-/// the settings as they are now.
+/// Compares; with `repair` it first corrects reservations and removes machines that are no longer needed. `settings`
+/// reads the current settings.
 pub async fn verify(
     backend: &Platforms,
     known: &Known,
@@ -144,15 +144,15 @@ pub async fn verify(
         match settings() {
             Ok(config) => {
                 let (texts, unknown) = nodes::compare(&dir, &table, &config).await;
-                of_nodes.extend(texts.into_iter().map(|(node, text)| Difference {
+                of_nodes.extend(texts.into_iter().map(|(node, text)| TableDifference {
                     name: node.to_string(),
-                    place: Place::Settings,
+                    place: DifferencePlace::Settings,
                     text,
                 }));
                 left_out.extend(unknown);
             }
             Err(error) => {
-                // With its place and the rest, `check` shows it.
+                // `check` shows the whole error with its location.
                 let why = error.to_string();
                 left_out.push(format!(
                     "settings of the nodes: {}",
@@ -171,7 +171,7 @@ pub async fn verify(
     }
     let mut repaired = Vec::new();
     if repair && let Some(held) = seen.held.take() {
-        repaired = put_right(backend, &seen, &held).await?;
+        repaired = correct_reservations(backend, &seen, &held).await?;
         seen.held = Some(backend.list_reservations(cluster).await?);
     }
     let mut differences = seen.differences();
@@ -187,12 +187,12 @@ pub async fn verify(
 }
 
 /// Whether the static pods have the images of an older release than the cluster.
-fn outdated_pods(cluster: &str, releases: &Releases, renewed: Option<ClusterRelease>) -> Option<Difference> {
+fn outdated_pods(cluster: &str, releases: &Releases, renewed: Option<ClusterRelease>) -> Option<TableDifference> {
     let used = renewed.as_ref().unwrap_or(&releases.installed);
     let current = &releases.current;
-    (used.image != current.image).then(|| Difference {
+    (used.image != current.image).then(|| TableDifference {
         name: "static pods".to_owned(),
-        place: Place::Release,
+        place: DifferencePlace::Release,
         text: format!(
             "have the images of {}, the cluster runs {}: `ocpdeploy renew {cluster}`",
             used.version, current.version
@@ -209,10 +209,14 @@ impl Look<'_> {
 }
 
 /// Releases wrong reservations, creates missing ones and completes others; returns those of the last two kinds.
-async fn put_right(backend: &Platforms, seen: &Look<'_>, held: &[Reserved]) -> Result<Vec<AddressAssignment>> {
+async fn correct_reservations(
+    backend: &Platforms,
+    seen: &Look<'_>,
+    held: &[Reserved],
+) -> Result<Vec<AddressAssignment>> {
     let (table, leases) = (seen.table, seen.table.leases());
     let held_leases = held.iter().map(|reserved| &reserved.assignment);
-    // A machine that the table lacks is of another computer's, which has changed the cluster since.
+    // A machine that the table lacks was created by another computer, which has changed the cluster since.
     let is_used = |lease: &&AddressAssignment| {
         let mut nics = seen.machines.iter().flat_map(|machine| &machine.nics);
         !is_known(table, lease) && nics.any(|nic| nic.mac == lease.mac)
@@ -275,7 +279,8 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Not every platform knows the addresses of its machines, e.g. on a bridge: those that answer at theirs have them.
+    /// Some platforms do not know all addresses, e.g. on a bridge: a machine that answers at its planned address has
+    /// it.
     async fn add_answering(&mut self) {
         let nodes: Vec<&NodeAddress> = self.table.nodes.iter().collect();
         let is_silent = |machine: &Machine| {
@@ -291,7 +296,7 @@ impl Look<'_> {
         }
     }
 
-    fn differences(&self) -> Vec<Difference> {
+    fn differences(&self) -> Vec<TableDifference> {
         let mut found = Vec::new();
         self.machines(&mut found);
         self.reservations(&mut found);
@@ -305,10 +310,10 @@ impl Look<'_> {
         self.table.nodes.iter().filter(is_due)
     }
 
-    fn machines(&self, found: &mut Vec<Difference>) {
+    fn machines(&self, found: &mut Vec<TableDifference>) {
         let mut differs = |name: &dyn fmt::Display, place, text: String| {
             let name = name.to_string();
-            found.push(Difference { name, place, text });
+            found.push(TableDifference { name, place, text });
         };
         for node in self.expected() {
             let mut machines = self.machines.iter().filter(|machine| machine.pass == Pass::Two);
@@ -318,7 +323,7 @@ impl Look<'_> {
                     let why = why_moved(self.held.as_deref(), node);
                     differs(
                         &node.name,
-                        Place::AddressAssignment,
+                        DifferencePlace::AddressAssignment,
                         format!("has {ip}, the table has {}: {why}", node.ip),
                     );
                 }
@@ -327,17 +332,17 @@ impl Look<'_> {
                     let (ips, ip) = (ips.join(" and "), node.ip);
                     differs(
                         &node.name,
-                        Place::AddressAssignment,
+                        DifferencePlace::AddressAssignment,
                         format!("has {ips}, the table has {ip}"),
                     );
                 }
                 Seen::Address(_) | Seen::Several(_) => {}
                 Seen::NoLease => differs(
                     &node.name,
-                    Place::AddressAssignment,
+                    DifferencePlace::AddressAssignment,
                     "runs, and has no lease".to_owned(),
                 ),
-                other => differs(&node.name, Place::Machine, other.to_string()),
+                other => differs(&node.name, DifferencePlace::Machine, other.to_string()),
             }
         }
         for machine in &self.machines {
@@ -349,15 +354,15 @@ impl Look<'_> {
                 }
                 (Pass::Two, false) => format!("{} is not in the table", machine.name),
             };
-            differs(&machine.node, Place::Machine, text);
+            differs(&machine.node, DifferencePlace::Machine, text);
         }
     }
 
-    fn reservations(&self, found: &mut Vec<Difference>) {
+    fn reservations(&self, found: &mut Vec<TableDifference>) {
         let Some(held) = &self.held else { return };
         let mut differs = |lease: &AddressAssignment, text: String| {
-            let (name, place) = (lease.name.to_string(), Place::Reservation);
-            found.push(Difference { name, place, text });
+            let (name, place) = (lease.name.to_string(), DifferencePlace::Reservation);
+            found.push(TableDifference { name, place, text });
         };
         for AddressReservation {
             assignment: lease,
@@ -392,8 +397,8 @@ impl Look<'_> {
         }
     }
 
-    /// The addresses of VIPs that the machine with this reservation has to use and may not. Those of load balancers of the
-    /// platform are not reserved for machines, and a machine that does not exist yet gets its rights when it is created.
+    /// The VIP addresses that the machine with this reservation must use, but may not. Addresses of the platform's load
+    /// balancers are not reserved for machines, and a missing machine gets its rights when it is created.
     fn forbidden(&self, held: &[Reserved], reserved: &Reserved) -> Vec<(Vip, IpAddr)> {
         let name = &reserved.assignment.name;
         let mut machines = self.machines.iter().filter(|machine| machine.pass == Pass::Two);
@@ -406,11 +411,11 @@ impl Look<'_> {
         addresses.filter(|(_, ip)| reserved.forbids(*ip)).collect()
     }
 
-    fn nodes(&self, found: &mut Vec<Difference>) {
+    fn nodes(&self, found: &mut Vec<TableDifference>) {
         let Some(nodes) = &self.nodes else { return };
         let mut differs = |name: &dyn fmt::Display, text: String| {
-            let (name, place) = (name.to_string(), Place::Node);
-            found.push(Difference { name, place, text });
+            let (name, place) = (name.to_string(), DifferencePlace::Node);
+            found.push(TableDifference { name, place, text });
         };
         let id = self.table.cluster_domain();
         let of_cluster = |node: &&NodeAddress| node.role != Role::Bootstrap;
@@ -441,7 +446,7 @@ impl Look<'_> {
     }
 }
 
-/// The required reservations: each address once, also when both VIPs are the same. The bootstrap's is released with it.
+/// The required reservations: each address once, even if both VIPs are the same. The bootstrap's is released with it.
 fn wanted(cluster: &ClusterId, table: &Parameters) -> Vec<AddressReservation> {
     let mut holds = holds(cluster, table);
     holds.retain(|hold| hold.assignment.name != NodeName::bootstrap());

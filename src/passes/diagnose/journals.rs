@@ -38,7 +38,8 @@ const NODE: [&str; 4] = [
 ];
 const OURS: &str = "ocpdeploy-*";
 
-/// Journals as files of the bundle. Unreachable nodes are logged and skipped; a removed bootstrap is still in the table.
+/// Journals as files of the bundle. Unreachable nodes are logged and skipped; a removed bootstrap is still in the
+/// table.
 pub async fn journals(wait: &WaitContext<'_>, bootstrap_is_there: bool) -> Vec<(String, Vec<u8>)> {
     let is_there = |node: &&NodeAddress| bootstrap_is_there || node.role != Role::Bootstrap;
     let nodes = wait.parameters.nodes.iter().filter(is_there);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_given_and_all_else_is_left_out() {
+    fn text_files_are_read_and_all_others_are_skipped() {
         let bomb = gzip(&vec![b'a'; MOST_OF_FILE as usize + 1]);
         let bytes = bundle(&[
             ("b/a.log", b"text \xff"),

@@ -1,4 +1,4 @@
-//! What the nodes have of the settings, read from each over SSH.
+//! Compares the settings with what each node reports over SSH.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// Limit for one node.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// So many nodes are connected at once.
+/// Number of nodes that are queried at once.
 const AT_ONCE: usize = 16;
 
-/// A report has a few KB.
+/// Largest size of a report in bytes; a normal one has a few KB.
 const MOST: u64 = 1 << 20;
 
 /// The differences of all nodes as texts, and the nodes that could not be compared.
@@ -65,7 +65,7 @@ async fn report(dir: &ClusterDir, table: &Parameters, node: &NodeAddress) -> Res
     let mut command = session.command("sudo");
     command.args(["-n", "sh", "-c", node_report::SCRIPT]);
     let bytes = ssh::output(command, MOST + 1).await?;
-    // Its socket goes in any case.
+    // Its socket is removed even if this fails.
     let _ = session.close().await;
     ensure!(
         bytes.len() as u64 <= MOST,

@@ -61,7 +61,7 @@ fn the_clusters_nodes_are_compared_by_name_address_and_state() {
 }
 
 #[test]
-fn one_hold_for_two_vips_at_one_address_is_enough() {
+fn one_reservation_suffices_for_two_vips_at_one_address() {
     let mut table = example();
     (table.ingress_ip, table.ingress_mac) = (table.api_ip, table.api_mac);
     let wanted: Vec<_> = wanted(&ClusterConfig::example().id(), &table)
