@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn each_carrier_has_its_room() {
+    fn each_carrier_has_its_limit() {
         for (carrier, room) in [
             (Carrier::FW_CFG, None),
             (Carrier::CUSTOM_SCRIPT, None),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays_as_it_is_and_what_does_not_is_packed() {
+    fn a_config_is_compressed_if_it_exceeds_the_limit() {
         let config = config(20_000);
         let carrier = |limit| Carrier {
             name: "toy",
@@ -294,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_its_carrier_reads_slowly_is_packed_where_that_helps() {
+    fn a_config_that_its_carrier_reads_slowly_is_compressed_if_that_helps() {
         let large = config(100_000);
         let fitted = fit(&Carrier::FW_CFG, large.clone()).unwrap();
         assert!(fitted.packed && fitted.bytes.len() < large.len());
         let small = config(40_000);
         assert!(!fit(&Carrier::FW_CFG, small).unwrap().packed);
-        // Without a packed form, before spec 3.1, it goes as it is.
+        // Before spec 3.1 there is no compressed form, so it is unchanged.
         let old = String::from_utf8(large).unwrap().replace("3.2.0", "3.0.0").into_bytes();
         let plain = Fitted {
             bytes: old.clone(),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_config_within_the_config_count_as_they_are_there() {
+    fn entries_of_an_embedded_config_count_with_their_embedded_size() {
         let inner = config(9_000);
         let pointer = json!({"ignition": {"version": "3.2.0", "config": {"merge": [
             {"source": "https://api-int.lab.example.com:22623/config/worker"},
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_a_config_is_one_entry() {
+    fn a_file_that_contains_a_config_is_one_entry() {
         let file = json!({"path": "/f", "contents": {"source": data_url(&config(100))}});
         let found = contributors(&json!({"storage": {"files": [file]}}), 3);
         let keys: Vec<_> = found.iter().map(|one| one.key.as_str()).collect();

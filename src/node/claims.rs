@@ -11,7 +11,7 @@ use crate::ignition::IgnitionError;
 /// One entry that a config sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Claim {
-    /// What two configs cannot both have; for everything that becomes a file, its path.
+    /// What only one config may set; for everything that becomes a file, its path.
     key: String,
     kind: &'static str,
     /// For messages, e.g. `unit kubelet.service`.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_configs_write_is_reported_with_both_names() {
+    fn an_entry_that_two_configs_set_is_reported_with_both_names() {
         let storage = |list: &str, entry: Value| json!({"storage": {list: [entry]}});
         let unit = |unit: Value| json!({"systemd": {"units": [unit]}});
         let user = |user: Value| json!({"passwd": {"users": [user]}});
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_json_claims_nothing() {
+    fn unexpected_json_claims_nothing() {
         for odd in [
             json!(null),
             json!([]),

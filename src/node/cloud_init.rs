@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(
             user_data.lines().next(),
             Some("#cloud-config"),
-            "cloud-init goes by the first line"
+            "cloud-init recognizes it by the first line"
         );
         let read = python_reads(&[user_data.clone(), meta_data, network_config]);
         assert_eq!(read[0]["hostname"], "lab-harvest-master-0");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_comes_back_as_it_was() {
+    fn any_text_is_read_back_unchanged() {
         let mut runner = proptest::test_runner::TestRunner::deterministic();
         let nasty = prop_oneof![
             any::<String>(),

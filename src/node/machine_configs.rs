@@ -35,15 +35,15 @@ impl MachineConfig {
 
 /// The MachineConfigs of a bootstrap.ign.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct MachineConfigs {
     pub configs: Vec<MachineConfig>,
     /// Manifests that look like a MachineConfig and cannot be parsed.
     pub unread: Vec<String>,
 }
 
 /// Finds the MachineConfigs for masters, the arbiter and workers.
-pub fn find(bootstrap: &Value) -> Found {
-    let mut found = Found::default();
+pub fn find(bootstrap: &Value) -> MachineConfigs {
+    let mut found = MachineConfigs::default();
     let files = bootstrap.pointer("/storage/files").and_then(Value::as_array);
     for file in files.into_iter().flatten() {
         let path = file.get("path").and_then(Value::as_str).unwrap_or_default();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_configs_are_found_among_all_that_bootstrap_carries() {
+    fn machine_configs_are_found_among_all_files_of_bootstrap_ign() {
         let both = format!(
             "{}---\n{}",
             manifest("99-worker-a", "worker"),
@@ -172,6 +172,6 @@ mod tests {
         );
         assert_eq!(found.configs[0].config["storage"]["files"][0]["path"], "/etc/x");
         assert_eq!(found.unread, ["openshift/broken.yaml"]);
-        assert_eq!(find(&json!({"storage": {"files": 7}})), Found::default());
+        assert_eq!(find(&json!({"storage": {"files": 7}})), MachineConfigs::default());
     }
 }

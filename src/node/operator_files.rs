@@ -1,9 +1,9 @@
 //! The files and units that the machine config operator's own templates set on every node of platform `none`.
 //!
 //! A config of a user that sets one of them boots, and then the operator reports the node as Degraded, because the file
-//! is not as it wrote it. Source: openshift/machine-config-operator, `templates/{common,master,worker}` of release-4.5,
-//! 4.12, 4.16 and 4.20, without the folders of other platforms; a unit to which it adds only drop-ins is not here.
-//! Templates without content count: the operator writes an empty file.
+//! differs from what it wrote. Source: openshift/machine-config-operator, `templates/{common,master,worker}` of
+//! release-4.5, 4.12, 4.16 and 4.20, without the folders of other platforms; a unit to which it adds only drop-ins is
+//! not here. Templates without content count: the operator writes an empty file.
 
 use serde_json::{Value, json};
 

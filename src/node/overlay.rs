@@ -11,10 +11,10 @@ use crate::ignition::{Major, Version};
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// NetworkManager asks for an address on each NIC without a connection, unless this file says otherwise
+/// NetworkManager requests an address on each NIC without a connection, unless this file forbids it
 /// (NetworkManager/NetworkManager: man/NetworkManager.conf.xml, `no-auto-default`).
 ///
-/// In the initramfs nothing asks: there the network is started only if Ignition needs it (coreos/fedora-coreos-config:
+/// The initramfs requests none: it starts the network only if Ignition needs it (coreos/fedora-coreos-config:
 /// overlay.d/05core/usr/lib/dracut/modules.d/35coreos-network/coreos-enable-network.sh), which `settings` and `check`
 /// rule out, and none of its connections remain (coreos-teardown-initramfs.sh).
 const NO_AUTO_DEFAULT: (&str, &str) = (
@@ -22,8 +22,7 @@ const NO_AUTO_DEFAULT: (&str, &str) = (
     "# A NIC without a connection stays without an address: there is no DHCP server.\n[main]\nno-auto-default=*\n",
 );
 
-/// The node's own files: its name, a hint which of its addresses is a VIP, and its connections, which may be from
-/// `network_config`.
+/// The node's own files: its name, a hint which address is a VIP, and its connections, possibly from `network_config`.
 pub fn own_parts(
     config: &ClusterConfig,
     parameters: &Parameters,
@@ -32,7 +31,7 @@ pub fn own_parts(
 ) -> HostParts {
     // Otherwise kubelet and etcd would bind a VIP that is on the node. The address in the hint counts as a VIP: another
     // address of its subnet is chosen. The first file is read from 4.8, the second from 4.12.
-    // On a network of its own a node's gateway is the next lower address.
+    // Behind its own NAT, a node's gateway is the next lower address.
     let near = match (&parameters.peer_domain, parameters.node(node).map(|node| node.ip)) {
         (Some(_), Some(IpAddr::V4(ip))) => Ipv4Addr::from_bits(ip.to_bits().saturating_sub(1)).into(),
         _ => parameters.api_ip,
@@ -58,11 +57,11 @@ pub fn own_parts(
     HostParts { files, units: vec![] }
 }
 
-/// The node's connections, unless those are enough that CoreOS makes for a network with a DHCP server.
+/// The node's connections; none if CoreOS's own for a network with a DHCP server are sufficient.
 ///
-/// A bridge has the MAC of its NIC, so that it gets the same address. OVN-Kubernetes' own takes over a static address
-/// and the MTU (openshift/machine-config-operator: templates/common/_base/files/configure-ovs-network.yaml, which clones
-/// a connection whose method is manual, and reads the MTU of the NIC).
+/// A bridge has the MAC of its NIC, so that it gets the same address. The bridge of OVN-Kubernetes takes over a static
+/// address and the MTU (openshift/machine-config-operator: templates/common/_base/files/configure-ovs-network.yaml,
+/// which clones a connection whose method is manual, and reads the MTU of the NIC).
 ///
 /// NetworkManager, `nm-settings-keyfile(5)`. It reads such files only if other users cannot.
 fn connections(config: &ClusterConfig, parameters: &Parameters, node: &NodeAddress) -> Vec<HostFile> {
@@ -125,8 +124,8 @@ fn static_address(config: &ClusterConfig, parameters: &Parameters, node: &NodeAd
     )
 }
 
-/// The node's second address and its network's gateway. Router advertisements are ignored, so that the node has no other
-/// address; the bridge of OVN-Kubernetes takes the connection over as a whole, because it has a static address.
+/// The node's second address and its network's gateway. Router advertisements are ignored, so that the node has no
+/// other address; the bridge of OVN-Kubernetes takes the connection over as a whole, because it has a static address.
 fn static_ipv6(ipv6: &Ipv6Table, node: &NodeAddress) -> String {
     format!(
         "[ipv6]\nmethod=manual\naddress1={}/{},{}\n",
@@ -178,7 +177,7 @@ fn file_entry(file: &HostFile, major: Major) -> Value {
         "path": file.path,
         "overwrite": true,
         "user": {"name": "root"},
-        // Explicit, because otherwise a lower entry for this path would apply its compression to our plain text.
+        // Explicit: otherwise the compression of a lower entry for this path would apply to this plain text.
         "contents": {"compression": "", "source": data_url(file.content.as_bytes())},
         "mode": file.mode,
     });
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_has_its_nics_mac_and_only_where_the_network_plugin_makes_none() {
+    fn a_bridge_has_its_nics_mac_and_exists_only_if_the_network_plugin_creates_none() {
         let parameters = crate::state::parameters::tests::example();
         let connections = |network_type: &str, use_br, node: NodeName| {
             let mut config = ClusterConfig::example();
@@ -268,7 +267,7 @@ mod tests {
         let mac = parameters.node(&worker).unwrap().mac.to_string();
         assert_eq!(files.len(), 2);
         for file in &files {
-            assert_eq!(file.mode, 0o600, "NetworkManager passes others over");
+            assert_eq!(file.mode, 0o600, "NetworkManager ignores files that others can read");
             assert!(
                 file.content.contains(&format!("mac-address={mac}\n")),
                 "{}",
@@ -315,7 +314,10 @@ mod tests {
                     .map(|name| format!("{name}.nmconnection"))
                     .collect::<Vec<_>>()
             );
-            assert_eq!(found[0].mode, 0o600, "NetworkManager passes others over");
+            assert_eq!(
+                found[0].mode, 0o600,
+                "NetworkManager ignores files that others can read"
+            );
             assert!(
                 found[0].content.contains(&format!("mac-address={}\n", node.mac)),
                 "{}",
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn without_dhcp_a_nic_without_a_connection_does_not_ask_for_an_address() {
+    fn without_dhcp_a_nic_without_a_connection_requests_no_address() {
         let parameters = crate::state::parameters::tests::example();
         let of_user = vec![HostFile::new("/etc/NetworkManager/system-connections/a", 0o600, "")];
         for (dhcp, expected) in [(Dhcp::Platform, false), (Dhcp::User, false), (Dhcp::None, true)] {

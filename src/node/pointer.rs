@@ -1,4 +1,5 @@
-//! The pointer config: the installer's small `master.ign`, `arbiter.ign` or `worker.ign`, and its machine config server.
+//! The pointer config: the installer's small `master.ign`, `arbiter.ign` or `worker.ign`, and its machine config
+//! server.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,15 +18,15 @@ pub struct Server {
     pub path: String,
     /// PEM, each with one or more certificates.
     pub authorities: Vec<Vec<u8>>,
-    /// Without TLS: the stand-in of a rehearsal, whose configs have no secrets.
+    /// Without TLS: the server of a rehearsal, whose configs have no secrets.
     pub in_clear: bool,
 }
 
 impl Server {
-    /// The stand-in of a rehearsal.
+    /// The same server in a rehearsal.
     pub fn of_rehearsal(self) -> Self {
         Self {
-            port: IN_CLEAR,
+            port: HTTP_PORT,
             in_clear: true,
             ..self
         }
@@ -52,25 +53,26 @@ pub fn server(pointer: &Value) -> Result<Server, IgnitionError> {
     }
     Ok(Server {
         host: host.to_owned(),
-        port: SECURE,
+        port: TLS_PORT,
         path: format!("/{path}"),
         authorities,
         in_clear: false,
     })
 }
 
-/// The machine config server's port for TLS; source: openshift/machine-config-operator, `pkg/server/api.go`.
-const SECURE: u16 = 22623;
-const IN_CLEAR: u16 = 22624;
+/// The machine config server's ports with and without TLS; source: openshift/machine-config-operator,
+/// `pkg/server/api.go`.
+const TLS_PORT: u16 = 22623;
+const HTTP_PORT: u16 = 22624;
 
 /// Changes a pointer config to fetch from `http://<api_ip>:22624` instead of
 /// `https://api-int.<cluster>.<domain>:22623`.
-pub(super) fn ask_in_clear(pointer: &mut Value, api_ip: IpAddr) -> Result<(), IgnitionError> {
+pub(super) fn fetch_by_http(pointer: &mut Value, api_ip: IpAddr) -> Result<(), IgnitionError> {
     let major = version(pointer)?.major;
     let mut found = false;
     for entry in entries(pointer, major)? {
         if let Some((_, path)) = entry.get("source").and_then(Value::as_str).and_then(named) {
-            let url = format!("http://{}/{path}", SocketAddr::new(api_ip, IN_CLEAR));
+            let url = format!("http://{}/{path}", SocketAddr::new(api_ip, HTTP_PORT));
             entry["source"] = json!(url);
             found = true;
         }
@@ -92,7 +94,7 @@ pub(super) fn without_server(pointer: &Value) -> Result<Value, IgnitionError> {
 /// The host and the path, without its leading slash, in a URL of the machine config server.
 fn named(url: &str) -> Option<(&str, &str)> {
     let (host, path) = url.strip_prefix("https://")?.split_once('/')?;
-    let host = host.strip_suffix(&format!(":{SECURE}"))?;
+    let host = host.strip_suffix(&format!(":{TLS_PORT}"))?;
     Some((host, path))
 }
 

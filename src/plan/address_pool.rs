@@ -51,7 +51,8 @@ pub fn usable(
         .collect()
 }
 
-/// Chooses an address for each name of the pool that is in `macs` and has none; the error is the first without one.
+/// Chooses an address for each name of the pool that is in `macs` and has none; the error is the first name without an
+/// address.
 ///
 /// Call it with the allocation lock, and write the table before it is released.
 pub fn fill(
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_is_chosen_in_order_and_what_others_have_is_not() {
+    fn addresses_that_are_not_set_are_chosen_in_order_without_used_ones() {
         let others = Others::from([(ip(61), "api of cluster prod".to_owned())]);
         let mut config = config(Harvest::Static);
         let all = [
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn with_dhcp_only_virtual_ips_are_chosen_unless_the_platforms_balancers_have_them() {
+    fn with_dhcp_only_virtual_ips_without_a_platform_load_balancer_are_chosen() {
         let mut config = config(Harvest::Boot);
         assert_eq!(
             chosen(&config, &Others::new()).unwrap(),
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_platform_knows_is_compared() {
+    fn the_pool_is_compared_with_the_network() {
         let facts = NetworkFacts {
             cidr: Some("192.168.122.0/26".parse().unwrap()),
             gateway: Some(ip(51)),

@@ -46,7 +46,7 @@ pub fn virtual_router_ids([api, ingress]: [u8; 2], taken: &BTreeSet<u8>) -> Opti
 
 /// The preferred id of a VIP: its last octet, which differs between the VIPs of a /24. In larger networks it may be 0,
 /// which is not an id, or 255, which is reserved for manual settings.
-pub fn wished_router_id(vip: IpAddr) -> u8 {
+pub fn preferred_router_id(vip: IpAddr) -> u8 {
     let last = match vip {
         IpAddr::V4(ip) => ip.octets()[3],
         IpAddr::V6(ip) => ip.octets()[15],
@@ -188,7 +188,7 @@ pub fn ipv6_problem(config: &ClusterConfig, facts: &NetworkFacts) -> Option<(Str
     ))
 }
 
-/// The given IPv6 addresses of VIPs that are reserved on the network for another MAC than those of `own`.
+/// The VIPs with a given IPv6 address that is reserved on the network, and not for a MAC of `own`.
 pub fn ipv6_vips_taken<'a>(
     config: &'a ClusterConfig,
     facts: &'a NetworkFacts,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_ipv6_gateway_needs_no_platform_that_knows_it() {
+    fn an_ipv6_gateway_that_is_set_is_used_whatever_the_platform_reports() {
         let (bridge, other, same) = (facts(), knows("fd00:2::/64"), knows("fd00:1::/64"));
         for (facts, found) in [(&bridge, None), (&other, None), (&same, Some("fd00:1::1"))] {
             for (given, expected) in [(Some("fe80::1"), Some("fe80::1")), (None, found)] {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_family_must_be_the_network_s_and_have_a_gateway_of_its_own() {
+    fn a_second_family_must_be_the_networks_and_have_its_own_gateway() {
         let (bridge, other, same) = (facts(), knows("fd00:2::/64"), knows("fd00:1::/64"));
         let vips = |api: Option<&str>, ingress: Option<&str>| Ipv6Settings {
             api_ip: api.map(ipv6),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_vip_that_is_given_is_another_users_or_our_own() {
+    fn an_ipv6_vip_that_is_set_may_be_reserved_only_for_this_cluster() {
         let (ours, theirs) = (Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2]));
         let api = ipv6("fd00:1::5");
         let config = with(Ipv6Settings {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_external_node_needs_an_address_and_a_mac_that_nobody_has() {
+    fn an_external_node_needs_a_free_address_and_a_free_mac() {
         let ip = |last| IpAddr::from([192, 168, 122, last]);
         let [own, theirs] = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
         let mut table = example();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn macs_are_stable_local_and_avoid_the_taken() {
+    fn macs_are_stable_and_local_and_avoid_used_ones() {
         let lab = ClusterDomain::new("lab", "example.com");
         let none = BTreeSet::new();
         let first = derive_mac("", &lab, "master-0", &none);
@@ -425,22 +425,22 @@ mod tests {
     }
 
     #[test]
-    fn a_vip_asks_for_its_last_octet_but_for_the_edges() {
+    fn the_preferred_vrid_is_the_last_octet_except_0_and_255() {
         for (vip, id) in [
             ([192, 168, 122, 10], 10),
             ([10, 0, 0, 254], 254),
             ([10, 0, 1, 0], 1),
             ([10, 0, 0, 255], 1),
         ] {
-            assert_eq!(wished_router_id(vip.into()), id, "{vip:?}");
+            assert_eq!(preferred_router_id(vip.into()), id, "{vip:?}");
         }
         for (vip, id) in [("fd00::1:a", 10), ("fd00::100", 1), ("fd00::ff", 1)] {
-            assert_eq!(wished_router_id(vip.parse().unwrap()), id, "{vip}");
+            assert_eq!(preferred_router_id(vip.parse().unwrap()), id, "{vip}");
         }
     }
 
     #[test]
-    fn a_vip_must_be_free_and_inside() {
+    fn a_vip_must_be_free_and_in_the_network() {
         let others: Others = [(IpAddr::from([10, 0, 0, 5]), "api of cluster prod".to_owned())].into();
         let problem = |last: u8, held| vip_problem(Vip::Api, IpAddr::from([10, 0, 0, last]), &facts(), held, &others);
         assert_eq!(problem(4, false), None);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vip_that_is_given_is_another_users_or_our_own() {
+    fn a_vip_that_is_set_may_be_reserved_only_for_this_cluster() {
         let (ours, theirs) = (Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2]));
         let ip = |last| IpAddr::from([10, 0, 0, last]);
         let facts = NetworkFacts {

@@ -1,4 +1,4 @@
-//! What a deployment would change on the platform, compared with what is there.
+//! What a deployment would change on the platform, compared with the existing objects.
 
 use crate::backend::Machine;
 use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role, Size, Sizes};
@@ -13,7 +13,7 @@ pub struct There<'a> {
     pub reservations: &'a [AddressAssignment],
     /// The platform can reserve addresses.
     pub reserves: bool,
-    /// Of the machines that exist; `None` if the cluster has no record.
+    /// Of the existing machines; `None` if the cluster has no record.
     pub sizes: Option<&'a Sizes>,
     /// The bootstrap is no longer needed.
     pub bootstrapped: bool,
@@ -69,7 +69,7 @@ pub fn changes(plan: &Plan, table: &[AddressAssignment], there: &There<'_>) -> V
         for assignment in table {
             match there.reservations.contains(assignment) {
                 true => changes.push(address(Action::Keep, assignment)),
-                // Its address goes with it.
+                // Its reservation was released with it.
                 false if there.bootstrapped && assignment.name == NodeName::bootstrap() => {}
                 false => changes.push(address(Action::Create, assignment)),
             }
@@ -107,7 +107,7 @@ fn other_size<'a>(sizes: &'a Sizes, planned: &Planned) -> Option<&'a Size> {
         .filter(|size| **size != planned.size)
 }
 
-/// `12 to create, 3 to keep`, without what there is none of.
+/// E.g. `12 to create, 3 to keep`; zero counts are left out.
 pub fn summary(changes: &[Change]) -> String {
     let words = [
         (Action::Create, "to create"),

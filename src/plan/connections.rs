@@ -6,16 +6,19 @@ use std::fmt;
 use crate::backend::Nic;
 use crate::cluster::{ClusterConfig, Dhcp, Mac, MachineName, NetworkConfig, NodeName, Pass, beside};
 use crate::node::host::HostFile;
-use crate::node::network_config::{self, Addressing, Document, Family, Fault, Ipv6Address, StaticAddress, Target};
+use crate::node::network_config::{
+    self, AddressFamily, Addressing, ConnectionTarget, Ipv6Address, NetworkConfigDocument, NetworkConfigFault,
+    StaticAddress,
+};
 use crate::plan::machines::{self, Planned};
 use crate::plan::node_settings::StaticIpv6;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// A file of `network_config` that a node cannot have.
+/// A file of `network_config` that is invalid for a node.
 #[derive(Debug)]
 pub struct ConnectionsError<'a> {
     pub file: &'a NetworkConfig,
-    pub fault: Fault,
+    pub fault: NetworkConfigFault,
 }
 
 impl fmt::Display for ConnectionsError<'_> {
@@ -45,7 +48,7 @@ pub fn connections<'a>(
     }
     let mut documents = Vec::new();
     for file in &config.network_config {
-        let document = Document::read(&file.text).map_err(|fault| ConnectionsError { file, fault })?;
+        let document = NetworkConfigDocument::read(&file.text).map_err(|fault| ConnectionsError { file, fault })?;
         documents.push((file, document));
     }
     let macs = machines::macs(config, &Default::default());
@@ -88,7 +91,8 @@ pub fn of_external<'a>(
         ip: Some(node.ip),
         ipv6: None,
     };
-    let files = Document::read(&file.text).and_then(|document| of_machine(config, Some(table), &machine, &document));
+    let files = NetworkConfigDocument::read(&file.text)
+        .and_then(|document| of_machine(config, Some(table), &machine, &document));
     files.map(Some).map_err(|fault| ConnectionsError { file, fault })
 }
 
@@ -96,8 +100,8 @@ fn of_machine(
     config: &ClusterConfig,
     table: Option<&Parameters>,
     machine: &Planned,
-    document: &Document,
-) -> Result<Vec<HostFile>, Fault> {
+    document: &NetworkConfigDocument,
+) -> Result<Vec<HostFile>, NetworkConfigFault> {
     let addressing = match (config.dhcp, table, machine.ip) {
         (Dhcp::Platform | Dhcp::User, ..) => Addressing::Dhcp,
         (Dhcp::None, Some(table), Some(ip)) => Addressing::Static(StaticAddress {
@@ -114,7 +118,7 @@ fn of_machine(
         prefix: of.machine_network.prefix(),
         gateway: of.gateway,
     };
-    let target = Target {
+    let target = ConnectionTarget {
         node: &machine.node,
         nics: &machine.nics,
         addressing,
@@ -125,7 +129,7 @@ fn of_machine(
     network_config::connections(document, &target)
 }
 
-/// What the env file says; the platform may know the rest.
+/// The addresses that the env file sets; the platform may know the others.
 fn addresses_of_settings<'a>(config: &'a ClusterConfig, machine: &Planned) -> Addressing<'a> {
     match (machine.ip, config.given.machine_network) {
         (Some(ip), Some(network)) => Addressing::Static(StaticAddress {
@@ -135,7 +139,7 @@ fn addresses_of_settings<'a>(config: &'a ClusterConfig, machine: &Planned) -> Ad
             name_servers: &config.given.name_servers,
             search: &config.dns_search,
         }),
-        _ if config.is_ipv6_only() => Addressing::Later(Family::Ipv6),
-        _ => Addressing::Later(Family::Ipv4),
+        _ if config.is_ipv6_only() => Addressing::Later(AddressFamily::Ipv6),
+        _ => Addressing::Later(AddressFamily::Ipv4),
     }
 }

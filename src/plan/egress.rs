@@ -1,4 +1,4 @@
-//! What nodes must reach outside their network to pull the release's images, and what a guest says of it. Pure.
+//! Endpoints outside their network that nodes must reach to pull images, and a guest's report about them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::node::cloud_init::EGRESS_LINE;
 /// Endpoints, each `HOST:PORT`, of which one must answer.
 pub type AnyOf = Vec<String>;
 
-/// What nodes must reach to pull these images: the proxy where there is one, else each registry or one of its mirrors.
+/// What nodes must reach to pull these images: the proxy if one is set, otherwise each registry or one of its mirrors.
 ///
-/// Endpoints that are no plain host name or IPv4 address are left out.
+/// Endpoints whose host is not a plain name or an IPv4 address are left out.
 pub fn endpoints<'a>(config: &ClusterConfig, images: impl IntoIterator<Item = &'a str>) -> Vec<AnyOf> {
     if let Some(proxy) = proxy(&config.proxy) {
         return vec![vec![proxy]];
@@ -38,7 +38,7 @@ pub fn endpoints<'a>(config: &ClusterConfig, images: impl IntoIterator<Item = &'
     all.into_iter().collect()
 }
 
-/// The proxy by which nodes pull images: registries are asked by HTTPS.
+/// The proxy through which nodes pull images: the one for HTTPS, which registries use.
 fn proxy(proxy: &Proxy) -> Option<String> {
     let url = proxy.https.as_ref()?.expose_secret();
     let (scheme, rest) = url.split_once("://")?;
@@ -63,7 +63,7 @@ fn endpoint(host: &str, port: u16) -> Option<String> {
     is_host.then(|| format!("{host}:{port}"))
 }
 
-/// Whether each endpoint answers, as a guest has written it on its console last.
+/// Whether each endpoint answers, according to the last line about it on a guest's console.
 pub fn results(console: &str) -> BTreeMap<String, bool> {
     let result = |line: &str| {
         let mut fields = line.split_once(EGRESS_LINE)?.1.split_whitespace();
@@ -77,7 +77,7 @@ pub fn results(console: &str) -> BTreeMap<String, bool> {
     console.lines().filter_map(result).collect()
 }
 
-/// The endpoints that a guest cannot reach. `None` while it has not said it of all of them.
+/// The endpoints that a guest cannot reach. `None` until the guest has reported all of them.
 pub fn unreachable(wanted: &[AnyOf], results: &BTreeMap<String, bool>) -> Option<Vec<String>> {
     let mut failed = Vec::new();
     for any_of in wanted {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_could_read_is_no_endpoint() {
+    fn text_with_shell_characters_is_not_an_endpoint() {
         let config = ClusterConfig::example();
         for image in [
             "$(x)/a",

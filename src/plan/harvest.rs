@@ -113,7 +113,7 @@ fn may_be_own(ip: IpAddr, is_ipv6: bool) -> bool {
     }
 }
 
-/// The address that a guest has written to its serial console last, with `cloud_init::ADDRESS_LINE`.
+/// The address that a guest last wrote to its serial console, in a line with `cloud_init::ADDRESS_LINE`.
 pub fn console_address(text: &str, mac: Mac) -> Option<IpAddr> {
     let mac = mac.to_string();
     text.lines().rev().find_map(|line| {
@@ -131,13 +131,13 @@ pub struct Watch {
 
 /// What changed for one machine between two queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct AddressChange {
     pub name: MachineName,
     pub seen: Seen,
     pub stable: bool,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for AddressChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.seen {
             Seen::Address(ip) if self.stable => write!(f, "{ip}"),
@@ -147,7 +147,7 @@ impl fmt::Display for Change {
 }
 
 impl Watch {
-    /// `network` is where addresses must be, if the platform reports it.
+    /// `network` must contain the addresses; `None` if the platform does not report it.
     pub fn new(network: Option<IpNetwork>) -> Self {
         Self {
             network,
@@ -157,7 +157,7 @@ impl Watch {
     }
 
     /// Processes one bulk query and returns the changes.
-    pub fn look(&mut self, planned: &[Planned], machines: &[Machine]) -> Vec<Change> {
+    pub fn look(&mut self, planned: &[Planned], machines: &[Machine]) -> Vec<AddressChange> {
         let by_name: BTreeMap<_, _> = machines.iter().map(|machine| (&machine.name, machine)).collect();
         let mut changes = Vec::new();
         for plan in planned {
@@ -172,7 +172,7 @@ impl Watch {
             match (&seen, before == Some(seen.clone())) {
                 (Seen::Address(ip), true) if !was_stable => {
                     self.stable.insert(plan.name.clone(), *ip);
-                    changes.push(Change {
+                    changes.push(AddressChange {
                         name: plan.name.clone(),
                         seen,
                         stable: true,
@@ -182,7 +182,7 @@ impl Watch {
                 (_, false) => {
                     // A changed address is no longer stable.
                     self.stable.remove(&plan.name);
-                    changes.push(Change {
+                    changes.push(AddressChange {
                         name: plan.name.clone(),
                         seen,
                         stable: false,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_counts_when_two_looks_in_a_row_agree() {
+    fn an_address_counts_after_two_equal_observations_in_a_row() {
         let planned = planned();
         let mut watch = Watch::new(None);
         let mut look = |ip: [u8; 4]| {
@@ -329,15 +329,15 @@ mod tests {
             watch.address(&planned[0].name)
         };
         assert_eq!(look([10, 0, 0, 5]), None);
-        assert_eq!(look([10, 0, 0, 6]), None, "it moved");
+        assert_eq!(look([10, 0, 0, 6]), None, "it changed");
         assert_eq!(look([10, 0, 0, 6]), Some(IpAddr::from([10, 0, 0, 6])));
-        assert_eq!(look([10, 0, 0, 7]), None, "stable no more");
+        assert_eq!(look([10, 0, 0, 7]), None, "no longer stable");
         assert!(!watch.is_complete(&planned));
         assert_eq!(watch.missing(&planned)[0].1, Seen::Address(IpAddr::from([10, 0, 0, 7])));
     }
 
     #[test]
-    fn an_address_that_was_seen_once_is_to_be_confirmed() {
+    fn an_address_that_was_seen_once_must_be_confirmed() {
         let planned = planned();
         let mut watch = Watch::new(None);
         let mut look = |ips: &[[u8; 4]]| {
@@ -347,7 +347,10 @@ mod tests {
         assert!(!look(&[]));
         assert!(look(&[[10, 0, 0, 5]]));
         assert!(!look(&[[10, 0, 0, 5]]), "it is confirmed");
-        assert!(!look(&[[10, 0, 0, 5], [10, 0, 0, 6]]), "two are none");
+        assert!(
+            !look(&[[10, 0, 0, 5], [10, 0, 0, 6]]),
+            "two addresses cannot be confirmed"
+        );
     }
 
     #[test]
@@ -372,7 +375,7 @@ mod tests {
         let mut watch = Watch::new(None);
         let mut look = || {
             let changes = watch.look(&planned, &[machine(Power::Running, &[(MAC, &[[10, 0, 0, 5]])])]);
-            changes.iter().map(Change::to_string).collect::<Vec<_>>()
+            changes.iter().map(AddressChange::to_string).collect::<Vec<_>>()
         };
         assert_eq!(look(), ["10.0.0.5, seen once"]);
         assert_eq!(look(), ["10.0.0.5"]);
@@ -381,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_waiting_cannot_change_is_final() {
+    fn only_states_that_waiting_cannot_change_are_final() {
         let ip = IpAddr::from([10, 0, 0, 5]);
         for seen in [
             Seen::Paused("I/O error".to_owned()),

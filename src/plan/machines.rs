@@ -166,7 +166,7 @@ pub fn vip_macs(macs: &MacTable, table: Option<&Parameters>) -> BTreeSet<Mac> {
 }
 
 /// The platform's load balancer for a VIP, at its address in the table if it exists. After the bootstrap phase the
-/// bootstrap is no member of it.
+/// bootstrap is not a member of it.
 pub fn balancer(config: &ClusterConfig, vip: Vip, table: Option<&Parameters>, bootstrapped: bool) -> LoadBalancer {
     let (ports, roles) = match vip {
         Vip::Api if config.mcs == Mcs::Http => (vec![6443, 22623, 22624], vec![Role::Bootstrap, Role::Master]),
@@ -202,15 +202,15 @@ pub enum VipSource {
 }
 
 impl VipSource {
-    /// The platform reserves them if it is the DHCP server of the network. Without facts about the network: as far as the
-    /// settings tell.
+    /// The platform reserves them if it is the DHCP server of the network. Without facts about the network, the
+    /// settings decide.
     pub fn of(config: &ClusterConfig, capabilities: &Capabilities, facts: Option<&NetworkFacts>) -> Self {
         let serves_dhcp = match facts {
             Some(facts) => !facts.dhcp_ranges.is_empty(),
             // E.g. `bridge:br0`.
             None => !config.network.contains(':'),
         };
-        // The facts of two platforms do not tell which of them is the DHCP server.
+        // With two platforms, the facts do not show which of them is the DHCP server.
         let is_one = config.workers_on.is_none();
         match capabilities.reserves_addresses && config.dhcp == Dhcp::Platform && is_one && serves_dhcp {
             true => Self::Reserved,
@@ -219,8 +219,8 @@ impl VipSource {
     }
 }
 
-/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not set and has to be leased.
-/// The platform's load balancers have addresses without them.
+/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not set and must be leased.
+/// The platform's load balancers need no helper.
 pub fn pass_one(config: &ClusterConfig, macs: &MacTable, vips: VipSource) -> Vec<Planned> {
     let mut count = BTreeMap::<Role, usize>::new();
     let helpers = Vip::ALL
@@ -241,7 +241,7 @@ pub fn pass_one(config: &ClusterConfig, macs: &MacTable, vips: VipSource) -> Vec
                 network: config.network_of(config.place_of(&node)).to_owned(),
                 mac: *macs.get(&node)?,
             }];
-            // Where pools may be on another platform, the name says which one.
+            // If only some pools are on another platform, the name contains the pool.
             let has_pools_elsewhere = config.workers_on.as_ref().is_some_and(|on| !on.only.is_empty());
             let pool = node.pool().zip(node.number()).filter(|_| has_pools_elsewhere);
             Some(Planned {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn pass_one_never_bears_a_final_name() {
+    fn machines_of_pass_one_never_have_a_nodes_name() {
         let config = ClusterConfig::example();
         let macs = macs(&config, &BTreeSet::new());
         let (one, two) = (
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn all_macs_differ_also_from_given_and_taken_ones() {
+    fn all_macs_differ_from_each_other_and_from_given_and_used_ones() {
         let mut config = ClusterConfig::example();
         let derived = macs(&config, &BTreeSet::new());
         let taken: BTreeSet<Mac> = derived.values().copied().collect();
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_throwaway_machine_has_its_pool_where_only_some_pools_are_elsewhere() {
+    fn a_throwaway_machines_name_contains_its_pool_if_only_some_pools_are_elsewhere() {
         let mut config = ClusterConfig::example();
         config.pools = vec![Pool::example("gpu", 1)];
         let macs = macs(&config, &BTreeSet::new());
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn images_and_load_balancers_of_the_platform_are_required_of_it() {
+    fn the_platforms_own_images_and_load_balancers_are_requirements() {
         let mut config = ClusterConfig::example();
         let of = |config: &ClusterConfig| needs(config, &[], &[]);
         assert!(of(&config).balancers.is_empty());
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn autostart_is_for_nodes_that_stay() {
+    fn only_permanent_nodes_are_started_automatically() {
         let mut config = ClusterConfig::example();
         let macs = macs(&config, &BTreeSet::new());
         let all = [
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_s_own_vip_macs_are_the_derived_and_the_recorded_ones() {
+    fn a_clusters_own_vip_macs_are_the_derived_and_the_recorded_ones() {
         let mut table = example();
         let macs = macs(&ClusterConfig::example(), &BTreeSet::new());
         let derived = BTreeSet::from([table.api_mac, table.ingress_mac]);
@@ -699,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_s_load_balancer_serves_the_mcs_without_tls_only_when_asked() {
+    fn a_platforms_load_balancer_serves_the_mcs_without_tls_only_on_request() {
         let mut config = ClusterConfig::example();
         let api = balancer(&config, Vip::Api, None, false);
         assert_eq!(api.ports, [6443, 22623]);
@@ -781,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_on_another_platform_count_there_only() {
+    fn workers_on_another_platform_count_only_there() {
         let mut config = ClusterConfig::example();
         config.worker_size.extra_disks_gib = vec![200, 300];
         config.workers_on = Some(WorkersOn {

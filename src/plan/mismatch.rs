@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_family_must_be_that_of_the_table() {
+    fn the_second_family_must_match_the_table() {
         let ip = |text: &str| text.parse::<Ipv6Addr>().unwrap();
         let settings = Ipv6Settings {
             machine_network: "fd00:1::/64".parse().unwrap(),

@@ -1,7 +1,7 @@
-//! What a node reports of its network, time and proxies, compared with what it is to have.
+//! A node's reported network, time servers and proxies, compared with the expected ones.
 //!
-//! What the settings leave to the platform or to CoreOS is not compared, and neither is what only a file of
-//! `network_config` says.
+//! Values that the settings leave to the platform or to CoreOS are not compared, nor values that only a file of
+//! `network_config` sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -15,7 +15,7 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// Prints everything that is compared, each part below a heading. Requires root: only root can read the environment of
 /// another user's process.
 ///
-/// The proxies are those that the processes have, wherever they are from (openshift/machine-config-operator:
+/// The proxies are those in the processes' environment, whatever set them (openshift/machine-config-operator:
 /// templates/common/_base/units/kubelet.service-proxy.yaml, crio.service-proxy.yaml).
 pub const SCRIPT: &str = r#"part() { printf '\n=== %s\n' "$1"; }
 part addresses; ip -json address show
@@ -32,7 +32,7 @@ done
 exit 0
 "#;
 
-/// At most so many values of a node are repeated in a message.
+/// Maximum number of a node's values in a message.
 const MOST_VALUES: usize = 8;
 
 /// The differences of a node, each with the expected value and a command that shows the present one.
@@ -48,7 +48,7 @@ pub fn differences(
         let (cluster, name) = (&table.cluster, &node.name);
         found.push(format!("{text}: `ocpdeploy node ssh {cluster} {name} -- {command}`"));
     };
-    // Such nodes have addresses of a network of their own, which are not in the table.
+    // Behind its own NAT, a node has another address than the one in the table.
     let has_tables_address = table.peer_domain.is_none();
     let has_own_file = config.network_config_of(&node.name).is_some();
     if has_tables_address {
@@ -206,7 +206,7 @@ struct Report<'a> {
     parts: BTreeMap<&'a str, &'a str>,
 }
 
-/// iproute2: `ip/ipaddress.c`, `ip/iproute.c`; what does not exist is left out.
+/// iproute2: `ip/ipaddress.c`, `ip/iproute.c`; missing values are left out.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Link {
@@ -235,7 +235,7 @@ impl<'a> Report<'a> {
         let parts: BTreeMap<_, _> = parts.filter_map(|part| part.split_once('\n')).collect();
         let json = |name: &str| parts.get(name).copied().unwrap_or_default();
         let unread = |error| format!("cannot parse the output of `ip`: {error}");
-        // Without a route some versions print nothing.
+        // Some versions print nothing if there is no route.
         let routes = |part: &str| match json(part).trim() {
             "" => Ok(Vec::new()),
             routes => serde_json::from_str::<Vec<Route>>(routes).map_err(unread),
@@ -274,7 +274,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// Those that the node's own server queries, or those of the node.
+    /// The servers that the node's own DNS server queries, or without one those in its resolv.conf.
     fn name_servers(&self) -> Vec<&'a str> {
         let upstreams: Vec<_> = self.words("upstreams", &["nameserver"]).collect();
         match upstreams.is_empty() {
@@ -304,7 +304,7 @@ mod tests {
     use crate::cluster::{Dhcp, NetworkConfig, NodeName, NodeSelector, Role};
     use crate::state::parameters::tests::example;
 
-    /// What worker-0 prints if all is as it should be.
+    /// The output of worker-0 if all values are as expected.
     fn output() -> String {
         let table = example();
         let ip = table.node(&worker()).unwrap().ip;
@@ -376,7 +376,7 @@ driftfile /var/lib/chrony/drift
     }
 
     #[test]
-    fn each_value_that_differs_is_told_with_the_expected_one() {
+    fn each_difference_is_reported_with_the_expected_value() {
         assert_eq!(found(&config(), &table(), &output()), [""; 0]);
         for (from, to, expected) in [
             (
@@ -477,7 +477,7 @@ driftfile /var/lib/chrony/drift
     }
 
     #[test]
-    fn only_what_the_settings_say_is_compared() {
+    fn only_values_of_the_settings_are_compared() {
         let bare = "\n=== addresses\n[{\"ifname\":\"eth0\",\"mtu\":1400,\"addr_info\":[{\"local\":\"192.168.122.15\",\"prefixlen\":24}]}]\n";
         assert_eq!(
             found(&ClusterConfig::example(), &example(), bare),
@@ -501,7 +501,7 @@ driftfile /var/lib/chrony/drift
             .replace("192.0.2.53", "192.0.2.54")
             .replace("\"192.168.122.1\"", "\"192.168.122.7\"");
         assert_eq!(found(&config, &table, &other), [""; 0]);
-        // On a network of its own, the node has another address.
+        // Behind its own NAT, the node has another address.
         let mut table = self::table();
         table.peer_domain = Some("lab.svc".to_owned());
         let other = output
@@ -511,7 +511,7 @@ driftfile /var/lib/chrony/drift
     }
 
     #[test]
-    fn a_node_that_reports_nothing_is_no_difference() {
+    fn an_unreadable_report_is_an_error_and_not_a_difference() {
         let table = example();
         let node = table.node(&worker()).unwrap();
         for output in ["", "\n=== addresses\nip: not found\n", "Last login: never"] {

@@ -1,4 +1,4 @@
-//! What nodes have besides their addresses, as far as the settings say it.
+//! The nodes' network configuration besides their addresses, as far as the settings determine it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -24,7 +24,7 @@ pub struct NodeSettings {
     /// With two address families.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<StaticIpv6>,
-    /// In place of CoreOS's.
+    /// Replace CoreOS's defaults.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ntp_servers: Vec<String>,
     /// `http` and `https`, without their URLs, which may contain passwords.
@@ -35,7 +35,7 @@ pub struct NodeSettings {
     pub connections: BTreeMap<NodeName, PathBuf>,
 }
 
-/// What static addresses require; where the settings do not say it, the platform is asked.
+/// The requirements of static addresses; values that the settings lack are queried from the platform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StaticNetwork {
     pub machine_network: Option<IpNetwork>,
@@ -47,13 +47,13 @@ pub struct StaticNetwork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeMtu {
     pub node: u16,
-    /// `None` for network plugins of others.
+    /// `None` for other network plugins.
     pub pods: Option<u16>,
 }
 
 impl NodeMtu {
-    /// The network operator asks one node for its MTU and takes off the header of the overlay: Geneve with options 100
-    /// (openshift/cluster-network-operator: pkg/network/ovn_kubernetes.go, `getOVNEncapOverhead`), VXLAN 50
+    /// The network operator queries one node's MTU and subtracts the header of the overlay: 100 bytes for Geneve with
+    /// options (openshift/cluster-network-operator: pkg/network/ovn_kubernetes.go, `getOVNEncapOverhead`), 50 for VXLAN
     /// (pkg/network/openshift_sdn.go).
     fn of(config: &ClusterConfig) -> Option<Self> {
         let node = config.mtu?;
@@ -67,7 +67,7 @@ impl NodeMtu {
     }
 }
 
-/// Where the nodes' IPv6 addresses are; the platform is asked for the gateway if the settings do not say it.
+/// The network of the nodes' IPv6 addresses; a gateway that the settings lack is queried from the platform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StaticIpv6 {
     pub machine_network: Ipv6Network,
@@ -178,7 +178,7 @@ mod tests {
     use crate::cluster::{NetworkConfig, NodeSelector, Role};
 
     #[test]
-    fn what_the_settings_say_is_listed_and_a_password_is_not() {
+    fn settings_are_listed_without_passwords() {
         let mut config = ClusterConfig::example();
         assert_eq!(NodeSettings::new(&config, None).lines(), [""; 0]);
         config.dhcp = Dhcp::None;

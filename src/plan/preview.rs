@@ -1,4 +1,4 @@
-//! What a deployment would create, for the user to read before it does.
+//! What a deployment would create, for the user to review first.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::Serialize;
 
 use crate::backend::Capabilities;
-use crate::cluster::{BackendConfig, ClusterConfig, Harvest, Lb, Mac, NodeName, Vip};
+use crate::cluster::{ClusterConfig, Harvest, Lb, Mac, NodeName, Vip};
 use crate::plan::Change;
 use crate::plan::machines::{self, Planned, VipSource, given_vip, is_harvested, pass_one, pass_two};
 use crate::plan::node_settings::NodeSettings;
@@ -40,7 +40,7 @@ pub struct Plan {
     /// Peak usage, without the workers' own platform.
     pub memory_mib: u64,
     pub disk_gib: u64,
-    /// Compared with the platform, if it was asked.
+    /// Compared with the platform, if it was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<Change>>,
 }
@@ -49,9 +49,9 @@ pub struct Plan {
 #[derive(Clone, Debug, Serialize)]
 pub struct ExpectedTime {
     pub seconds: u64,
-    /// As long as that many earlier deployments on this platform.
+    /// The number of earlier deployments on this platform from which the time is derived.
     pub deployments: usize,
-    /// Where the time goes.
+    /// The time of each phase.
     pub phases: Vec<ExpectedPhase>,
 }
 
@@ -165,9 +165,9 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         pass_two: two,
         expected: None,
         registry_cache: config.registry_cache.as_ref().map(|cache| cache.address),
-        limits: match &config.backend {
-            BackendConfig::Kubevirt(site) if site.pods.is_some() => ON_PODS.to_vec(),
-            _ => Vec::new(),
+        limits: match config.backend.pod_network() {
+            Some(_) => ON_PODS.to_vec(),
+            None => Vec::new(),
         },
         memory_mib: needs.memory_mib,
         disk_gib: needs.disk_gib,
@@ -178,7 +178,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{KubevirtConfig, PodNetwork};
+    use crate::cluster::{BackendConfig, KubevirtConfig, PodNetwork};
 
     #[test]
     fn the_plan_counts_the_larger_pass() {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_the_limits_of_its_network_and_who_keeps_its_vips() {
+    fn a_plan_lists_the_limits_of_its_network_and_how_vips_are_kept() {
         let mut config = ClusterConfig::example();
         let kept = |config: &ClusterConfig| {
             let vips = plan(config, None, &BTreeSet::new()).vips;

@@ -50,7 +50,7 @@ struct RoleConfig {
     /// The config that the MCS serves, unless the nodes fetch it themselves.
     served: Option<Layer>,
     fragments: Fragments,
-    /// The owners of all entries, except our own layer's.
+    /// The owners of all entries, except those of our own layer.
     claims: Claims,
 }
 
@@ -82,7 +82,7 @@ impl<'a> NodeConfigs<'a> {
             let origin = installer.origin.clone();
             let version = version(&installer.config).map_err(|error| error.of(&origin))?;
             if role != Role::Bootstrap && config.mcs == Mcs::Http {
-                pointer::ask_in_clear(&mut installer.config, parameters.api_ip).map_err(|error| error.of(&origin))?;
+                pointer::fetch_by_http(&mut installer.config, parameters.api_ip).map_err(|error| error.of(&origin))?;
             }
             refuse_faults(&origin, check::check(&installer.config))?;
             let mut claims = Claims::default();

@@ -85,7 +85,7 @@ impl Files {
 
     #[track_caller]
     fn refused(&self, role: Role) -> String {
-        self.node(role).expect_err("it is refused").to_string()
+        self.node(role).expect_err("it is rejected").to_string()
     }
 }
 
@@ -118,7 +118,7 @@ fn paths(config: &Value) -> Vec<&str> {
 const OWN: [&str; 2] = ["/etc/hostname", "/etc/default/nodeip-configuration"];
 
 #[test]
-fn a_pointer_keeps_all_of_the_installers_and_merges_the_rest_last() {
+fn a_pointer_keeps_the_installers_entries_and_merges_the_rest_last() {
     let mut files =
         Files::new()
             .with("w.ign", Some(Role::Worker), file("/etc/w"))
@@ -143,7 +143,7 @@ fn a_pointer_keeps_all_of_the_installers_and_merges_the_rest_last() {
 }
 
 #[test]
-fn bootstrap_is_merged_into_one() {
+fn bootstrap_ign_is_merged_into_one_config() {
     let dropin = json!({"name": "kubelet.service", "dropins": [{"name": "50-mine.conf", "contents": "[Service]\n"}]});
     let files = Files::new()
         .with("b.ign", Some(Role::Bootstrap), unit(dropin))
@@ -205,7 +205,7 @@ fn the_layers_of_a_node_make_its_config() {
 }
 
 #[test]
-fn no_one_changes_what_another_writes() {
+fn two_authors_cannot_set_the_same_entry() {
     let mc = "kind: MachineConfig\nmetadata:\n  name: 99-worker-y\n  labels: {machineconfiguration.openshift.io/role: worker}\n\
         spec:\n  config:\n    ignition: {version: 3.2.0}\n    storage:\n      files: [{path: /etc/x}, {path: /etc/chrony.conf}]\n";
     let core = json!({"ignition": {"version": "3.2.0"}, "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-rsa AAAA x"]}]}});
@@ -256,7 +256,7 @@ fn no_one_changes_what_another_writes() {
 }
 
 #[test]
-fn a_faulty_fragment_is_named_with_its_place() {
+fn an_invalid_fragment_is_reported_with_its_location() {
     let text = |text: &str| Fragment {
         origin: "ignition_extra: my.ign".to_owned(),
         role: None,
@@ -289,7 +289,7 @@ fn a_faulty_fragment_is_named_with_its_place() {
 }
 
 #[test]
-fn a_fragment_of_a_newer_spec_is_taken_and_reported() {
+fn a_fragment_of_a_newer_spec_is_accepted_and_reported() {
     let mut newer = file("/etc/n");
     newer["ignition"]["version"] = json!("3.3.0");
     newer["kernelArguments"] = json!({"shouldExist": ["quiet"]});
@@ -306,7 +306,7 @@ fn a_fragment_of_a_newer_spec_is_taken_and_reported() {
 }
 
 #[test]
-fn spec_2_appends() {
+fn spec_2_configs_are_appended() {
     let mut files = Files::new();
     files.config.mcs = Mcs::Http;
     let url = format!("{URL}master");
@@ -340,7 +340,7 @@ fn spec_2_appends() {
 }
 
 #[test]
-fn faulty_files_of_the_installer_are_refused() {
+fn invalid_files_of_the_installer_are_rejected() {
     for (pointer, words) in [
         (
             json!({"ignition": {"version": "3.2.0", "config": {"merge": [{"source": "https://a:6443/x"}]}}}),
@@ -372,7 +372,7 @@ fn faulty_files_of_the_installer_are_refused() {
 
 proptest! {
     #[test]
-    fn any_json_is_merged_or_refused(odd in any_json()) {
+    fn any_json_is_merged_or_rejected(odd in any_json()) {
         let mut odd = json!({"storage": odd, "systemd": odd, "passwd": odd});
         odd["ignition"] = json!({"version": "3.2.0"});
         for config in [odd.clone(), json!({"ignition": {"version": "3.2.0", "config": odd["storage"]}})] {
@@ -425,7 +425,7 @@ fn served() -> Value {
 }
 
 #[test]
-fn a_config_with_what_is_served_within_fetches_nothing_and_keeps_the_order() {
+fn a_config_that_embeds_the_served_one_fetches_nothing_and_keeps_the_order() {
     let files = Files::new().with("all.ign", None, file("/etc/all"));
     let mut all = files.all().unwrap();
     all.serve(Role::Worker, served().to_string().as_bytes()).unwrap();
@@ -458,7 +458,7 @@ fn a_config_with_what_is_served_within_fetches_nothing_and_keeps_the_order() {
 }
 
 #[test]
-fn what_is_served_has_its_own_writer_of_each_path() {
+fn the_served_config_is_an_author_of_its_own() {
     let files = Files::new().with("mine.ign", None, file("/etc/kubernetes/kubeconfig"));
     let serve = |files: &Files, served: Value| {
         let mut all = files.all().unwrap();

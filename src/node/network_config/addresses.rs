@@ -6,7 +6,7 @@ use nmstate::{
     Dhcpv4ClientId, DnsClientState, DnsState, InterfaceIpAddr, InterfaceIpv6, NetworkState, RouteEntry, RouteState,
 };
 
-use super::document::{Document, Family, Fault};
+use super::document::{AddressFamily, NetworkConfigDocument, NetworkConfigFault};
 use crate::cluster::NodeName;
 
 /// How a node gets its address in the machine network.
@@ -16,15 +16,15 @@ pub enum Addressing<'a> {
     Dhcp,
     Static(StaticAddress<'a>),
     /// Static, but not known yet: the file is checked without it.
-    Later(Family),
+    Later(AddressFamily),
 }
 
 impl Addressing<'_> {
     /// The family of the node's own address, the first one if it has two.
-    pub fn family(&self) -> Family {
+    pub fn family(&self) -> AddressFamily {
         match self {
-            Self::Dhcp => Family::Ipv4,
-            Self::Static(address) => Family::of(address.ip),
+            Self::Dhcp => AddressFamily::Ipv4,
+            Self::Static(address) => AddressFamily::of(address.ip),
             Self::Later(family) => *family,
         }
     }
@@ -40,8 +40,8 @@ pub struct StaticAddress<'a> {
     pub search: &'a [String],
 }
 
-/// A node's static IPv6 address, in the second family or the only one, and its network's gateway. The address may not be
-/// known yet, and neither may the gateway: the file is checked without them.
+/// A node's static IPv6 address, in the second family or the only one, and its network's gateway. If they are not known
+/// yet, the file is checked without them.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6Address {
     pub ip: Option<Ipv6Addr>,
@@ -60,14 +60,18 @@ impl Ipv6Address {
     }
 }
 
-pub(super) fn default_routes(state: &NetworkState, family: Family) -> impl Iterator<Item = &RouteEntry> {
+pub(super) fn default_routes(state: &NetworkState, family: AddressFamily) -> impl Iterator<Item = &RouteEntry> {
     let routes = state.routes.config.iter().flatten();
     routes.filter(move |route| {
         route.destination.as_deref() == Some(family.everywhere()) && route.state != Some(RouteState::Absent)
     })
 }
 
-pub(super) fn by_dhcp(document: &Document, state: &mut NetworkState, own: &str) -> Result<(), Fault> {
+pub(super) fn by_dhcp(
+    document: &NetworkConfigDocument,
+    state: &mut NetworkState,
+    own: &str,
+) -> Result<(), NetworkConfigFault> {
     const HELP: &str = "leave `ipv4: {enabled: true}`, or set dhcp=none to give nodes static addresses";
     for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
         let Some(ip) = &mut interface.base_iface_mut().ipv4 else {
@@ -75,34 +79,34 @@ pub(super) fn by_dhcp(document: &Document, state: &mut NetworkState, own: &str) 
         };
         if ip.addresses.as_ref().is_some_and(|addresses| !addresses.is_empty()) {
             let message = format!("{own} has a static address, but nodes get theirs by DHCP");
-            return Err(Fault::new(message)
-                .at(document.address(own, Family::Ipv4, 0))
+            return Err(NetworkConfigFault::new(message)
+                .at(document.address(own, AddressFamily::Ipv4, 0))
                 .help(HELP));
         }
         if ip.dhcp == Some(false) {
             let message = format!("{own} has `dhcp: false`, but nodes get their addresses by DHCP");
-            return Err(Fault::new(message).at(document.interface(own)).help(HELP));
+            return Err(NetworkConfigFault::new(message).at(document.interface(own)).help(HELP));
         }
         ip.dhcp = Some(true);
-        // The initramfs asks with the MAC as well, and DHCP servers that know another client give another address.
+        // The initramfs sends the MAC as its client id, too; for another id, a DHCP server would give another address.
         ip.dhcp_client_id.get_or_insert(Dhcpv4ClientId::LinkLayerAddress);
     }
     Ok(())
 }
 
 pub(super) fn by_table(
-    document: &Document,
+    document: &NetworkConfigDocument,
     state: &mut NetworkState,
     own: &str,
     node: &NodeName,
     address: &StaticAddress<'_>,
-) -> Result<(), Fault> {
+) -> Result<(), NetworkConfigFault> {
     let (ip, prefix) = (address.ip, address.prefix);
     match ip {
         IpAddr::V4(_) => {
             if let Some(given) = set_static(document, state, own, ip, prefix)? {
                 let fault = other_address(node, ip, prefix, own, &given);
-                return Err(fault.at(document.address(own, Family::Ipv4, 0)));
+                return Err(fault.at(document.address(own, AddressFamily::Ipv4, 0)));
             }
             if let Some(gateway) = address.gateway {
                 set_gateway(document, state, own, gateway)?;
@@ -129,25 +133,25 @@ pub(super) fn by_table(
     Ok(())
 }
 
-/// A node without IPv4 addresses asks for none.
-fn refuse_ipv4(document: &Document, state: &NetworkState, own: &str) -> Result<(), Fault> {
+/// Rejects IPv4 on the interface, because a node without an IPv4 address must not request one.
+fn refuse_ipv4(document: &NetworkConfigDocument, state: &NetworkState, own: &str) -> Result<(), NetworkConfigFault> {
     let mut interfaces = state.interfaces.iter().filter(|interface| interface.name() == own);
     if interfaces.any(|interface| interface.base_iface().ipv4.as_ref().is_some_and(|ip| ip.enabled)) {
         let message = format!("{own} has IPv4 enabled, but the machine network is an IPv6 network");
         let help = "remove `ipv4` of this interface from the file";
-        return Err(Fault::new(message).at(document.interface(own)).help(help));
+        return Err(NetworkConfigFault::new(message).at(document.interface(own)).help(help));
     }
     Ok(())
 }
 
-/// Sets a static IPv4 address, unless the file has one; returns the file's if it is another one.
+/// Sets a static IPv4 address, unless the file has one; returns the address of the file if it differs.
 pub(super) fn set_static(
-    document: &Document,
+    document: &NetworkConfigDocument,
     state: &mut NetworkState,
     own: &str,
     ip: IpAddr,
     prefix: u8,
-) -> Result<Option<InterfaceIpAddr>, Fault> {
+) -> Result<Option<InterfaceIpAddr>, NetworkConfigFault> {
     for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
         let Some(settings) = &mut interface.base_iface_mut().ipv4 else {
             continue;
@@ -155,7 +159,7 @@ pub(super) fn set_static(
         if settings.dhcp == Some(true) {
             let message = format!("{own} has `dhcp: true`, but dhcp=none");
             let help = "remove `dhcp` from the file: the address is filled in";
-            return Err(Fault::new(message).at(document.interface(own)).help(help));
+            return Err(NetworkConfigFault::new(message).at(document.interface(own)).help(help));
         }
         let addresses = settings.addresses.get_or_insert_default();
         match addresses.first() {
@@ -168,15 +172,15 @@ pub(super) fn set_static(
     Ok(None)
 }
 
-/// Gives the node's interface its IPv6 address and the default route. It has no other address, of which the kubelet would
-/// choose one.
+/// Gives the node's interface its IPv6 address and the default route. Any other address is rejected, because the
+/// kubelet might choose it.
 pub(super) fn set_ipv6(
-    document: &Document,
+    document: &NetworkConfigDocument,
     state: &mut NetworkState,
     own: &str,
     node: &NodeName,
     address: &Ipv6Address,
-) -> Result<(), Fault> {
+) -> Result<(), NetworkConfigFault> {
     const HELP: &str = "remove `ipv6` of this interface from the file: it is filled in";
     refuse_other_ipv6_routes(document, state, own)?;
     for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == own) {
@@ -193,7 +197,7 @@ pub(super) fn set_ipv6(
         };
         if let Some(other) = other {
             let message = format!("{own} has IPv6 {other}, but nodes have static IPv6 addresses");
-            return Err(Fault::new(message).at(document.interface(own)).help(HELP));
+            return Err(NetworkConfigFault::new(message).at(document.interface(own)).help(HELP));
         }
         let addresses = settings.addresses.get_or_insert_default();
         let is_it = |given: &InterfaceIpAddr| {
@@ -202,15 +206,15 @@ pub(super) fn set_ipv6(
         if let Some((index, given)) = addresses.iter().enumerate().find(|(_, given)| !is_it(given)) {
             let fault = match address.ip {
                 Some(ip) => other_address(node, ip, address.prefix, own, given),
-                None => Fault::new(format!(
+                None => NetworkConfigFault::new(format!(
                     "{own} has an IPv6 address, but that of {node} follows from its IPv4 address"
                 ))
                 .help(HELP),
             };
-            return Err(fault.at(document.address(own, Family::Ipv6, index)));
+            return Err(fault.at(document.address(own, AddressFamily::Ipv6, index)));
         }
         if addresses.is_empty() {
-            // Of a network for documentation, RFC 3849.
+            // From a network for documentation, RFC 3849.
             let unknown = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
             addresses.push(with_prefix(address.ip.unwrap_or(unknown), address.prefix));
         }
@@ -221,9 +225,13 @@ pub(super) fn set_ipv6(
     }
 }
 
-/// Both families have their default route on one interface, otherwise OVN-Kubernetes does not start
+/// Both families must have their default route on one interface, otherwise OVN-Kubernetes does not start
 /// (openshift/openshift-docs: modules/nw-ovn-kuberentes-limitations.adoc).
-fn refuse_other_ipv6_routes(document: &Document, state: &NetworkState, own: &str) -> Result<(), Fault> {
+fn refuse_other_ipv6_routes(
+    document: &NetworkConfigDocument,
+    state: &NetworkState,
+    own: &str,
+) -> Result<(), NetworkConfigFault> {
     let has_route = |ip: &InterfaceIpv6| {
         let is_announced = ip.enabled && ip.autoconf == Some(true);
         is_announced && ip.auto_gateway != Some(false) && ip.auto_routes != Some(false)
@@ -236,14 +244,14 @@ fn refuse_other_ipv6_routes(document: &Document, state: &NetworkState, own: &str
         let name = other.name();
         let message = format!("{name} has an IPv6 default route by autoconf, but the node's interface is {own}");
         let help = "add `auto-gateway: false` to its `ipv6`";
-        return Err(Fault::new(message).at(document.interface(name)).help(help));
+        return Err(NetworkConfigFault::new(message).at(document.interface(name)).help(help));
     }
-    let mut routes = default_routes(state, Family::Ipv6);
+    let mut routes = default_routes(state, AddressFamily::Ipv6);
     if let Some(route) = routes.find(|route| route.next_hop_iface.as_deref() != Some(own)) {
         let other = route.next_hop_iface.as_deref().unwrap_or("no interface");
         let message = format!("the IPv6 default route is on {other}, but the node's interface is {own}");
         let help = "remove this route from the file: that of the node's interface is filled in";
-        return Err(Fault::new(message).at(document.gateway(route)).help(help));
+        return Err(NetworkConfigFault::new(message).at(document.gateway(route)).help(help));
     }
     Ok(())
 }
@@ -255,15 +263,26 @@ fn with_prefix(ip: impl Into<IpAddr>, prefix: u8) -> InterfaceIpAddr {
     address
 }
 
-fn other_address(node: &NodeName, ip: impl Into<IpAddr>, prefix: u8, own: &str, given: &InterfaceIpAddr) -> Fault {
+fn other_address(
+    node: &NodeName,
+    ip: impl Into<IpAddr>,
+    prefix: u8,
+    own: &str,
+    given: &InterfaceIpAddr,
+) -> NetworkConfigFault {
     let (ip, has) = (ip.into(), format!("{}/{}", given.ip, given.prefix_length));
-    Fault::new(format!("{node} has address {ip}/{prefix}, but {own} has {has}"))
+    NetworkConfigFault::new(format!("{node} has address {ip}/{prefix}, but {own} has {has}"))
         .help("remove `address` from the file: it is filled in")
 }
 
 /// Adds the default route of a family, unless the file has it.
-fn set_gateway(document: &Document, state: &mut NetworkState, own: &str, gateway: IpAddr) -> Result<(), Fault> {
-    let family = Family::of(gateway);
+fn set_gateway(
+    document: &NetworkConfigDocument,
+    state: &mut NetworkState,
+    own: &str,
+    gateway: IpAddr,
+) -> Result<(), NetworkConfigFault> {
+    let family = AddressFamily::of(gateway);
     if let Some(route) = default_routes(state, family).next() {
         let given = route.next_hop_addr.as_deref().unwrap_or_default();
         if given.parse() == Ok(gateway) {
@@ -271,7 +290,7 @@ fn set_gateway(document: &Document, state: &mut NetworkState, own: &str, gateway
         }
         let message = format!("the gateway of the machine network is {gateway}, but the default route has {given}");
         let help = "remove the default route, or set `gateway` in the env file";
-        return Err(Fault::new(message).at(document.gateway(route)).help(help));
+        return Err(NetworkConfigFault::new(message).at(document.gateway(route)).help(help));
     }
     let mut route = RouteEntry::default();
     route.destination = Some(family.everywhere().to_owned());

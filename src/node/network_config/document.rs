@@ -1,4 +1,4 @@
-//! A file of `network_config`: nmstate YAML, with the places of what can be wrong in it.
+//! A file of `network_config`: nmstate YAML, with the locations for error messages.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,16 +10,16 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
-/// What is wrong with a file.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct NetworkConfigFault {
     pub message: String,
-    /// Bytes of the file.
+    /// Its location, as bytes of the file.
     pub span: Option<Range<usize>>,
     pub help: Option<String>,
 }
 
-impl Fault {
+impl NetworkConfigFault {
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -41,7 +41,7 @@ impl Fault {
 }
 
 /// A parsed file.
-pub struct Document {
+pub struct NetworkConfigDocument {
     pub(super) state: NetworkState,
     /// The numbers N of all `nicN` that are named anywhere in it.
     pub(super) nics: BTreeSet<usize>,
@@ -90,55 +90,57 @@ struct OutlineRoute {
     next_hop_address: Option<Spanned<String>>,
 }
 
-/// What becomes a node's connection. nmstate ignores the rest when it writes files, with no more than a line of its log
+/// The sections that become connections of a node. When nmstate writes files, it ignores all others and only logs this
 /// (nmstate/nmstate: rust/src/lib/nm/gen_conf.rs).
 const SECTIONS: [&str; 4] = ["interfaces", "routes", "route-rules", "dns-resolver"];
 
-impl Document {
-    pub fn read(text: &str) -> Result<Self, Fault> {
+impl NetworkConfigDocument {
+    pub fn read(text: &str) -> Result<Self, NetworkConfigFault> {
         let syntax = |error: serde_saphyr::Error| {
             let at = error.location().and_then(|at| place(text, &at));
             if matches!(error.without_snippet(), serde_saphyr::Error::MultipleDocuments { .. }) {
-                let fault = Fault::new("the file has several YAML documents").at(at);
+                let fault = NetworkConfigFault::new("the file has several YAML documents").at(at);
                 return fault.help("write one network state in each file");
             }
             let message = error.without_snippet().to_string();
             let line = message.lines().next().unwrap_or_default();
-            Fault::new(line.rsplit_once(" at line ").map_or(line, |(message, _)| message)).at(at)
+            NetworkConfigFault::new(line.rsplit_once(" at line ").map_or(line, |(message, _)| message)).at(at)
         };
         let value: Value = serde_saphyr::from_str(text).map_err(syntax)?;
         let Some(sections) = value.as_object().filter(|sections| sections.contains_key("interfaces")) else {
-            return Err(Fault::new("the file has no `interfaces`").help("write the network state as nmstate YAML"));
+            return Err(
+                NetworkConfigFault::new("the file has no `interfaces`").help("write the network state as nmstate YAML")
+            );
         };
         if let Some(section) = sections.keys().find(|section| !SECTIONS.contains(&section.as_str())) {
-            let fault = Fault::new(format!("`{section}` is not supported")).at(found(text, section));
+            let fault = NetworkConfigFault::new(format!("`{section}` is not supported")).at(found(text, section));
             return Err(fault.help(format!("use only {}", SECTIONS.join(", "))));
         }
-        // If it is no network state, nmstate itself says why below.
+        // If it is not a network state, nmstate reports the reason below.
         let outline: Outline = serde_saphyr::from_str(text).unwrap_or_default();
         let name = |interface: &OutlineInterface| interface.name.as_ref().and_then(span);
         let interfaces = value["interfaces"].as_array().into_iter().flatten();
         for (index, interface) in interfaces.enumerate() {
             let at = outline.interfaces.get(index).and_then(name);
             let parsed = Interface::deserialize(interface);
-            let parsed = parsed.map_err(|error| Fault::new(error.to_string()).at(at.clone()))?;
-            // nmstate would make an ethernet connection of it.
+            let parsed = parsed.map_err(|error| NetworkConfigFault::new(error.to_string()).at(at.clone()))?;
+            // nmstate would write an ethernet connection for it.
             if let (Interface::Unknown(_), Some(kind)) = (&parsed, interface["type"].as_str()) {
-                return Err(Fault::new(format!("unknown interface type `{kind}`")).at(at));
+                return Err(NetworkConfigFault::new(format!("unknown interface type `{kind}`")).at(at));
             }
         }
         let state = NetworkState::deserialize(&value).map_err(|error| {
-            // From the text, only to know where.
+            // Parsed again from the text, only for the location.
             let again: Result<NetworkState, _> = serde_saphyr::from_str(text);
             let at = again.err().and_then(|error| error.location());
-            Fault::new(error.to_string()).at(at.and_then(|at| place(text, &at)))
+            NetworkConfigFault::new(error.to_string()).at(at.and_then(|at| place(text, &at)))
         })?;
         let mut seen = BTreeSet::new();
         for interface in &outline.interfaces {
             if let Some(known) = interface.name.as_ref()
                 && !seen.insert(&known.value)
             {
-                return Err(Fault::new(format!("`{}` is listed twice", known.value)).at(name(interface)));
+                return Err(NetworkConfigFault::new(format!("`{}` is listed twice", known.value)).at(name(interface)));
             }
         }
         let mut nics = BTreeSet::new();
@@ -152,11 +154,11 @@ impl Document {
     }
 
     /// Where an address of an interface is, in the list of this family.
-    pub(super) fn address(&self, name: &str, family: Family, index: usize) -> Option<Range<usize>> {
+    pub(super) fn address(&self, name: &str, family: AddressFamily, index: usize) -> Option<Range<usize>> {
         let interface = self.outline_of(name)?;
         let ip = match family {
-            Family::Ipv4 => &interface.ipv4,
-            Family::Ipv6 => &interface.ipv6,
+            AddressFamily::Ipv4 => &interface.ipv4,
+            AddressFamily::Ipv6 => &interface.ipv6,
         };
         span(ip.address.get(index)?.ip.as_ref()?)
     }
@@ -193,12 +195,12 @@ impl Document {
 
 /// An address family, as nmstate separates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum AddressFamily {
     Ipv4,
     Ipv6,
 }
 
-impl Family {
+impl AddressFamily {
     pub fn of(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self::Ipv4,
@@ -215,7 +217,7 @@ impl Family {
     }
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for AddressFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ipv4 => "IPv4",
@@ -254,7 +256,7 @@ fn place(text: &str, location: &Location) -> Option<Range<usize>> {
     let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
     let rest = text.get(start..)?.trim_end();
     let before: usize = rest.chars().take(column).map(char::len_utf8).sum();
-    // Something is missing at the end: its last character is shown.
+    // Something is missing at the end: the location is the last character.
     let start = match start + before {
         start if start < text.trim_end().len() => start,
         _ => text.trim_end().char_indices().next_back()?.0,

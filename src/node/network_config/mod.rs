@@ -16,21 +16,21 @@ use nmstate::{
 pub use self::addresses::{Addressing, Ipv6Address, StaticAddress};
 use self::addresses::{by_dhcp, by_table, default_routes, set_ipv6, set_static};
 use self::document::nic_number;
-pub use self::document::{Document, Family, Fault};
+pub use self::document::{AddressFamily, NetworkConfigDocument, NetworkConfigFault};
 use crate::backend::Nic;
 use crate::cluster::{Mac, NodeName};
 use crate::node::host::HostFile;
 
-/// Whose connections a file describes.
+/// The node whose connections a file describes.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct ConnectionTarget<'a> {
     pub node: &'a NodeName,
     /// `nic0`, the one in the machine network, and so on.
     pub nics: &'a [Nic],
     pub addressing: Addressing<'a>,
     /// With two address families.
     pub ipv6: Option<Ipv6Address>,
-    /// `None` for what the file or the network says.
+    /// `None`: the file or the network determines it.
     pub mtu: Option<u16>,
     pub has_ovn_kubernetes: bool,
 }
@@ -40,7 +40,10 @@ pub struct Target<'a> {
 const OVN_BRIDGE: &str = "br-ex";
 
 /// The files of a node's connections, by name.
-pub fn connections(document: &Document, target: &Target<'_>) -> Result<Vec<HostFile>, Fault> {
+pub fn connections(
+    document: &NetworkConfigDocument,
+    target: &ConnectionTarget<'_>,
+) -> Result<Vec<HostFile>, NetworkConfigFault> {
     let mut state = document.state.clone();
     match_nics(document, &mut state, target)?;
     let own = own_interface(document, &state, target.addressing.family())?;
@@ -51,19 +54,21 @@ pub fn connections(document: &Document, target: &Target<'_>) -> Result<Vec<HostF
     match target.addressing {
         Addressing::Dhcp => by_dhcp(document, &mut state, &own)?,
         Addressing::Static(address) => by_table(document, &mut state, &own, target.node, &address)?,
-        Addressing::Later(Family::Ipv4) => {
-            // Of a network for documentation, RFC 5737.
+        Addressing::Later(AddressFamily::Ipv4) => {
+            // From a network for documentation, RFC 5737.
             let ip = IpAddr::from([192, 0, 2, 1]);
             set_static(document, &mut state, &own, ip, 24)?;
         }
-        Addressing::Later(Family::Ipv6) => set_ipv6(document, &mut state, &own, target.node, &Ipv6Address::unknown())?,
+        Addressing::Later(AddressFamily::Ipv6) => {
+            set_ipv6(document, &mut state, &own, target.node, &Ipv6Address::unknown())?
+        }
     }
     if let Some(address) = &target.ipv6 {
         set_ipv6(document, &mut state, &own, target.node, address)?;
     }
     let generated = state.gen_conf().map_err(|error| {
         let message = error.msg();
-        Fault::new(message).at(document.named_in(message))
+        NetworkConfigFault::new(message).at(document.named_in(message))
     })?;
     let files: BTreeMap<_, _> = generated.into_values().flatten().collect();
     let file = |(name, text): (String, String)| {
@@ -74,9 +79,13 @@ pub fn connections(document: &Document, target: &Target<'_>) -> Result<Vec<HostF
     Ok(files.into_iter().map(file).collect())
 }
 
-/// Gives each `nicN` its MAC, by which NetworkManager finds it (nmstate 2.2.10: `identifier: mac-address`). An interface
-/// that the file identifies by a MAC itself must be one of the machine.
-fn match_nics(document: &Document, state: &mut NetworkState, target: &Target<'_>) -> Result<(), Fault> {
+/// Gives each `nicN` its MAC, by which NetworkManager finds it (nmstate 2.2.10: `identifier: mac-address`). An
+/// interface that the file identifies by a MAC itself must be one of the machine.
+fn match_nics(
+    document: &NetworkConfigDocument,
+    state: &mut NetworkState,
+    target: &ConnectionTarget<'_>,
+) -> Result<(), NetworkConfigFault> {
     let known: BTreeSet<String> = state
         .interfaces
         .iter()
@@ -88,7 +97,7 @@ fn match_nics(document: &Document, state: &mut NetworkState, target: &Target<'_>
         if target.nics.get(*number).is_none() {
             let message = format!("{} has no {name}: its NICs are {}", target.node, listed(target.nics));
             let help = "each network of `extra_networks` adds a NIC; the same network may be listed several times";
-            return Err(Fault::new(message).at(at).help(help));
+            return Err(NetworkConfigFault::new(message).at(at).help(help));
         }
         if !known.contains(&name) {
             let mut nic = EthernetInterface::default();
@@ -108,7 +117,7 @@ fn match_nics(document: &Document, state: &mut NetworkState, target: &Target<'_>
         let wanted = match nic {
             Some(_) if !is_nic => {
                 let message = format!("{name} is a NIC of the machine, but has type {}", base.iface_type);
-                return Err(Fault::new(message)
+                return Err(NetworkConfigFault::new(message)
                     .at(document.interface(&name))
                     .help("use another name"));
             }
@@ -126,7 +135,9 @@ fn match_nics(document: &Document, state: &mut NetworkState, target: &Target<'_>
                 listed(target.nics)
             );
             let help = "name an interface nic0, nic1 and so on, without `mac-address`: its MAC is filled in";
-            return Err(Fault::new(message).at(document.interface(&name)).help(help));
+            return Err(NetworkConfigFault::new(message)
+                .at(document.interface(&name))
+                .help(help));
         }
     }
     Ok(())
@@ -137,9 +148,13 @@ fn listed(nics: &[Nic]) -> String {
     nics.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The interface with the node's address: that of the default route, otherwise the only one with this family that may have
-/// a default route.
-fn own_interface(document: &Document, state: &NetworkState, family: Family) -> Result<String, Fault> {
+/// The interface with the node's address: that of the default route, otherwise the only one with this family that may
+/// have a default route.
+fn own_interface(
+    document: &NetworkConfigDocument,
+    state: &NetworkState,
+    family: AddressFamily,
+) -> Result<String, NetworkConfigFault> {
     let help = || {
         let key = family.to_string().to_lowercase();
         format!(
@@ -151,8 +166,8 @@ fn own_interface(document: &Document, state: &NetworkState, family: Family) -> R
     let enabled = |interface: &Interface| {
         let base = interface.base_iface();
         let (enabled, gateway) = match family {
-            Family::Ipv4 => base.ipv4.as_ref().map(|ip| (ip.enabled, ip.auto_gateway)),
-            Family::Ipv6 => base.ipv6.as_ref().map(|ip| (ip.enabled, ip.auto_gateway)),
+            AddressFamily::Ipv4 => base.ipv4.as_ref().map(|ip| (ip.enabled, ip.auto_gateway)),
+            AddressFamily::Ipv6 => base.ipv6.as_ref().map(|ip| (ip.enabled, ip.auto_gateway)),
         }?;
         (interface.is_up() && enabled).then_some(gateway != Some(false))
     };
@@ -170,28 +185,28 @@ fn own_interface(document: &Document, state: &NetworkState, family: Family) -> R
     let one = match (routed.len(), candidates.len()) {
         (0, 1) => &candidates,
         (1, _) => &routed,
-        (0, 0) => return Err(Fault::new(format!("no interface has {family} enabled")).help(help())),
+        (0, 0) => return Err(NetworkConfigFault::new(format!("no interface has {family} enabled")).help(help())),
         (0, _) => {
             let message = format!(
                 "several interfaces have {family} enabled ({}) and none has a default route",
                 listed(&candidates)
             );
-            return Err(Fault::new(message).help(help()));
+            return Err(NetworkConfigFault::new(message).help(help()));
         }
         _ => {
             let message = format!("several interfaces have a default route: {}", listed(&routed));
-            return Err(Fault::new(message).at(route()).help(help()));
+            return Err(NetworkConfigFault::new(message).at(route()).help(help()));
         }
     };
     let name = listed(one);
     if !enabled.contains(name.as_str()) {
-        let message = format!("the default route is on {name}, which is no interface with {family} enabled");
-        return Err(Fault::new(message).at(route()).help(help()));
+        let message = format!("the default route is on {name}, which does not have {family} enabled");
+        return Err(NetworkConfigFault::new(message).at(route()).help(help()));
     }
     Ok(name)
 }
 
-/// An interface and all that it is built on, itself first.
+/// An interface and all interfaces below it, itself first.
 fn beneath(state: &NetworkState, own: &str) -> Vec<String> {
     let mut names = vec![own.to_owned()];
     let mut next = 0;
@@ -212,12 +227,12 @@ fn beneath(state: &NetworkState, own: &str) -> Vec<String> {
 
 /// Whether the node can have its address on this interface.
 fn check_own(
-    document: &Document,
+    document: &NetworkConfigDocument,
     state: &NetworkState,
     own: &str,
     beneath: &[String],
-    target: &Target<'_>,
-) -> Result<(), Fault> {
+    target: &ConnectionTarget<'_>,
+) -> Result<(), NetworkConfigFault> {
     let at = |name: &str| document.interface(name);
     let of_type = |name: &str| {
         let found = state.interfaces.iter().find(|interface| interface.name() == name);
@@ -226,10 +241,12 @@ fn check_own(
     if target.has_ovn_kubernetes {
         if state.interfaces.iter().any(|interface| interface.name() == OVN_BRIDGE) {
             let message = format!("{OVN_BRIDGE} is created by OVN-Kubernetes");
-            return Err(Fault::new(message).at(at(OVN_BRIDGE)).help("use another name"));
+            return Err(NetworkConfigFault::new(message)
+                .at(at(OVN_BRIDGE))
+                .help("use another name"));
         }
         let kind = of_type(own);
-        // Of others the script makes an ethernet connection, which does not fit them.
+        // The script would create an ethernet connection for any other type.
         let is_taken = matches!(
             kind,
             InterfaceType::Ethernet | InterfaceType::Unknown | InterfaceType::Bond | InterfaceType::Vlan
@@ -237,11 +254,11 @@ fn check_own(
         if !is_taken {
             let message =
                 format!("OVN-Kubernetes cannot move the node's interface {own} of type {kind} into {OVN_BRIDGE}");
-            let help = "give the address to a NIC, a bond or a VLAN; OVN-Kubernetes makes a bridge over it";
-            return Err(Fault::new(message).at(at(own)).help(help));
+            let help = "give the address to a NIC, a bond or a VLAN; OVN-Kubernetes creates a bridge over it";
+            return Err(NetworkConfigFault::new(message).at(at(own)).help(help));
         }
     }
-    // Whatever name a NIC has that the file does not match by its MAC: it may be any.
+    // An interface that the file does not match by its MAC may be any NIC.
     let first = |name: &String| nic_number(name) == Some(0);
     let is_unmatched = |name: &String| {
         let found = state.interfaces.iter().find(|interface| interface.name() == name);
@@ -260,7 +277,7 @@ fn check_own(
     {
         let network = target.nics.first().map_or("", |nic| &nic.network);
         let message = format!("the node's interface {own} does not use nic0, the NIC in network {network}");
-        return Err(Fault::new(message).at(at(own)));
+        return Err(NetworkConfigFault::new(message).at(at(own)));
     }
     if !matches!(target.addressing, Addressing::Dhcp) {
         return Ok(());
@@ -269,18 +286,18 @@ fn check_own(
         let help = "set dhcp=none: the nodes then have their addresses and their whole configuration without a network";
         let found = state.interfaces.iter().find(|interface| interface.name() == name);
         match found {
-            // Pass one and Ignition run before the file is there.
+            // Pass one and Ignition run before the node has the file.
             Some(Interface::Vlan(_)) => {
                 let message =
                     format!("the node's interface is on the VLAN {name}, but its address is from DHCP without a VLAN");
-                return Err(Fault::new(message).at(at(name)).help(help));
+                return Err(NetworkConfigFault::new(message).at(at(name)).help(help));
             }
             Some(Interface::Bond(bond)) if bond.bond.as_ref().and_then(|bond| bond.mode) == Some(BondMode::LACP) => {
                 let message = format!(
                     "{name} has mode 802.3ad, but its NICs are not bonded while a node gets its first address and its \
                      configuration"
                 );
-                return Err(Fault::new(message)
+                return Err(NetworkConfigFault::new(message)
                     .at(at(name))
                     .help(format!("use mode active-backup, or {help}")));
             }
@@ -290,14 +307,14 @@ fn check_own(
     Ok(())
 }
 
-/// Bonds and bridges under the node's address get the MAC of its NIC: they would have that of any of their ports, and
-/// the address belongs to this one.
+/// Bonds and bridges under the node's address get the MAC of its NIC, to which the address belongs: otherwise they
+/// would get the MAC of any of their ports.
 fn share_mac(
-    document: &Document,
+    document: &NetworkConfigDocument,
     state: &mut NetworkState,
     beneath: &[String],
-    target: &Target<'_>,
-) -> Result<(), Fault> {
+    target: &ConnectionTarget<'_>,
+) -> Result<(), NetworkConfigFault> {
     let Some(nic) = target.nics.first() else {
         return Ok(());
     };
@@ -318,7 +335,7 @@ fn share_mac(
                     "`{}` has a MAC that is not the one of {}: {}",
                     base.name, target.node, nic.mac
                 );
-                let fault = Fault::new(message).at(document.interface(&base.name));
+                let fault = NetworkConfigFault::new(message).at(document.interface(&base.name));
                 return Err(fault.help("remove `mac-address`: it is filled in"));
             }
         }
@@ -326,17 +343,17 @@ fn share_mac(
     Ok(())
 }
 
-/// Gives the node's interface its MTU, and all that it is built on at least as much.
+/// Gives the node's interface its MTU, and all interfaces below it at least this MTU.
 fn share_mtu(
-    document: &Document,
+    document: &NetworkConfigDocument,
     state: &mut NetworkState,
     beneath: &[String],
-    target: &Target<'_>,
-) -> Result<(), Fault> {
+    target: &ConnectionTarget<'_>,
+) -> Result<(), NetworkConfigFault> {
     let Some(mtu) = target.mtu.map(u64::from) else {
         return Ok(());
     };
-    // What is above comes first.
+    // Upper interfaces come first.
     let mut least = mtu;
     for (depth, name) in beneath.iter().enumerate() {
         for interface in state.interfaces.iter_mut().filter(|interface| interface.name() == name) {
@@ -346,7 +363,7 @@ fn share_mtu(
                 Some(given) if given == mtu || (given > mtu && depth > 0) => least = least.max(given),
                 Some(given) => {
                     let message = format!("`{name}` has MTU {given}, but mtu={mtu} in the settings");
-                    let fault = Fault::new(message).at(document.interface(name));
+                    let fault = NetworkConfigFault::new(message).at(document.interface(name));
                     return Err(fault.help("remove `mtu` from the file: it is filled in"));
                 }
             }

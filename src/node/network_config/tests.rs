@@ -38,7 +38,12 @@ fn ipv6_table() -> Addressing<'static> {
     })
 }
 
-fn files(text: &str, count: u8, addressing: Addressing<'_>, has_ovn_kubernetes: bool) -> Result<Vec<HostFile>, Fault> {
+fn files(
+    text: &str,
+    count: u8,
+    addressing: Addressing<'_>,
+    has_ovn_kubernetes: bool,
+) -> Result<Vec<HostFile>, NetworkConfigFault> {
     files_with_mtu(text, count, addressing, has_ovn_kubernetes, None)
 }
 
@@ -48,12 +53,16 @@ fn files_with_mtu(
     addressing: Addressing<'_>,
     has_ovn_kubernetes: bool,
     mtu: Option<u16>,
-) -> Result<Vec<HostFile>, Fault> {
+) -> Result<Vec<HostFile>, NetworkConfigFault> {
     files_of(text, &nics(count), addressing, has_ovn_kubernetes, mtu, None)
 }
 
 /// With two address families.
-fn files_with_ipv6(text: &str, addressing: Addressing<'_>, ipv6: Ipv6Address) -> Result<Vec<HostFile>, Fault> {
+fn files_with_ipv6(
+    text: &str,
+    addressing: Addressing<'_>,
+    ipv6: Ipv6Address,
+) -> Result<Vec<HostFile>, NetworkConfigFault> {
     files_of(text, &nics(3), addressing, true, None, Some(ipv6))
 }
 
@@ -64,9 +73,9 @@ fn files_of(
     has_ovn_kubernetes: bool,
     mtu: Option<u16>,
     ipv6: Option<Ipv6Address>,
-) -> Result<Vec<HostFile>, Fault> {
+) -> Result<Vec<HostFile>, NetworkConfigFault> {
     let node = NodeName::node(Role::Worker, 0);
-    let target = Target {
+    let target = ConnectionTarget {
         node: &node,
         nics,
         addressing,
@@ -74,7 +83,7 @@ fn files_of(
         mtu,
         has_ovn_kubernetes,
     };
-    connections(&Document::read(text)?, &target)
+    connections(&NetworkConfigDocument::read(text)?, &target)
 }
 
 const BOND: &str = "
@@ -118,7 +127,7 @@ interfaces:
 ";
 
 #[test]
-fn files_for_networkmanager() {
+fn files_for_networkmanager_are_written() {
     for (name, text, addressing, ovn) in [
         ("bond-by-dhcp", BOND, Addressing::Dhcp, true),
         ("bond-static", BOND, table(), true),
@@ -129,7 +138,7 @@ fn files_for_networkmanager() {
         let files = files(text, 3, addressing, ovn).unwrap();
         assert!(
             files.iter().all(|file| file.mode == 0o600),
-            "NetworkManager ignores others"
+            "NetworkManager ignores files with another mode"
         );
         let text: String = files
             .iter()
@@ -162,9 +171,9 @@ fn with_two_address_families_the_nodes_interface_has_the_ipv6_address_and_defaul
     }
 }
 
-/// What the file may say of IPv6 on the node's interface.
+/// The file may repeat the IPv6 settings of the node's interface.
 #[test]
-fn an_ipv6_address_or_route_of_the_file_is_the_nodes_own() {
+fn an_ipv6_address_or_route_in_the_file_must_be_the_nodes_own() {
     let expected = files_with_ipv6(BOND, table(), SECOND).unwrap();
     let route =
         "routes:\n  config:\n  - {destination: '::/0', next-hop-address: 'FE80::0:1', next-hop-interface: bond0}\n";
@@ -185,13 +194,13 @@ fn an_ipv6_address_or_route_of_the_file_is_the_nodes_own() {
         gateway: None,
         ..SECOND
     };
-    for addressing in [Addressing::Later(Family::Ipv4), Addressing::Dhcp] {
+    for addressing in [Addressing::Later(AddressFamily::Ipv4), Addressing::Dhcp] {
         assert!(files_with_ipv6(BOND, addressing, later).is_ok(), "{addressing:?}");
     }
 }
 
 #[test]
-fn ipv6_that_contradicts_the_node_is_told_with_its_place() {
+fn contradicting_ipv6_settings_are_reported_with_their_location() {
     let bond = |ipv6: &str| format!("{BOND}  ipv6: {{{ipv6}}}\n");
     let address = |ip: &str, prefix: u8| {
         bond(&format!(
@@ -285,7 +294,7 @@ fn ipv6_that_contradicts_the_node_is_told_with_its_place() {
 }
 
 #[test]
-fn the_mtu_of_the_settings_is_that_of_the_nodes_interface_and_of_all_below_it() {
+fn the_mtu_of_the_settings_applies_to_the_nodes_interface_and_all_below_it() {
     let mtus = |text: &str, mtu| {
         let files = files_with_mtu(text, 3, table(), true, Some(mtu))?;
         let line = |file: &HostFile| {
@@ -293,7 +302,7 @@ fn the_mtu_of_the_settings_is_that_of_the_nodes_interface_and_of_all_below_it() 
             let mtu = file.content.lines().find(|line| line.starts_with("mtu="));
             format!("{name} {}", mtu.unwrap_or("none"))
         };
-        Ok::<_, Fault>(files.iter().map(line).collect::<Vec<_>>())
+        Ok::<_, NetworkConfigFault>(files.iter().map(line).collect::<Vec<_>>())
     };
     // The file gives the bond 9000; nic2 is for another purpose.
     let lower = [
@@ -332,13 +341,13 @@ fn without_ipv4_the_nodes_interface_has_ipv6_only() {
     }
     assert_eq!(fault(&bond, table()).message, "no interface has IPv4 enabled");
     assert!(
-        files(&bond, 3, Addressing::Later(Family::Ipv6), true).is_ok(),
+        files(&bond, 3, Addressing::Later(AddressFamily::Ipv6), true).is_ok(),
         "not known yet"
     );
 }
 
 #[test]
-fn search_domains_are_those_of_the_file_or_of_the_settings() {
+fn search_domains_are_from_the_file_or_from_the_settings() {
     let domains = ["example.net".to_owned(), "example.org".to_owned()];
     let Addressing::Static(address) = table() else {
         unreachable!()
@@ -367,7 +376,7 @@ fn the_same_file_always_gives_the_same_bytes() {
 }
 
 #[test]
-fn an_address_of_the_file_is_the_one_in_the_table_or_an_error() {
+fn an_address_in_the_file_must_be_the_one_in_the_table() {
     let with = |ip: &str, prefix: u8| {
         let address = format!("ipv4: {{enabled: true, address: [{{ip: {ip}, prefix-length: {prefix}}}]}}");
         BOND.replace("ipv4: {enabled: true}", &address)
@@ -383,15 +392,15 @@ fn an_address_of_the_file_is_the_one_in_the_table_or_an_error() {
         );
         assert_eq!(&text[fault.span.unwrap()], ip);
         assert!(
-            files(&text, 2, Addressing::Later(Family::Ipv4), true).is_ok(),
+            files(&text, 2, Addressing::Later(AddressFamily::Ipv4), true).is_ok(),
             "not known yet"
         );
     }
 }
 
-/// Every message, and the text at its place.
+/// Every message, and the text at its location.
 #[test]
-fn faults_are_told_with_their_place() {
+fn errors_are_reported_with_their_location() {
     let bond = |from: &str, to: &str| BOND.replace(from, to);
     let vlan = |from: &str, to: &str| VLAN.replace(from, to);
     let bridge = |from: &str, to: &str| BRIDGE.replace(from, to);
@@ -499,7 +508,7 @@ fn faults_are_told_with_their_place() {
             ),
             3,
             table,
-            "the default route is on bond0, which is no interface with IPv4 enabled",
+            "the default route is on bond0, which does not have IPv4 enabled",
             Some("10.0.0.1"),
         ),
         (

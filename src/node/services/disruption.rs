@@ -1,23 +1,24 @@
-//! Changes of our files on running nodes: which files take effect without a reboot, and how.
+//! Changes of this program's files on running nodes: which files take effect without a reboot, and how.
 //!
 //! The machine config operator writes a changed MachineConfig's files on one node after the other, and reboots the node
 //! unless a node disruption policy names each file that differs (openshift/machine-config-operator:
-//! `pkg/daemon/update.go`, `calculatePostConfigChangeNodeDisruptionActionFromMCDiffs`). It writes all files in the order
-//! of the MachineConfig, each one atomically, then takes the actions of the policies (`pkg/daemon/file_writers.go`).
+//! `pkg/daemon/update.go`, `calculatePostConfigChangeNodeDisruptionActionFromMCDiffs`). It writes all files in the
+//! order of the MachineConfig, each one atomically, then takes the actions of the policies
+//! (`pkg/daemon/file_writers.go`).
 
 use serde_json::{Value, json};
 
 use super::input::{Input, ServiceError};
 use super::manifests::{Manifest, has_file};
 
-/// Files that a running node takes over, each with the service that must be restarted for it.
+/// Files that a running node applies without a reboot, each with the service that must be restarted for it.
 ///
-/// Without one, a program of the node notices the change itself:
+/// Without a service, a program on the node notices the change itself:
 ///
-/// * the kubelet restarts a static pod whose manifest changes, which has the checksum of what its program reads only once:
-///   haproxy's configuration, keepalived's scripts;
-/// * `run`, `ocpdeploy-redirect` and `ocpdeploy-peers` read their tables again every few seconds, `ocpdeploy-resolver` each
-///   time it is called;
+/// * the kubelet restarts a static pod whose manifest changes; the manifest has the checksum of files that the program
+///   reads only once: haproxy's configuration, keepalived's scripts;
+/// * `run`, `ocpdeploy-redirect` and `ocpdeploy-peers` read their tables again every few seconds, `ocpdeploy-resolver`
+///   each time it is called;
 /// * CoreDNS reads `hosts` again when its time changes, and a zone when its serial number does (coredns/coredns:
 ///   `plugin/hosts/hostsfile.go`, `plugin/file/file.go`).
 const TAKEN_OVER: [(&str, Option<&str>); 14] = [
@@ -41,7 +42,7 @@ fn is_taken_over(path: &str) -> bool {
     TAKEN_OVER.iter().any(|(file, _)| *file == path)
 }
 
-/// The policies of all files that a node takes over. Fields: openshift/api `operator/v1/types_machineconfiguration.go`.
+/// The policies of all these files. Fields: openshift/api `operator/v1/types_machineconfiguration.go`.
 pub fn disruption_policies() -> Vec<Value> {
     let policy = |(path, service): &(&str, Option<&str>)| {
         let action = match service {
@@ -65,8 +66,8 @@ pub fn disruption_policy(input: &Input<'_>) -> Result<Option<Manifest>, ServiceE
     Ok(has_file(input, is_taken_over)?.then_some(manifest))
 }
 
-/// Whether a node with these policies reboots when the spec of our MachineConfig changes: more differs than files that it
-/// takes over.
+/// Whether a node with these policies reboots when the spec of our MachineConfig changes: something besides these
+/// files differs.
 pub fn needs_reboot(before: &Value, after: &Value) -> bool {
     let rest = |spec: &Value| {
         let mut spec = spec.clone();

@@ -1,8 +1,9 @@
 //! A name server on every node, so that the cluster's names do not depend on the network's DNS.
 //!
 //! It answers for the VIPs, everything below `apps`, and the nodes. Other names of the cluster do not exist, and
-//! existing names have no addresses of a family that the cluster does not have (NODATA: musl and Go stop at NXDOMAIN for either family). Other
-//! queries go to the resolvers that DHCP provides; each node detects these itself (`resolver`).
+//! existing names have no addresses of a family that the cluster does not have (NODATA: musl and Go stop at NXDOMAIN
+//! for either family). Other queries go to the resolvers that DHCP provides; each node detects these itself
+//! (`resolver`).
 
 use std::net::IpAddr;
 
@@ -24,7 +25,7 @@ pub fn parts(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     }
 }
 
-/// A process of the host: works before any image is pulled.
+/// A process on the host, which works before any image is pulled.
 fn dnsmasq(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let parameters = input.parameters;
     let id = parameters.cluster_domain();
@@ -80,7 +81,7 @@ fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let values = json!({"cluster": id, "reverse_zones": reverse_zones});
     let corefile = render("Corefile.in", template, &values)?;
     let etcd = needs_etcd_names(input);
-    // Any other number than before makes CoreDNS read the zone again.
+    // CoreDNS reads the zone again if this number changes.
     let zone = zone::forward(parameters, etcd, 0);
     let serial = u32::from_str_radix(&sha256(&zone)[..7], 16).unwrap_or_default();
     let of_api = parameters

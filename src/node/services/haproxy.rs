@@ -21,7 +21,7 @@ const FOLDER: &str = "/etc/ocpdeploy/haproxy";
 /// The files of all nodes of a role: masters, if there is anything to balance or to forward.
 pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     let apis: Vec<&NodeAddress> = input.nodes(Role::Master).filter(|_| balances_api(input)).collect();
-    let routers = if passes_requests_on(input) {
+    let routers = if forwards_requests(input) {
         input.router_nodes()
     } else {
         vec![]
@@ -63,7 +63,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         ],
         &[("config", FOLDER)],
         json!({
-            // haproxy reads it once.
+            // haproxy reads its configuration only at its start: a new checksum makes the kubelet restart the pod.
             "env": [{"name": "CONFIGURATION_SHA256", "value": sha256(&config)}],
             // The image's own user; allows only the access to host files that SELinux would deny.
             "securityContext": {"seLinuxOptions": {"type": "spc_t"}},
@@ -92,26 +92,26 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     })
 }
 
-/// Whether haproxy is between clients and the API: if there is more than one server, and if clients use both address
-/// families. With both, API servers of many releases listen on IPv4 only (openshift/cluster-kube-apiserver-operator:
+/// Whether haproxy is between clients and the API: with more than one server, or with both address families, because
+/// API servers of many releases then listen on IPv4 only (openshift/cluster-kube-apiserver-operator:
 /// `pkg/operator/configobservation/network/observe_network.go`).
 fn balances_api(input: &Input<'_>) -> bool {
     input.has_several_apis() || input.parameters.ipv6.is_some()
 }
 
 /// Whether the VIP's holder may have no router: the VIP is on masters, and routers are on workers or on some masters.
-fn passes_requests_on(input: &Input<'_>) -> bool {
+fn forwards_requests(input: &Input<'_>) -> bool {
     input.has_one_vip() && (input.config.all_workers() > 0 || input.has_several_apis())
 }
 
-/// One line each: VIP (one address, or one of each family), its port, haproxy's port, and the port at which haproxy says
-/// whether it has a healthy server.
+/// One line each: VIP (one address, or one of each family), its port, haproxy's port, and the port at which haproxy
+/// reports whether it has a healthy server.
 fn redirects(input: &Input<'_>) -> String {
     let mut lines = Vec::new();
     if balances_api(input) {
         lines.push("6443 9445 9454");
     }
-    if passes_requests_on(input) {
+    if forwards_requests(input) {
         lines.push("80 9480 9464");
         lines.push("443 9483 9464");
     }

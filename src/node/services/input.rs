@@ -107,10 +107,10 @@ pub(super) const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
 /// A static pod, which the kubelet starts without an API: one container in the host's network.
 ///
-/// `folders` of the host are mounted at the same paths. `more` are further fields of the container.
-/// The namespace exists in every cluster, so that the pod is visible there. The requests are those of
-/// openshift/machine-config-operator (`templates/master/00-master/on-prem/files/haproxy.yaml`): with less, an overloaded
-/// node's checks end too late, and it releases its VIP.
+/// `folders` of the host are mounted at the same paths. `more` are further fields of the container. The namespace
+/// exists in every cluster, so that the pod is visible there. The requests are those of
+/// openshift/machine-config-operator (`templates/master/00-master/on-prem/files/haproxy.yaml`): with less, an
+/// overloaded node's checks end too late, and it releases its VIP.
 pub(super) fn static_pod(name: &str, image: &str, command: &[&str], folders: &[(&str, &str)], more: Value) -> HostFile {
     let mount = |(name, path): &(&str, &str)| json!({"name": name, "mountPath": path});
     let volume =

@@ -13,7 +13,7 @@
 //! * With two address families, the IPv6 address of a VIP moves with its IPv4 address, which VRRP advertises.
 //!   Advertisements have addresses of one family; others are `excluded` from them (keepalived.conf(5)). An IPv6 address
 //!   has no label; keepalived marks it as deprecated, which has the same effect as the label `vip`.
-//! * No two nodes have the same priority, otherwise both would replace a failed holder.
+//! * All nodes have different priorities, otherwise two would replace a failed holder.
 //! * The bootstrap has a higher priority than all masters, and gets the VIP back after a temporary failure of its API
 //!   (openshift/machine-config-operator issue 2586).
 //!
@@ -36,7 +36,7 @@ const FOLDER: &str = "/etc/ocpdeploy/keepalived";
 /// Higher than any master's.
 const BOOTSTRAP_PRIORITY: u8 = 240;
 
-/// What a node asks of itself every `interval` seconds: a function of the script `check`.
+/// A check that a node runs on itself every `interval` seconds: a function of the script `check`.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,
@@ -75,8 +75,8 @@ impl Check {
     }
 }
 
-/// A rejected connection is detected after 3 failures within 3 seconds, so that another node has the VIP before 5 seconds
-/// have passed. A slow API is not a failed one: see the script.
+/// A rejected connection is detected after 3 failures within 3 seconds, so that another node has the VIP before 5
+/// seconds have passed. A slow API is not a failed one: see the script.
 const API: Check = Check {
     name: "api",
     interval: 1,
@@ -189,14 +189,14 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         &[("config", FOLDER), ("state", "/run/ocpdeploy")],
         json!({
             "securityContext": {"privileged": true},
-            // Running scripts do not notice that their files change.
+            // Running scripts do not notice changes of their files.
             "env": [{"name": "SCRIPTS_SHA256", "value": sha256(format!("{run}{check}"))}],
         }),
     ));
     Ok(HostParts { files, units: vec![] })
 }
 
-/// If no other node can have the VIP, nothing is checked.
+/// Nothing is checked if no other node can have the VIP.
 fn api_checks(input: &Input<'_>, role: Role) -> Vec<Check> {
     match role {
         Role::Bootstrap => vec![API],

@@ -59,12 +59,12 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     Ok(manifests)
 }
 
-/// Whether a node runs a static pod of ours.
+/// Whether a node runs a static pod of this program.
 pub fn has_static_pods(input: &Input<'_>) -> Result<bool, ServiceError> {
     has_file(input, |path| Path::new(path).starts_with(STATIC_PODS))
 }
 
-/// Whether a MachineConfig has such a file of the services.
+/// Whether a MachineConfig has a matching file of the services.
 pub(super) fn has_file(input: &Input<'_>, is_such: impl Fn(&str) -> bool) -> Result<bool, ServiceError> {
     for role in input.config.node_roles() {
         if parts(input, role)?.files.iter().any(|file| is_such(&file.path)) {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn each_role_has_its_machine_config_in_the_spec_its_operator_reads() {
+    fn each_role_has_its_machine_config_in_the_spec_that_its_operator_reads() {
         for (version, spec) in [
             ((4, 5), "2.2.0"),
             ((4, 6), "3.1.0"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn routers_have_room_where_they_are_put() {
+    fn each_router_has_its_own_node() {
         for (masters, workers, replicas, role) in [
             (1, 0, 1, "master"),
             (3, 0, 2, "master"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_repel_routers_get_none() {
+    fn nodes_that_repel_routers_get_no_router() {
         let taint = |effect| {
             let (key, value) = ("dedicated".to_owned(), String::new());
             [Taint { key, value, effect }].into()
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_within_another_has_its_overlay_on_a_port_of_its_own() {
+    fn a_nested_cluster_has_its_overlay_network_on_its_own_port() {
         let path = "openshift/99_ocpdeploy-network.yaml";
         assert_eq!(find(&made(&with(3, 2), (4, 19)), path), None);
         let release = Release::example((4, 19));
@@ -320,7 +320,7 @@ mod tests {
             assert_eq!(network["type"], network_type);
             assert_eq!(network.pointer(field), Some(&json!(port)));
             let ingress = read("openshift/99_ocpdeploy-ingress-controller.yaml");
-            assert_eq!(ingress["spec"]["replicas"], 3, "each master is asked for a router");
+            assert_eq!(ingress["spec"]["replicas"], 3, "each master gets a router");
             let master = read("openshift/99_ocpdeploy-machineconfig-master.yaml").to_string();
             assert!(!master.contains("keepalived") && !master.contains("haproxy"));
             assert!(master.contains("ocpdeploy-peers"));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn time_servers_reach_all_nodes_and_the_registry_is_a_choice() {
+    fn all_nodes_get_the_time_servers_and_the_registry_is_optional() {
         let config = ClusterConfig {
             ntp_servers: vec!["ntp.example.com".to_owned(), "192.0.2.1".to_owned()],
             registry: Registry::Removed,
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_the_registry_gets_no_manifest_of_it() {
+    fn a_cluster_without_the_registry_gets_no_manifest_for_it() {
         for (baseline, additional, version, expected) in [
             ("None", "Ingress", (4, 19), false),
             ("None", IMAGE_REGISTRY, (4, 19), true),
