@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::http_limits::{self, innermost};
 use crate::openshift::cluster_of_host;
 
-/// Longest text of the server that is repeated.
+/// Longest text of the server that an error repeats.
 const MOST_WORDS: usize = 1000;
 
 /// Why a request to the API failed.

@@ -42,7 +42,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Limit for one call; an API server aborts its own work after 60 s, and lists here are short.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Who approves, as shown in the cluster's audit log.
+/// The name of the approver in the cluster's audit log.
 const US: &str = "ocpdeploy";
 
 /// The API of one cluster.
@@ -213,7 +213,7 @@ impl ClusterApi {
             .call(&format!("list the pods on {node}"), api.list(&on_node))
             .await?
             .items;
-        // These pods are going to be evicted: a server that ignores the filter must not drain other nodes.
+        // These pods will be evicted: a server that ignores the filter must not drain other nodes.
         pods.retain(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node));
         Ok(pods)
     }
@@ -409,8 +409,7 @@ impl ClusterApi {
 ///
 /// Any 404 counts. kube's `get_opt` requires a Status with the reason `NotFound`, but a server without the API
 /// group answers `404 page not found` in plain text (kubernetes/kubernetes:
-/// `staging/src/k8s.io/apiserver/pkg/server/handler.go`,
-/// `NotFoundHandler`).
+/// `staging/src/k8s.io/apiserver/pkg/server/handler.go`, `NotFoundHandler`).
 fn absent<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Err(error) if error.code() == Some(404) => Ok(None),
@@ -433,7 +432,7 @@ impl Applied {
     }
 }
 
-/// What an object says, as far as a manifest can: its version also changes when an apply takes over fields without
+/// The parts of an object that a manifest can set: its version also changes when an apply takes over fields without
 /// changing them (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager`).
 fn content(object: &DynamicObject) -> (&BTreeMap<String, String>, &BTreeMap<String, String>, Value) {
     let mut data = object.data.clone();

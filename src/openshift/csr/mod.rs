@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use self::pkcs10::{Asked, exactly};
+use self::pkcs10::{RequestContent, exactly};
 use crate::cluster::{NodeName, Role};
 use crate::state::parameters::Parameters;
 
@@ -18,7 +18,7 @@ const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// The user that requests certificates for nodes without one.
 const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
-/// How names of nodes begin as users (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/authentication/user/user.go`).
+/// Prefix of nodes' user names (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/authentication/user/user.go`).
 const NODE_USERS: &str = "system:node:";
 
 /// A group of `BOOTSTRAPPER`, but not of each master or arbiter.
@@ -69,7 +69,7 @@ pub fn user_of(node: &NodeName, table: &Parameters) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
     Approve(NodeName, Wave),
-    /// Not a request of a joining node: others decide.
+    /// Not a request of a joining node: other approvers decide.
     Leave,
     /// It looks like a joining node's request, but is not valid; with the reason.
     Refuse(String),
@@ -99,7 +99,7 @@ fn judge_client(request: &Request, table: &Parameters, joined: &BTreeSet<NodeNam
         &[SERVICE_ACCOUNTS],
     )?;
     usages(request, "client auth")?;
-    let asked = Asked::read(&request.pem)?;
+    let asked = RequestContent::read(&request.pem)?;
     let node = asked.node(table)?;
     let has_etcd = table.node(&node).is_some_and(|node| node.role.has_etcd());
     if !has_etcd && !request.groups.iter().any(|group| group == SERVICE_ACCOUNTS) {
@@ -124,7 +124,7 @@ fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, Str
         &[],
     )?;
     usages(request, "server auth")?;
-    let asked = Asked::read(&request.pem)?;
+    let asked = RequestContent::read(&request.pem)?;
     let node = asked.node(table)?;
     if request.username != asked.common_name {
         return Err(format!(
@@ -163,7 +163,7 @@ fn usages(request: &Request, wanted: &str) -> Result<(), String> {
     )
 }
 
-impl Asked {
+impl RequestContent {
     /// The node of the table that the subject names.
     fn node(&self, table: &Parameters) -> Result<NodeName, String> {
         let unknown = || format!("{} is not a node of {}", self.common_name, table.cluster_domain());
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_requests_of_a_node_of_ours_are_approved() {
+    fn both_requests_of_a_known_node_are_approved() {
         assert_eq!(user_of(&worker(0), &example()), WORKER);
         assert_eq!(client().judged(), Judgement::Approve(worker(0), Wave::Client));
         assert_eq!(serving().judged(), Judgement::Approve(worker(0), Wave::Serving));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_etcd_of_an_older_installer_asks_with_one_group_less_and_no_one_else() {
+    fn only_an_etcd_member_of_an_older_installer_may_lack_a_group() {
         let of = |node: &str| {
             client().but(|wish| {
                 wish.common_name = format!("system:node:{node}.lab.example.com");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_requests_are_refused_with_the_reason() {
+    fn invalid_requests_are_rejected_with_the_reason() {
         let foreign = "system:node:worker-9.lab.example.com";
         let neighbour = "system:node:worker-0.lab2.example.com";
         let cases: Vec<(Wish, &str)> = vec![
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_joining_nodes_business_is_left() {
+    fn other_requests_are_left_to_other_approvers() {
         let renewal = client().but(|wish| wish.request.username = WORKER.to_owned());
         assert_eq!(renewal.judged(), Judgement::Leave);
         for signer in ["kubernetes.io/kube-apiserver-client", "example.com/own", ""] {
@@ -492,7 +492,7 @@ mod tests {
         assert_eq!(
             judge(&request, &example(), &joined),
             Judgement::Approve(worker(0), Wave::Serving),
-            "its serving certificate is asked for after it joined, and again each month"
+            "its serving certificate is requested after it joined, and again each month"
         );
     }
 
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_larger_than_16_kib_is_refused() {
+    fn a_request_larger_than_16_kib_is_rejected() {
         // The two sizes next to the limit: base64 grows in steps of four bytes.
         let (fits, larger) = (framed(&[0; 12_045]), framed(&[0; 12_048]));
         assert_eq!((fits.len(), larger.len()), (16_381, 16_385));
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_anything_but_visible_ascii_are_refused() {
+    fn names_with_anything_but_visible_ascii_are_rejected() {
         for name in [
             format!("{WORKER}\n"),
             WORKER.replace("lab", "l a b"),

@@ -44,13 +44,13 @@ const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14]
 
 /// The content of a request.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestContent {
     pub common_name: String,
     pub names: Vec<String>,
     pub addresses: Vec<IpAddr>,
 }
 
-impl Asked {
+impl RequestContent {
     /// Reads a PEM file; the error says why it is not from a kubelet.
     pub fn read(pem: &[u8]) -> Result<Self, String> {
         let faulty = || "not a certificate request".to_owned();
@@ -175,7 +175,7 @@ impl<'a> Form<'a> {
     }
 
     /// The text of subject and alternative names.
-    fn asked(&self) -> Result<Asked, String> {
+    fn asked(&self) -> Result<RequestContent, String> {
         let (mut common_names, mut organizations) = (Vec::new(), Vec::new());
         for part in &self.subject {
             if ![PRINTABLE_STRING, UTF8_STRING].contains(&part.string) {
@@ -202,7 +202,7 @@ impl<'a> Form<'a> {
                 _ => return Err("it has an alternative name that is not a host name or an address".to_owned()),
             }
         }
-        Ok(Asked {
+        Ok(RequestContent {
             common_name,
             names,
             addresses,
@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// A request for one alternative name, with its attributes as often as told.
+    /// A request for one alternative name, with its attributes repeated.
     fn request(times: usize) -> Vec<u8> {
         let mut params = CertificateParams::new(["worker-0.lab.example.com".to_owned()]).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -321,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_extension_request_is_refused() {
-        let read = |times| Asked::read(&request(times)).map(|asked| asked.names);
+    fn more_than_one_extension_request_is_rejected() {
+        let read = |times| RequestContent::read(&request(times)).map(|asked| asked.names);
         assert_eq!(read(1), Ok(vec!["worker-0.lab.example.com".to_owned()]));
         let refused = Err("it has other contents or another encoding than a kubelet's request".to_owned());
         assert_eq!(read(2), refused);

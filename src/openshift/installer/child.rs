@@ -22,7 +22,7 @@ use crate::state::home::remove_folder;
 /// The variable that names the parent: its process id and start time.
 const PARENT: &str = "OCPDEPLOY_PARENT";
 
-/// Time between two looks at a process that was killed, and their number.
+/// Time between two checks whether a killed process has ended, and their number.
 const LOOKS: (Duration, usize) = (Duration::from_millis(20), 250);
 
 /// What must not remain when this program ends.
@@ -43,7 +43,7 @@ fn here() -> MutexGuard<'static, Here> {
     HERE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program without those of our secrets that may be in the environment, and without input.
+/// A program without the environment variables that may contain our secrets, and without input.
 #[expect(
     clippy::disallowed_methods,
     reason = "the installer needs variables that are unknown here"
@@ -212,17 +212,17 @@ fn leftovers() -> Vec<Pid> {
     let pids = names.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
     let namespace = |pid: Pid| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let own = namespace(getpid());
-    // In another namespace the parent has another number.
+    // In another namespace the parent has another process id.
     pids.filter(|pid| parent_of(*pid).is_some_and(|parent| !lives(parent)) && namespace(*pid) == own)
         .collect()
 }
 
-/// Whether the process that had this number at this start time still runs.
+/// Whether the process with this id and start time still runs.
 fn lives((pid, started): (Pid, u64)) -> bool {
     state_and_start(pid).is_some_and(|(_, is)| is == started)
 }
 
-/// The parent that a process was started by, from its environment; readable only for its own user and root.
+/// The process that started a process, from its environment; readable only for its own user and root.
 fn parent_of(pid: Pid) -> Option<(Pid, u64)> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(parent, getpid());
         assert!(lives((parent, started)));
         assert!(!leftovers().contains(&child));
-        // Another process had the number before.
+        // Another process had the id before.
         assert!(!lives((parent, started - 1)));
     }
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_folder_goes_unless_it_was_renamed() {
+    fn an_unfinished_folder_is_removed_unless_it_was_renamed() {
         let folder = tempfile::tempdir().unwrap();
         for renamed in [false, true] {
             let unfinished = Unfinished::new(folder.path().join("partial"));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_counts_where_the_node_s_own_says_nothing_else() {
+    fn the_served_config_applies_unless_the_node_s_own_overrides_it() {
         let served = json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
             {"path": "/etc/a", "mode": 384, "contents": {"source": "data:,other"}},
             {"path": "/etc/role", "mode": 420, "contents": {"source": "data:,role"}},
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_as_the_config_says_has_no_differences() {
+    fn a_disk_that_matches_the_config_has_no_differences() {
         assert_eq!(found(disk()), [""; 0]);
     }
 

@@ -30,12 +30,12 @@ pub fn check_fips(config: &ClusterConfig, choice: &Choice) -> Result<(), Operati
             ..
         } => Some(found.path()),
         Choice::Here { .. } => return Ok(()),
-        // Mirrors have the other one under a name of its own.
+        // On mirrors, the FIPS-capable one has another name.
         Choice::Published(_) => None,
     };
     let problems = problems(
         choice.version(),
-        // What cannot be read cannot be run either, which is reported elsewhere.
+        // A program that cannot be read cannot be run either, which is reported elsewhere.
         path.is_none_or(|path| is_static(path).unwrap_or(false)),
         fs::read_to_string(HOST).is_ok_and(|mode| mode.trim() == "1"),
     );

@@ -115,8 +115,8 @@ fn add_ipv6(networking: &mut Value, ipv6: &Ipv6Settings) {
     }
 }
 
-/// The installer adds the cluster's networks and the names of its API to `noProxy`, but not those of its applications, such
-/// as `oauth-openshift.apps` (openshift/installer: `pkg/asset/manifests/proxy.go`, `createNoProxy`).
+/// The installer adds the cluster's networks and the names of its API to `noProxy`, but not those of its applications,
+/// such as `oauth-openshift.apps` (openshift/installer: `pkg/asset/manifests/proxy.go`, `createNoProxy`).
 fn proxy(config: &ClusterConfig) -> Option<Value> {
     let proxy = &config.proxy;
     let mut value = json!({});
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_the_nodes_and_the_world_is_reported_in_the_words_of_the_version() {
+    fn proxies_mirrors_and_certificates_have_the_fields_of_the_version() {
         let mut config = ClusterConfig::example();
         config.proxy = Proxy {
             http: Some("http://me:p%40ss@proxy.example.com:3128/".into()),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_a_version_does_not_know_are_refused() {
+    fn settings_that_a_version_does_not_support_are_rejected() {
         let sdn = |config: &mut ClusterConfig| config.networks.network_type = "OpenShiftSDN".to_owned();
         let set = |config: &mut ClusterConfig| config.capabilities.baseline = Some("v4.18".to_owned());
         type Change = fn(&mut ClusterConfig);

@@ -9,14 +9,14 @@ use crate::digest::sha256;
 use crate::error::{ErrorKind, OperationError};
 use crate::node::services;
 
-/// A manifest of the user's: file name and content.
-pub(super) struct Manifest {
+/// A manifest of the user: file name and content.
+pub(super) struct UserManifest {
     pub path: PathBuf,
     pub name: String,
     pub content: Vec<u8>,
 }
 
-impl Manifest {
+impl UserManifest {
     /// The error of a manifest with the file name of one that the installer creates.
     pub fn conflict(&self) -> OperationError {
         let (path, name) = (self.path.display(), &self.name);
@@ -31,19 +31,19 @@ impl Manifest {
 /// The manifests that are added to the installer's own.
 #[derive(Clone, Copy)]
 pub(super) struct Manifests<'a> {
-    pub users: &'a [Manifest],
+    pub users: &'a [UserManifest],
     pub ours: &'a [services::Manifest],
 }
 
 /// The user's manifests by name, and those of oc-mirror. The installer reads only files with these extensions.
-pub(super) fn read_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<Manifest>> {
+pub(super) fn read_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<UserManifest>> {
     let mut paths = Vec::new();
     if let Some(folder) = &config.manifests {
         for entry in fs::read_dir(folder)? {
             paths.push(entry?.path());
         }
     }
-    // A file of the user with the same name is one that was copied and perhaps changed.
+    // A file of the user with the same name is a copy, perhaps a modified one.
     let is_new = |path: &&PathBuf| paths.iter().all(|known| known.file_name() != path.file_name());
     let of_mirror: Vec<PathBuf> = config.mirror_manifests.iter().filter(is_new).cloned().collect();
     paths.extend(of_mirror);
@@ -52,7 +52,7 @@ pub(super) fn read_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<Manif
         let extension = path.extension().and_then(|extension| extension.to_str());
         let name = path.file_name().and_then(|name| name.to_str());
         match (name, extension) {
-            (Some(name), Some("yaml" | "yml" | "json")) => manifests.push(Manifest {
+            (Some(name), Some("yaml" | "yml" | "json")) => manifests.push(UserManifest {
                 name: name.to_owned(),
                 content: fs::read(&path)?,
                 path,

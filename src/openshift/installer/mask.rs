@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decodes_to_a_secret_is_masked_and_what_is_around_it_stays() {
+    fn encoded_secrets_are_masked_and_the_text_around_them_is_kept() {
         let mask = mask();
         let json = serde_json::to_string(PASSWORD).unwrap();
         let data = |bytes: &[u8]| format!("data:;base64,{}", STANDARD.encode(bytes));
@@ -421,7 +421,7 @@ mod tests {
 
     /// A megabyte of gzip unpacks to a gigabyte: it is not unpacked, but masked.
     #[test]
-    fn a_bomb_is_masked_unread() {
+    fn a_decompression_bomb_is_masked_as_a_whole() {
         let line = STANDARD.encode(gzip(&vec![0; MOST_UNPACKED + 1]));
         assert_eq!(mask().apply(&format!("a {line}")).trim_end_matches('='), "a ****");
     }

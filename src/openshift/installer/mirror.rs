@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tracing::{info, warn};
 
-use super::signature::Keys;
+use super::signature::SigningKeys;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::{self, Artifact};
 use crate::artifacts::download::{self, Cache, DownloadError};
@@ -141,7 +141,7 @@ pub(super) fn other_version(place: impl Display, version: &str, wanted: impl Dis
     OperationError::new(ErrorKind::Tool, text).hint("remove one of the settings version, installer and mirror")
 }
 
-/// The newest release of a list that is wanted and no preview, such as `4.21.0-okd-scos.ec.5`.
+/// The newest wanted release of a list, without previews such as `4.21.0-okd-scos.ec.5`.
 fn newest_tag(list: &[u8], wanted: &Wanted) -> Option<String> {
     #[derive(Deserialize)]
     struct Release {
@@ -197,8 +197,8 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
         return Ok(());
     }
     let keys = match &downloads.mirror_key {
-        Some(path) => Keys::of_file(path)?,
-        None => Keys::vendor()?,
+        Some(path) => SigningKeys::of_file(path)?,
+        None => SigningKeys::vendor()?,
     };
     for name in SIGNATURES {
         let url = format!("{folder}/{name}");
@@ -243,7 +243,7 @@ fn named_version(sums: &str) -> Option<String> {
             .trim_start_matches('*')
             .strip_prefix(&start)?
             .strip_suffix(".tar.gz")?;
-        // `-linux-arm64-…` and `-linux-amd64-rhel9-…` begin the same.
+        // `-linux-arm64-…` and `-linux-amd64-rhel9-…` start with it, too.
         version
             .starts_with(|c: char| c.is_ascii_digit())
             .then(|| version.to_owned())
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_looked_for_where_they_are_published() {
+    fn releases_are_looked_up_where_they_are_published() {
         for (wanted, expected) in [
             (
                 "stable",

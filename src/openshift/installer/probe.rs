@@ -32,8 +32,7 @@ struct Report {
     hostname: String,
     mac: String,
     ip: String,
-    /// All except link-local ones, separated by commas; guests of earlier versions do not report them.
-    #[serde(default)]
+    /// All except link-local ones, separated by commas.
     ipv6: String,
     config_sha512: Option<String>,
     config_bytes: usize,

@@ -38,7 +38,7 @@ pub(super) fn cached(cache: &Cache, trust: &Trust, version: &str) -> Option<Open
     Some(found.verified(trust.is_verified()))
 }
 
-/// Warns each time that programs are used for which nothing vouches.
+/// Warns whenever unverified programs are used.
 fn announce(folder: &Dir, trust: &Trust) {
     if matches!(trust, Trust::Insecure(_)) {
         let path = folder.path().display();
@@ -141,7 +141,7 @@ pub(super) async fn fetch(cache: &Cache, trust: &Trust, published: &Published) -
     if reported != version {
         return Err(other_version(&published.archives[0].url, reported, version).into());
     }
-    // An existing folder is damaged, or older than the stored digests.
+    // An existing folder is damaged.
     folder.remove(version)?;
     folder.rename(&name, &folder, version)?;
     let found = OpenshiftInstall::find(Some(&folder.join(version).join(PROGRAM)))?;
@@ -188,7 +188,6 @@ fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeM
         } else if kind.is_file() {
             let mut out = into.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
             let wanted = entry.size();
-            // A program of a gigabyte would already be large.
             Space::new(LARGEST_PROGRAM)
                 .take(&out, usize::try_from(wanted)?)
                 .map_err(unreadable)?;

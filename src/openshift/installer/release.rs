@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// The output of `openshift-install version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct BuildInfo {
     /// E.g. `4.19.0`.
     pub version: String,
     /// The release's own image, `None` if not reported.
@@ -33,7 +33,7 @@ pub struct About {
 }
 
 /// Reads the lines of `openshift-install version`.
-pub(super) fn about(text: &str) -> Option<About> {
+pub(super) fn about(text: &str) -> Option<BuildInfo> {
     // The path of the program comes first, and may contain blanks.
     let version = text.lines().next()?.trim_end().rsplit_once(' ')?.1;
     let after = |start| {
@@ -41,7 +41,7 @@ pub(super) fn about(text: &str) -> Option<About> {
             .find_map(|line| Some(line.strip_prefix(start)?.trim().to_owned()))
     };
     let is_hex = |commit: &String| commit.bytes().all(|b| b.is_ascii_hexdigit());
-    Some(About {
+    Some(BuildInfo {
         version: version.trim_start_matches('v').to_owned(),
         release_image: after("release image "),
         commit: after("built from commit ").filter(is_hex),
@@ -111,8 +111,8 @@ pub(super) fn payload(json: &[u8]) -> Option<Vec<String>> {
 #[error("{0}")]
 pub struct PullSecretRejected(String);
 
-/// Reads the images of the payload with `read` from a mirror of the release's registry or from the registry itself, with the pull
-/// secret.
+/// Reads the images of the payload with `read` from a mirror of the release's registry or from the registry itself,
+/// with the pull secret.
 ///
 /// The mirrors are tried here, because `oc` has options for them only in some versions (`--icsp-file`, `--idms-file`;
 /// openshift/oc `pkg/cli/admin/release/info.go`), and they compare whole repositories where nodes compare prefixes.
@@ -174,7 +174,7 @@ async fn ask_one(oc: &Path, image: &str, config: &ClusterConfig) -> io::Result<O
     if let Some(ca) = config.trusted() {
         let file = in_memory("ca", &[trusted().as_slice(), b"\n", ca.as_bytes()].concat())?;
         let path = format!("/proc/{}/fd/{}", getpid(), file.as_raw_fd());
-        // Unlike `--certificate-authority` it is known to every version of oc (golang/go: `src/crypto/x509/root_unix.go`).
+        // Unlike `--certificate-authority`, all versions of oc support it (golang/go: `src/crypto/x509/root_unix.go`).
         command.env(CERTIFICATES, path);
         authorities = Some(file);
     }
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_real_installers_say_of_themselves_is_understood() {
+    fn the_version_output_of_real_installers_is_parsed() {
         for (text, version, image) in [
             (
                 "openshift-install v4.19.0\nbuilt from commit 7ad0e35651\nrelease image registry.example.com/origin/release:4.19\nrelease architecture unknown\n",
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_looked_for_in_the_mirrors_of_its_nearest_source() {
+    fn a_release_is_looked_up_in_the_mirrors_of_its_longest_source() {
         let mirror = |source: &str, mirrors: &[&str]| RegistryMirror {
             source: source.to_owned(),
             mirrors: mirrors.iter().map(|&mirror| mirror.to_owned()).collect(),

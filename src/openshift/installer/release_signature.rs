@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tracing::{info, warn};
 
-use super::signature::Keys;
+use super::signature::SigningKeys;
 use crate::PROGRESS;
 use crate::artifacts::download::{self, Cache};
 use crate::cluster::Downloads;
@@ -19,10 +19,10 @@ use crate::error::{ErrorKind, OperationError};
 /// The vendor's store (openshift/cluster-update-keys: `stores/store-openshift-official-release-mirror`).
 const STORE: &str = "https://mirror.openshift.com/pub/openshift-v4/signatures/openshift/release";
 
-/// How many signatures of one image are read; upstream's clients stop after as many.
+/// Most signatures of one image that are read; upstream's clients have the same limit.
 const MOST: usize = 10;
 
-/// A signed document has some hundred bytes.
+/// Largest signature in bytes; a signed document has a few hundred.
 const LONGEST: usize = 64 * 1024;
 
 /// Limit for all requests: a network without a route to the store must not delay a deployment for long.
@@ -46,7 +46,7 @@ struct Image {
     digest: String,
 }
 
-/// Verifies a release image that no verified program names.
+/// Verifies a release image that is not named by a verified program.
 ///
 /// Releases without a signature (nightlies, own builds) and stores that cannot be reached are common: these are
 /// warnings, as is an image without a digest.
@@ -59,9 +59,9 @@ pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), Oper
         unverified("it has no sha256 digest");
         return Ok(());
     };
-    let mut keys = Keys::vendor()?;
+    let mut keys = SigningKeys::vendor()?;
     if let Some(path) = &downloads.mirror_key {
-        keys = keys.and(Keys::of_file(path)?);
+        keys = keys.and(SigningKeys::of_file(path)?);
     }
     let store = downloads
         .signature_store
@@ -109,7 +109,7 @@ fn digest(image: &str) -> Option<&str> {
 }
 
 /// Whether a trusted key has signed this digest; returns the key's fingerprint.
-fn judge(keys: &Keys, message: &[u8], digest: &str) -> Result<String, String> {
+fn judge(keys: &SigningKeys, message: &[u8], digest: &str) -> Result<String, String> {
     let signed = keys.content(message, LONGEST, Timestamp::now())?;
     let (content, key) = signed.ok_or("it is too long")?;
     let document: Document = serde_json::from_slice(&content).map_err(|error| error.to_string())?;

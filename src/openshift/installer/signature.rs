@@ -24,9 +24,9 @@ const VENDOR: &str = include_str!("keys/redhat.asc");
 const SKEW: i64 = 24 * 3600;
 
 /// Keys that may sign.
-pub(super) struct Keys(Vec<SignedPublicKey>);
+pub(super) struct SigningKeys(Vec<SignedPublicKey>);
 
-impl Keys {
+impl SigningKeys {
     /// The keys of Red Hat's releases.
     pub fn vendor() -> Result<Self, OperationError> {
         Self::read(VENDOR.as_bytes()).map_err(|why| unusable("of this program", &why))
@@ -39,7 +39,7 @@ impl Keys {
         keys.map_err(|why| unusable(&path.display().to_string(), &why))
     }
 
-    /// The keys of both.
+    /// Adds other keys.
     pub fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self
@@ -56,7 +56,7 @@ impl Keys {
         }
     }
 
-    /// In the usual form, in upper case.
+    /// In hexadecimal, upper case.
     pub fn fingerprints(&self) -> Vec<String> {
         let fingerprint = |key: &SignedPublicKey| format!("{:X}", key.fingerprint());
         self.0.iter().map(fingerprint).collect()
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_vendors_keys_are_those_of_their_published_fingerprints_and_may_sign() {
-        let keys = Keys::vendor().unwrap();
+        let keys = SigningKeys::vendor().unwrap();
         assert_eq!(
             keys.fingerprints(),
             [

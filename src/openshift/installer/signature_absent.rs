@@ -9,9 +9,9 @@ use crate::error::OperationError;
 const WHY: &str = "this build of ocpdeploy does not verify OpenPGP signatures (Cargo feature openpgp)";
 
 /// Keys that may sign.
-pub(super) struct Keys;
+pub(super) struct SigningKeys;
 
-impl Keys {
+impl SigningKeys {
     pub fn vendor() -> Result<Self, OperationError> {
         Ok(Self)
     }

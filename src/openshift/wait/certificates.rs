@@ -74,8 +74,8 @@ impl<'a> Approver<'a> {
         }
     }
 
-    /// Returns when each of these nodes is Ready and has its serving certificate. API errors are retried; one that lasts
-    /// ends it, for example if the API has no certificate requests.
+    /// Returns when each of these nodes is Ready and has its serving certificate. API errors are retried; one that
+    /// lasts ends it, for example if the API has no certificate requests.
     pub async fn run(&mut self, wanted: &BTreeSet<NodeName>) -> Result<(), ApiError> {
         let mut interval = PollInterval::default();
         let mut doubt = None;
@@ -225,7 +225,7 @@ impl<'a> Approver<'a> {
             return refused(why);
         }
         match (
-            self.heartbeats.are_silent(node, Instant::now()),
+            self.heartbeats.is_silent(node, Instant::now()),
             self.heartbeats.has_renewed(node),
         ) {
             (true, _) => Entry::Allowed,
@@ -234,8 +234,8 @@ impl<'a> Approver<'a> {
         }
     }
 
-    /// Requests for client certificates that were granted, by node, and that no kubelet has used yet. One that joins uses
-    /// it to request its serving certificate, one that rejoins also to renew its Lease.
+    /// Requests for client certificates that were granted, by node, and that no kubelet has used yet. A joining kubelet
+    /// uses its certificate to request the serving one, a rejoining kubelet also to renew its Lease.
     fn unused(&self, requests: &[CertificateSigningRequest], seen: &Nodes) -> BTreeMap<NodeName, String> {
         let created = |object: &CertificateSigningRequest| object.creation_timestamp().map(|created| created.0);
         let mut unused = BTreeMap::new();
@@ -272,8 +272,8 @@ impl<'a> Approver<'a> {
         }
     }
 
-    /// Nodes whose serving certificate was granted, by any approver, since they joined: a request from before is that of
-    /// a deleted node with the same name.
+    /// Nodes whose serving certificate was granted, by any approver, since they joined: an earlier request belongs to a
+    /// deleted node with the same name.
     fn served(&self, requests: &[CertificateSigningRequest], nodes: &[Node]) -> BTreeSet<NodeName> {
         let joined = self.joined_at(nodes);
         let is_of_node = |object: &CertificateSigningRequest, node: &NodeName| {

@@ -1,7 +1,7 @@
 //! How long certificates are valid, and what this allows: to stop a cluster, and to start it again.
 //!
-//! The installer's are valid for 24 hours. The cluster replaces them earlier by ones that are valid for 30 days; until then it
-//! must not be off when they expire. Source: openshift/cluster-kube-controller-manager-operator,
+//! The installer's are valid for 24 hours. The cluster replaces them earlier by ones that are valid for 30 days; until
+//! then it must not be off when they expire. Source: openshift/cluster-kube-controller-manager-operator,
 //! `certrotationcontroller.go`.
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,8 +16,8 @@ use crate::openshift::api::ClusterApi;
 /// The Secret with the signer of the nodes' certificates: namespace and name.
 const NODES: (&str, &str) = ("openshift-kube-controller-manager-operator", "csr-signer");
 
-/// The Secret with the signer of the certificate by which nodes trust the API server. Its end is OpenShift's limit for a
-/// cluster that is off (openshift/openshift-docs: modules/graceful-shutdown.adoc).
+/// The Secret with the signer of the certificate by which nodes trust the API server. Its end is OpenShift's limit for
+/// a cluster that is off (openshift/openshift-docs: modules/graceful-shutdown.adoc).
 const API: (&str, &str) = ("openshift-kube-apiserver-operator", "kube-apiserver-to-kubelet-signer");
 
 /// The validity of the installer's certificates.
@@ -45,10 +45,10 @@ pub struct Clock {
 pub struct Certificates {
     /// Whether the cluster has replaced the installer's.
     pub rotated: Option<bool>,
-    /// When the signer of the nodes' certificates ends: none of theirs is valid later.
+    /// When the signer of the nodes' certificates expires: no certificate of a node is valid longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes_until: Option<Timestamp>,
-    /// When a cluster that is off must be started before.
+    /// A cluster that is off must be started before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_before: Option<Timestamp>,
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_says_what_may_be_done() {
+    fn the_text_says_whether_the_cluster_can_be_stopped() {
         let made_at: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         for (hours, rotated, text) in [
             (1, None, "the installer's are valid for 23 h; rotation status unknown"),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_off_has_time_until_its_signers_end() {
+    fn a_cluster_may_be_off_until_its_signers_expire() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let since = at("2026-11-21T10:00:00Z");
         let certificates = Certificates {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signer_that_lives_for_more_than_a_day_is_the_clusters_own() {
+    fn a_signer_that_is_valid_for_more_than_a_day_is_the_clusters_own() {
         let signer = |days: u8| {
             let mut params = CertificateParams::default();
             params.not_before = date_time_ymd(2026, 11, 1);

@@ -15,11 +15,11 @@ const SOONEST: Duration = Duration::from_millis(200);
 /// Longest pause between two queries that are only for the status.
 pub(super) const LATEST: Duration = Duration::from_secs(5);
 
-/// Longest pause between two queries of what a wait is for: it is noticed within a second. They are polled, not watched:
-/// when the VIP moves, a watch hangs at a server that no longer answers.
+/// Longest pause between two queries of a wait's condition: a change is noticed within a second. Conditions are polled,
+/// not watched: when the VIP moves, a watch hangs at a server that no longer answers.
 pub(super) const PROMPT: Duration = Duration::from_millis(800);
 
-/// As `PROMPT` for a list of this many nodes, which is as large as the cluster: more than 20 are queried less often.
+/// As `PROMPT`, for listing this many nodes: more than 20 are listed less often.
 pub(super) fn prompt_for(nodes: usize) -> Duration {
     let size = Duration::from_millis(40) * u32::try_from(nodes).unwrap_or(u32::MAX);
     size.clamp(PROMPT, LATEST)
@@ -70,15 +70,15 @@ impl PollInterval {
     }
 }
 
-/// A part of a status that is queried less often than what the wait is for.
+/// A part of a status that is queried less often than the wait's condition.
 #[derive(Default)]
-pub(super) struct Status {
+pub(super) struct PolledStatus {
     interval: PollInterval,
     due: Option<Instant>,
     lines: Vec<String>,
 }
 
-impl Status {
+impl PolledStatus {
     /// The lines, queried again if they are due.
     pub async fn lines(
         &mut self,
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_noticed_within_a_second_however_long_it_takes() {
+    fn a_change_is_noticed_within_a_second_even_after_a_long_wait() {
         let mut interval = PollInterval::up_to(PROMPT);
         let pauses: Vec<Duration> = (0..50).map(|_| interval.next(false)).collect();
         assert!(pauses.iter().all(|pause| *pause < Duration::from_secs(1)), "{pauses:?}");
@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_status_is_queried_when_it_is_due() {
-        let (mut status, mut queries) = (Status::default(), 0);
+        let (mut status, mut queries) = (PolledStatus::default(), 0);
         for (wait, expected) in [(0, 1), (0, 1), (250, 2)] {
             tokio::time::sleep(Duration::from_millis(wait)).await;
             let query = async {

@@ -85,7 +85,7 @@ impl Heartbeats {
     }
 
     /// Whether a node's Lease was observed for its whole duration without a renewal.
-    pub fn are_silent(&self, node: &NodeName, now: Instant) -> bool {
+    pub fn is_silent(&self, node: &NodeName, now: Instant) -> bool {
         let silent =
             |heartbeat: &Heartbeat| now.saturating_duration_since(heartbeat.unchanged_since) >= heartbeat.duration;
         self.0.get(node).is_some_and(silent)
@@ -120,40 +120,40 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lease_that_changes_while_we_look_is_a_sign_of_life() {
+    fn only_an_observed_renewal_shows_that_a_kubelet_runs() {
         let (table, node, begun) = (example(), NodeName::node(Role::Worker, 0), Instant::now());
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut heartbeats = Heartbeats::default();
         // A node's clock may be years ahead.
         for seconds in [0, 5, 39] {
             heartbeats.look(&table, &[lease("2040-01-01T00:00:00.000000Z")], after(seconds));
-            assert!(!heartbeats.has_renewed(&node) && !heartbeats.are_silent(&node, after(seconds)));
+            assert!(!heartbeats.has_renewed(&node) && !heartbeats.is_silent(&node, after(seconds)));
         }
-        assert!(heartbeats.are_silent(&node, after(40)));
+        assert!(heartbeats.is_silent(&node, after(40)));
         heartbeats.look(&table, &[lease("2040-01-01T00:01:00.000000Z")], after(50));
         assert!(
             heartbeats.has_renewed(&node) && !heartbeats.is_running(&node),
-            "its Ready may still be old"
+            "its Ready condition may be outdated"
         );
-        assert!(!heartbeats.are_silent(&node, after(60)));
+        assert!(!heartbeats.is_silent(&node, after(60)));
         heartbeats.look(&table, &[lease("2040-01-01T00:01:10.000000Z")], after(60));
         assert!(heartbeats.is_running(&node));
         assert!(!heartbeats.is_running(&NodeName::node(Role::Worker, 1)));
     }
 
     #[test]
-    fn no_one_is_silent_because_the_api_was() {
+    fn an_unresponsive_api_makes_no_kubelet_silent() {
         let (table, node, begun) = (example(), NodeName::node(Role::Worker, 0), Instant::now());
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut heartbeats = Heartbeats::default();
         assert!(
-            !heartbeats.are_silent(&node, after(1000)),
-            "who was not looked at is not judged"
+            !heartbeats.is_silent(&node, after(1000)),
+            "a node that was not observed is not silent"
         );
         heartbeats.look(&table, &[], after(0));
         heartbeats.interrupted(after(30));
         heartbeats.look(&table, &[], after(41));
-        assert!(!heartbeats.are_silent(&node, after(41)));
-        assert!(heartbeats.are_silent(&node, after(70)), "a node without a Lease, too");
+        assert!(!heartbeats.is_silent(&node, after(41)));
+        assert!(heartbeats.is_silent(&node, after(70)), "a node without a Lease, too");
     }
 }

@@ -31,9 +31,9 @@ pub mod symptoms;
 
 use certificates::{Approver, Rejoin};
 pub use cluster::Cluster;
-use cluster::{LATEST, PROMPT, PollInterval, Status, is_hopeless, prompt_for};
+use cluster::{LATEST, PROMPT, PollInterval, PolledStatus, is_hopeless, prompt_for};
 use heartbeats::Heartbeats;
-use seen::{Nodes, Operators, Version};
+use seen::{Nodes, Operators, VersionProgress};
 
 /// How long the Etcd resource must be missing before the cluster counts as having none: an API server that has just
 /// started may not have all kinds yet.
@@ -44,8 +44,8 @@ const ABSENT: Duration = Duration::from_secs(5);
 pub enum WaitError {
     #[error("timed out waiting for {what} after {} s{}", after.as_secs(), indented(seen))]
     TooLong {
-        /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `the CA of the routers`, `Ready nodes`,
-        /// `etcd members`, `the labels of pools`.
+        /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `the CA of the routers`,
+        /// `Ready nodes`, `etcd members`, `the labels of pools`.
         what: &'static str,
         after: Duration,
         /// The last observed state.
@@ -89,7 +89,7 @@ impl Cluster<'_> {
     pub async fn bootstrap_complete(self, limit: Duration) -> Result<(), WaitError> {
         let groups = [("masters", Role::Master), ("arbiter", Role::Arbiter)];
         let groups = groups.map(|(name, role)| (name, self.of_roles(&[role])));
-        let mut status = Status::default();
+        let mut status = PolledStatus::default();
         let look = async || {
             let done = self.api.config_map("kube-system", "bootstrap").await?;
             if done.is_some_and(|done| seen::is_complete(&done)) {
@@ -172,13 +172,13 @@ impl Cluster<'_> {
     /// Waits until the cluster is complete, and approves its nodes' certificates meanwhile.
     pub async fn install_complete(self, limit: Duration) -> Result<(), WaitError> {
         let all = self.of_roles(&[Role::Master, Role::Arbiter, Role::Worker]);
-        let (mut steady, mut status) = (Steady::default(), Status::default());
+        let (mut steady, mut status) = (Steady::default(), PolledStatus::default());
         let look = async || {
-            let version = self.api.cluster_version().await?.as_ref().map(Version::of);
+            let version = self.api.cluster_version().await?.as_ref().map(VersionProgress::of);
             let is_done = version.as_ref().is_some_and(|version| version.is_done);
             if is_done {
                 // From now on the lists decide; before that, they are only for the status, and large.
-                status = Status::default();
+                status = PolledStatus::default();
             }
             let mut degraded = None;
             let query = async {
@@ -208,8 +208,8 @@ impl Cluster<'_> {
         self.beside(Rejoin::Refuse, &all, limit, wait).await
     }
 
-    /// Adds the CA of the routers to the admin's kubeconfig, so that `oc login` trusts the cluster's OAuth server. Without
-    /// an ingress operator there is none (openshift/cluster-ingress-operator:
+    /// Adds the CA of the routers to the admin's kubeconfig, so that `oc login` trusts the cluster's OAuth server.
+    /// Without an ingress operator there is none (openshift/cluster-ingress-operator:
     /// `pkg/operator/controller/certificate-publisher`).
     pub async fn trust_routers(self, kubeconfig: &Path, limit: Duration) -> Result<(), WaitError> {
         const WHAT: &str = "the CA of the routers";
@@ -336,7 +336,8 @@ fn ready(seen: &Nodes, nodes: &BTreeSet<NodeName>) -> Look {
     }
 }
 
-/// Polls until done, at least once in `latest`, and reports changes. Errors of an API server in its first minutes do not end the wait.
+/// Polls until done, at least once in `latest`, and reports changes. Errors of an API server in its first minutes do
+/// not end the wait.
 async fn until(
     what: &'static str,
     limit: Duration,
@@ -421,7 +422,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_that_ended_is_hopeless_in_an_installation_and_not_at_a_start() {
+    fn an_expired_certificate_is_hopeless_in_an_installation_but_not_at_a_start() {
         let ended = ApiError::ServerExpired {
             operation: "list the nodes".to_owned(),
             address: ([192, 0, 2, 10], 6443).into(),

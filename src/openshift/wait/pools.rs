@@ -60,8 +60,8 @@ fn lack(node: &Node, pool: &Pool) -> Option<Lack> {
 }
 
 impl Cluster<'_> {
-    /// Sets the labels and taints that nodes of pools lack. Returns the nodes to look at again: somebody else changed
-    /// them meanwhile.
+    /// Sets the labels and taints that nodes of pools lack. Returns the nodes to check again: they were
+    /// changed in the meantime.
     pub(super) async fn label_pools(self, nodes: &[Node]) -> Result<Vec<String>, ApiError> {
         let id = self.table.cluster_domain();
         let mut overtaken = Vec::new();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_gets_what_it_lacks_and_keeps_what_others_gave_it() {
+    fn missing_labels_and_taints_are_added_and_others_are_kept() {
         let foreign =
             json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": "2026-11-24T08:00:00Z"});
         let stale = json!({"key": "dedicated", "value": "other", "effect": "NoSchedule"});

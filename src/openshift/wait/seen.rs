@@ -128,7 +128,7 @@ impl Nodes {
         let lag = |node: &NodeName| match self.there.get(node) {
             Some(None) => None,
             Some(Some(why)) => Some(format!("{node} not Ready ({why})")),
-            None => Some(format!("{node} not there")),
+            None => Some(format!("{node} missing")),
         };
         let lagging: Vec<String> = wanted.iter().filter_map(lag).collect();
         let ready = wanted.len() - lagging.len();
@@ -242,12 +242,12 @@ impl Operators {
 
 /// The progress of the ClusterVersion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct VersionProgress {
     pub is_done: bool,
     pub text: String,
 }
 
-impl Version {
+impl VersionProgress {
     /// Complete as in openshift-install: Available, not Failing, not Progressing.
     pub fn of(version: &DynamicObject) -> Self {
         let is = |kind: &str, status: &str| condition(version, kind).is_some_and(|c| c["status"] == status);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_reported_with_what_they_lack() {
+    fn nodes_are_reported_with_the_reason_why_they_are_not_ready() {
         let wanted: BTreeSet<_> = (0..4).map(|index| NodeName::node(Role::Master, index)).collect();
         let all = [
             node("master-0.lab.example.com", Some("True")),
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(
             nodes.text("masters", &wanted),
             "masters: 1 of 4 Ready; master-1 not Ready (network not ready), master-2 not Ready (no status reported), \
-             master-3 not there"
+             master-3 missing"
         );
         assert!(!nodes.are_ready(&wanted));
         let first = [NodeName::node(Role::Master, 0)].into();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_that_lag_are_named_and_the_worst_explained() {
+    fn unfinished_operators_are_named_and_the_worst_explained() {
         let now: Timestamp = "2026-11-21T10:00:30Z".parse().unwrap();
         let time = Duration::from_secs(30);
         let well = operator("dns", "True", "False", "False", "2026-11-21T10:00:00Z");
@@ -404,14 +404,14 @@ mod tests {
         let silent = Operators::of(&[object("ClusterOperator", "ingress", json!([]))]);
         assert!(
             !silent.are_steady(now, time),
-            "it does not say whether it is progressing"
+            "it does not report whether it is progressing"
         );
     }
 
     #[test]
-    fn a_version_is_done_when_the_installer_would_say_so() {
+    fn a_version_is_complete_by_the_installer_s_rule() {
         let version = |available: &str, failing: &str, progressing: &str| {
-            Version::of(&object(
+            VersionProgress::of(&object(
                 "ClusterVersion",
                 "version",
                 json!([
@@ -450,9 +450,12 @@ mod tests {
         ] {
             let (available, failing, progressing) = conditions;
             let text = text.to_owned();
-            assert_eq!(version(available, failing, progressing), Version { is_done, text });
+            assert_eq!(
+                version(available, failing, progressing),
+                VersionProgress { is_done, text }
+            );
         }
-        let empty = Version::of(&object("ClusterVersion", "version", json!([])));
+        let empty = VersionProgress::of(&object("ClusterVersion", "version", json!([])));
         assert_eq!(
             (empty.is_done, empty.text.as_str()),
             (false, "version: not reported yet")
@@ -460,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bootstrap_is_out_of_etcd_when_its_operator_says_so_in_new_or_old_words() {
+    fn the_bootstrap_member_is_removed_by_the_new_or_the_old_condition() {
         let running = |status: &str, reason: &str| json!({"type": "EtcdRunningInCluster", "status": status, "reason": reason, "message": "still waiting\nfor three"});
         let removed = |status: &str| json!({"type": "EtcdBootstrapMemberRemoved", "status": status, "reason": "BootstrapMemberRemoved"});
         for (conditions, is_out) in [
@@ -486,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_lacks_nothing_when_all_vote_and_most_are_well() {
+    fn etcd_lacks_nothing_if_all_nodes_vote_and_most_members_are_healthy() {
         let table = example();
         let masters: Vec<_> = table.of_role(Role::Master).cloned().collect();
         let endpoints = |nodes: &[NodeAddress]| {
@@ -532,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_s_members_are_reported_in_its_operator_s_words() {
+    fn etcd_s_members_are_reported_with_its_operator_s_text() {
         let etcd = |conditions: Value| etcd_text(&object("Etcd", "cluster", conditions));
         let members =
             json!({"type": "EtcdMembersAvailable", "status": "False", "message": "1 of 3\nmembers are available"});

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_symptom_is_known_by_words_that_are_really_said() {
+    fn each_symptom_is_found_in_a_real_message() {
         for (text, cause) in [
             ("Fatal glibc error: CPU does not support x86-64-v2", "the virtual CPU"),
             (
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fault_is_no_symptom() {
+    fn a_message_without_a_fault_is_no_symptom() {
         for text in [
             "",
             "GET https://api-int.lab.example.com:22623/config/worker: attempt #5\nGET result: Internal Server Error",
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_reported_once_and_the_nearest_one_for_each_place() {
+    fn each_cause_is_reported_once_and_only_the_first_for_each_place() {
         let full = "no space left on device\nyou are in emergency mode";
         let found = find([
             ("console of a", full),
