@@ -221,7 +221,7 @@ mod tests {
     const SUM: &str = "aa0e1c2f0b8a0e6bd0f9a1f3a2c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6";
 
     #[test]
-    fn the_catalogue_is_read_and_begins_with_the_usual_helper() {
+    fn the_catalog_is_valid_and_starts_with_the_default_helper() {
         let names: Vec<&str> = helpers().iter().map(|helper| helper.name.as_str()).collect();
         assert_eq!(names, [DEFAULT_HELPER, "centos10stream", "centos7"]);
         for helper in helpers() {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_found_in_both_forms_and_only_for_the_whole_name() {
+    fn checksums_are_found_in_both_formats_and_only_for_the_whole_name() {
         let gnu = format!("{SUM}  a.qcow2\n{}  *b.qcow2\n", "b".repeat(64));
         let bsd = format!("# a.qcow2: 12 bytes\nSHA256 (a.qcow2) = {}\n", SUM.to_ascii_uppercase());
         assert_eq!(sum_of(&gnu, "a.qcow2").as_deref(), Some(SUM));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn coreos_is_found_in_a_stream_and_in_the_older_form() {
+    fn coreos_is_found_in_a_stream_and_in_the_older_format() {
         let disk = serde_json::json!({"location": "https://a.example.com/rhcos-9.6.2-0-qemu.x86_64.qcow2.gz",
             "sha256": "AB", "uncompressed-sha256": "cd"});
         let stream = serde_json::json!({"stream": "rhcos-4.19", "architectures": {"x86_64": {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_images_tell_release_and_platform() {
+    fn image_names_contain_release_and_platform() {
         let named_as = |release, platform| NamedCoreOs { release, platform };
         for (file, expected) in [
             (

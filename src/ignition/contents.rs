@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_spelling_of_the_same_bytes_is_read() {
+    fn each_encoding_of_the_same_bytes_is_decoded() {
         let packed = format!("data:;base64,{}", STANDARD.encode(gzip("a+b ü\n".as_bytes())));
         for (resource, bytes) in [
             (json!({"source": "data:,a+b%20%c3%BC%0a"}), "a+b ü\n"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_within_the_config_is_said() {
+    fn a_missing_source_and_a_url_are_distinguished() {
         assert_eq!(of(&json!({"compression": "gzip"})), Ok(Contents::Nothing));
         assert_eq!(of(&json!({"source": null})), Ok(Contents::Nothing));
         let url = "http://192.168.122.10:22624/config/master";
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_bytes_are_errors() {
+    fn invalid_data_is_an_error() {
         for (resource, error) in [
             (json!({"source": "data:text/plain"}), ContentsError::NoComma),
             (json!({"source": "data:;base64,YQ"}), ContentsError::Base64),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_not_unpacked() {
+    fn a_decompression_bomb_is_rejected() {
         assert_eq!(unpack(&gzip(&vec![0; MOST + 1])), Err(ContentsError::TooLarge));
         assert_eq!(unpack(&gzip(&vec![0; MOST])).map(|bytes| bytes.len()), Ok(MOST));
     }

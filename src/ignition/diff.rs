@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_same_is_the_same() {
+    fn equivalent_configs_have_no_differences() {
         let one = config(json!({
             "storage": {"files": [
                 {"path": "/a", "mode": 420, "contents": {"source": "data:,a%0A", "verification": {}}},
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_reported_at_its_place() {
+    fn each_difference_is_reported_with_its_path() {
         let old = config(json!({
             "storage": {
                 "files": [
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fetched_last_wins_so_order_counts_there() {
+    fn the_order_of_fetched_configs_matters() {
         let merge = |sources: [&str; 2]| {
             let entries: Vec<_> = sources.iter().map(|source| json!({"source": source})).collect();
             json!({"ignition": {"version": "3.2.0", "config": {"merge": entries}}})

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn spec_2_puts_lists_one_behind_the_other() {
+    fn spec_2_concatenates_lists() {
         let parent = json!({
             "ignition": {
                 "version": "2.2.0", "config": {"append": [{"source": "a"}]}, "timeouts": {"httpTotal": 1, "httpResponseHeaders": 2},
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn two_languages_are_not_mixed() {
+    fn major_versions_are_not_mixed() {
         let (two, three) = (json!({"ignition": {"version": "2.2.0"}}), v3(json!({})));
         let error = merge(&three, &two).unwrap_err();
         assert_eq!(error.to_string(), "Ignition 2.2.0 cannot be merged into Ignition 3.2.0");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_null_is_one_without_fields() {
+    fn a_null_entry_counts_as_one_without_fields() {
         let users = |users: Value| v3(json!({"passwd": {"users": users}}));
         let merged = merge(
             &users(json!([null, {"name": "u"}])),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_shape_than_the_spec_s_is_named() {
+    fn a_value_of_a_wrong_type_is_reported_with_its_path() {
         let file = |file: Value| v3(json!({"storage": {"files": [{"path": "/a"}, file]}}));
         for (parent, child, text) in [
             (

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_is_from_the_layer_that_said_it_last() {
+    fn each_field_comes_from_the_last_layer_that_sets_it() {
         let lowest = json!({"storage": {"files": [
             {"path": "/one", "mode": 420},
             {"path": "/both", "mode": 420, "contents": {"source": "data:,a", "compression": "gzip"}, "user": {"id": 0}},
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_within_entries_tell_whose_they_are() {
+    fn nested_entries_name_their_parent() {
         let lower = json!({
             "systemd": {"units": [{"name": "u.service", "enabled": true, "dropins": [{"name": "1.conf", "contents": ""}]}]},
             "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["k1", "k2"]}]},
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_kind_took_away_is_no_one_s() {
+    fn an_entry_replaced_by_another_kind_has_no_origin() {
         let file = json!({"storage": {"files": [{"path": "/x", "mode": 420}]}});
         let link = json!({"storage": {"links": [{"path": "/x", "target": "/y"}]}});
         assert_eq!(lines(&[file.clone(), link.clone()]), ["link /x: b"]);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_arguments_are_reported_from_one_another() {
+    fn wanted_and_unwanted_kernel_arguments_are_distinguished() {
         let config = |list: &str, arguments: &[&str]| json!({"ignition": {"version": "3.3.0"}, "kernelArguments": {list: arguments}});
         let wanted = config("shouldExist", &["quiet", "debug"]);
         let unwanted = config("shouldNotExist", &["quiet"]);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn no_layer_and_odd_layers_are_refused() {
+    fn missing_and_invalid_layers_are_rejected() {
         assert!(matches!(merge_layers(&[]), Err(IgnitionError::NoVersion)));
         let odd = layers(&[
             json!({"storage": {"files": [1]}}),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_where_it_should_be() {
+    fn a_missing_value_has_the_position_of_its_parent() {
         for (path, around) in [
             ("$.storage.files.1.contents.source", "$.storage.files.1"),
             ("$.storage.files.7", "$.storage.files"),

@@ -70,7 +70,7 @@ mod tests {
     };
 
     #[test]
-    fn a_stub_carries_what_its_version_knows() {
+    fn a_stub_has_only_what_its_version_supports() {
         let hash = sha512("x");
         let full = Stub {
             version: V3_2,

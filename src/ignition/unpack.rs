@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_takes_the_place_of_all_around_it() {
+    fn replace_discards_everything_around_it() {
         let inner = config(&["/inner"], json!({}));
         let found = unpack("x.ign", &config(&["/base"], json!({"replace": data(&inner)}))).unwrap();
         assert_eq!(
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_config_is_an_error() {
+    fn an_invalid_or_deeply_nested_config_is_an_error() {
         for broken in ["data:,%zz", "data:,[]", "data:;base64,e30"] {
             let whole = config(&[], json!({"merge": [{"source": broken}]}));
             assert!(unpack("x.ign", &whole).is_err(), "{broken}");

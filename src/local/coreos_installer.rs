@@ -1,4 +1,4 @@
-//! coreos-installer, which adds a node's config to CoreOS' live image.
+//! coreos-installer, which adds a node's config to CoreOS's live image.
 //!
 //! Options: coreos/coreos-installer: `docs/cmd/iso.md`, `iso customize`.
 
@@ -22,9 +22,9 @@ pub struct Installation<'a> {
     pub device: &'a str,
 }
 
-/// No image was made.
+/// Why no image was created.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make {} of {}: {why}", output.display(), base.display())]
+#[error("cannot create {} from {}: {why}", output.display(), base.display())]
 pub struct CoreosInstallerError {
     base: PathBuf,
     output: PathBuf,
@@ -38,7 +38,7 @@ impl CoreosInstallerError {
 }
 
 impl Installation<'_> {
-    /// The arguments that make `output` of `base`. The image installs CoreOS without a prompt.
+    /// The arguments that create `output` from `base`. The image installs CoreOS without a prompt.
     pub fn arguments(&self, base: &Path, output: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = ["iso", "customize", "--dest-device", self.device]
             .map(Into::into)
@@ -51,14 +51,14 @@ impl Installation<'_> {
         arguments
     }
 
-    /// Makes `output` of CoreOS' live image, readable by its owner only. `false` if the program is not installed.
+    /// Creates `output` from CoreOS's live image, readable by its owner only. `false` if the program is not installed.
     pub fn customize(&self, base: &Path, output: &Path) -> Result<bool, CoreosInstallerError> {
         let failed = |why: String| CoreosInstallerError {
             base: base.to_owned(),
             output: output.to_owned(),
             why,
         };
-        // The program creates a file that others can read: it does so where they cannot enter.
+        // The program creates a file that others can read: therefore in a folder that they cannot enter.
         let mut folder = output.as_os_str().to_owned();
         folder.push(format!(".{:016x}", getrandom::u64().unwrap_or_default()));
         let folder = PathBuf::from(folder);

@@ -34,7 +34,7 @@ pub fn device_to(ip: IpAddr) -> Option<String> {
     connected_by(ip)
 }
 
-/// Addresses that are in use, with the MAC if known. That of an IPv6 address is not.
+/// Addresses that are in use, with the MAC if known; it is unknown for IPv6 addresses.
 pub async fn answering(addresses: &[IpAddr]) -> BTreeMap<IpAddr, Option<Mac>> {
     answering_within(addresses, ANSWER).await
 }
@@ -77,8 +77,8 @@ pub async fn answering_tcp(addresses: &[IpAddr]) -> BTreeMap<IpAddr, Option<Mac>
     join_all(queries).await.into_iter().flatten().collect()
 }
 
-/// As `answering_tcp`, for addresses of an IPv6 network. Others are not asked, and neither is a network that this
-/// computer has no address in.
+/// As `answering_tcp`, for addresses of an IPv6 network. Other addresses are skipped, as is a network in which this
+/// computer has no address.
 pub async fn answering_ipv6(network: Ipv6Network, addresses: &[Ipv6Addr]) -> BTreeSet<Ipv6Addr> {
     let is_near = |ip: &&Ipv6Addr| {
         let own = own_address((**ip).into());
@@ -195,7 +195,8 @@ fn connected_in(table: &str, ip: Ipv4Addr) -> Option<String> {
 }
 
 fn connected_in_ipv6(table: &str, ip: Ipv6Addr) -> Option<String> {
-    // Columns: destination, its prefix length, source and its length, gateway, three counters and metrics, flags, device.
+    // Columns: destination, its prefix length, source and its length, gateway, three counters and metrics, flags,
+    // device.
     // Source: torvalds/linux: `net/ipv6/route.c` and `net/ipv6/ip6_fib.c`, `ipv6_route_native_seq_show`.
     let address = |hex: &str| Some(Ipv6Addr::from_bits(u128::from_str_radix(hex, 16).ok()?));
     let routes = table.lines().filter_map(|line| {
@@ -217,8 +218,8 @@ fn connected_in_ipv6(table: &str, ip: Ipv6Addr) -> Option<String> {
 
 /// Listens for other clusters' VRRP on the network of an address; returns each id with one of its users.
 ///
-/// Empty if this computer is not on that network or may not listen, which requires CAP_NET_RAW. VRRP of IPv6 is not listened
-/// for.
+/// Empty if this computer is not on that network or may not listen, which requires CAP_NET_RAW. VRRP for IPv6 is
+/// ignored.
 pub async fn virtual_router_ids(near: IpAddr, listen: Duration) -> BTreeMap<u8, Ipv4Addr> {
     let (IpAddr::V4(near), Some(device)) = (near, connected_by(near)) else {
         return BTreeMap::new();
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn an_address_behind_a_router_is_not_asked_for() {
+    fn an_address_behind_a_router_is_not_probed() {
         let table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
                      eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
                      eth0\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_behind_a_router_or_unreachable_is_not_asked_for() {
+    fn an_ipv6_address_behind_a_router_or_unreachable_is_not_probed() {
         const ZERO: &str = "00000000000000000000000000000000";
         let line = |destination: &str, prefix, gateway: &str, flags, device| {
             format!("{destination} {prefix} {ZERO} 00 {gateway} 00000100 00000001 00000000 {flags} {device:>8}\n")
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn advertisements_are_read_and_all_else_is_left() {
+    fn only_advertisements_are_parsed() {
         let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 255, 112, 0, 0, 10, 0, 0, 7, 224, 0, 0, 18];
         packet.extend([0x21, 51, 100, 1]);
         assert_eq!(advertisement(&packet), Some((51, Ipv4Addr::new(10, 0, 0, 7))));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_users_own_wins() {
+    fn the_users_own_timeout_has_precedence() {
         for (configuration, own) in [
             ("user core\nconnecttimeout none\nport 22\n", false),
             ("user core\nconnecttimeout 60\nport 22\n", true),

@@ -48,8 +48,8 @@ const MOST: u64 = 1 << 30;
 /// Largest number of files; a cluster has one for each node, and a few.
 const MOST_FILES: usize = 10_000;
 
-/// The work of a passphrase as a power of two: what `age` chooses, a second, and what is accepted, which takes 1 GiB of
-/// memory (FiloSottile/age: `scrypt.go`).
+/// The work factor of a passphrase, a power of two: that of `age`, about a second, and the highest accepted one, which
+/// takes 1 GiB of memory (FiloSottile/age: `scrypt.go`).
 const WORK: u8 = 18;
 const MOST_WORK: u8 = 20;
 
@@ -66,7 +66,7 @@ fn damaged(error: io::Error) -> anyhow::Error {
     refused(format!("it is truncated or damaged: {error}"))
 }
 
-/// Whoever knows a passphrase, as the only recipient of an archive.
+/// A passphrase as the only recipient of an archive.
 pub fn passphrase(passphrase: SecretString) -> Box<dyn Recipient> {
     let mut recipient = scrypt::Recipient::new(passphrase);
     recipient.set_work_factor(WORK);
@@ -143,7 +143,7 @@ pub fn pack(dir: &ClusterDir, recipients: &[Box<dyn Recipient>]) -> Result<Vec<u
 
 /// Reads the beginning of an archive, which shows whether it requires a passphrase.
 pub fn open<R: Read>(archive: R) -> Result<Decryptor<io::Take<R>>> {
-    Decryptor::new(archive.take(MOST)).map_err(|error| refused(format!("it is not a file of age: {error}")))
+    Decryptor::new(archive.take(MOST)).map_err(|error| refused(format!("it is not an age file: {error}")))
 }
 
 /// Decrypts the key of an archive.
@@ -174,7 +174,7 @@ pub fn unpack(decrypted: impl Read, into: &ClusterDir) -> Result<Cluster> {
             return Err(refused(format!("{path} in it is not a file of a cluster's record")));
         }
         if size > MOST_OF_FILE || all > MOST || seen.len() == MOST_FILES {
-            return Err(refused(format!("{path} in it is too large, or one file too many")));
+            return Err(refused(format!("{path} in it is too large, or it has too many files")));
         }
         let mut content = Vec::new();
         entry.read_to_end(&mut content).map_err(damaged)?;
@@ -186,7 +186,7 @@ pub fn unpack(decrypted: impl Read, into: &ClusterDir) -> Result<Cluster> {
             return Err(refused(format!("{path} is in it twice")));
         }
     }
-    // Only the last bytes show that nothing was cut off.
+    // Only the last bytes show that nothing is missing.
     let mut rest = tar.into_inner();
     io::copy(&mut rest, &mut io::sink()).map_err(damaged)?;
     if rest.limit() == 0 {
@@ -216,7 +216,7 @@ fn cluster(dir: &ClusterDir) -> Result<Cluster> {
     journal::read(&dir.journal()).map_err(|error| invalid("journal.jsonl", error.into()))?;
     match &parameters {
         Some(table) if table.cluster_domain() != known.cluster_domain() => Err(refused(format!(
-            "its cluster.json is of {}, its parameters.yaml of {}",
+            "its cluster.json is for {}, its parameters.yaml for {}",
             known.cluster_domain(),
             table.cluster_domain()
         ))),

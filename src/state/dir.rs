@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_refused_without_waiting() {
+    fn a_fifo_is_rejected_without_blocking() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("fifo");
         assert!(
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_no_names() {
+    fn names_with_path_components_are_rejected() {
         let place = tempfile::tempdir().unwrap();
         let dir = Dir::open(place.path()).unwrap();
         for name in ["", ".", "..", "../x", "a/b", "/etc/passwd"] {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_removed_without_what_its_links_lead_to() {
+    fn removing_a_tree_does_not_follow_links() {
         let place = tempfile::tempdir().unwrap();
         let kept = tempfile::tempdir().unwrap();
         std::fs::write(kept.path().join("file"), "kept").unwrap();

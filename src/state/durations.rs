@@ -1,4 +1,4 @@
-//! How long earlier deployments took, which tells how long the next one will take.
+//! Durations of earlier deployments, for estimates of the next one.
 //!
 //! `durations.json` in the state folder outlives the clusters: `destroy` removes their journals.
 
@@ -18,13 +18,13 @@ use super::journal::{Entry, Event, INSTALLED, RUN};
 /// Version of the file.
 const VERSION: u32 = 1;
 
-/// As many deployments are kept.
+/// Number of deployments that are kept.
 const KEPT: usize = 50;
 
-/// As many of the newest tell how long the next one takes.
+/// Number of deployments, the newest ones, that an estimate is based on.
 const NEWEST: usize = 5;
 
-/// A part of a deployment. Together they are the whole, one after the other.
+/// A phase of a deployment. The phases follow each other and cover the whole deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -71,7 +71,7 @@ struct File {
     deployments: Vec<Deployment>,
 }
 
-/// The phases of a journal that began and ended in one run, in milliseconds: pauses between runs are no work.
+/// The phases of a journal that began and ended in one run, in milliseconds: pauses between runs do not count.
 pub fn phases(journal: &[Entry]) -> BTreeMap<Phase, u64> {
     let begin = journal
         .iter()
@@ -105,10 +105,10 @@ pub fn phases(journal: &[Entry]) -> BTreeMap<Phase, u64> {
     .collect()
 }
 
-/// How long a deployment probably takes.
+/// The estimated duration of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// On how many deployments it is based.
+    /// Number of deployments that it is based on.
     pub deployments: usize,
     phases: BTreeMap<Phase, Duration>,
     best: BTreeMap<Phase, Duration>,
@@ -116,7 +116,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// From the newest deployments of this kind on this backend: the median of each phase. The best time is that of all
-    /// deployments that are known.
+    /// recorded deployments.
     pub fn of(deployments: &[Deployment], backend: &str, rehearsal: bool) -> Self {
         let is_alike = |one: &&Deployment| one.backend == backend && one.rehearsal == rehearsal;
         let alike: Vec<_> = deployments.iter().rev().filter(is_alike).collect();
@@ -156,7 +156,7 @@ impl Estimate {
         phases.map(|phase| self.phases.get(&phase)).sum()
     }
 
-    /// ` (about 12 min)`, to be put behind a message; empty if it is not known.
+    /// ` (about 12 min)`, to append to a message; empty if unknown.
     pub fn behind(&self, phase: Phase) -> String {
         let known = self.phases.get(&phase);
         known.map_or(String::new(), |time| format!(" ({})", about(*time)))
@@ -188,7 +188,7 @@ fn file(home: &Home) -> PathBuf {
     home.root().join("durations.json")
 }
 
-/// All that is known, oldest first. A file that cannot be read is as good as none: nothing depends on it.
+/// All recorded deployments, oldest first. A file that cannot be read counts as missing: nothing depends on it.
 pub fn read(home: &Home) -> Vec<Deployment> {
     let text = std::fs::read(file(home)).unwrap_or_default();
     match serde_json::from_slice::<File>(&text) {
@@ -212,7 +212,7 @@ pub fn record(home: &Home, deployment: Deployment) -> Result<()> {
     Ok(write_private(&file(home), &content)?)
 }
 
-/// `None` if it is known already: a command that is repeated installs nothing.
+/// `None` if it is already recorded: a repeated command installs nothing.
 fn added(mut deployments: Vec<Deployment>, deployment: Deployment) -> Option<Vec<Deployment>> {
     let is_same = |one: &Deployment| (&one.cluster, one.installed) == (&deployment.cluster, deployment.installed);
     if deployment.phases.is_empty() || deployments.iter().any(is_same) {
@@ -273,7 +273,7 @@ mod tests {
             (Phase::Install, 1100),
         ];
         assert_eq!(of(&whole), all);
-        // What was before is another deployment.
+        // Earlier lines belong to another deployment.
         let again = [
             &[(-50, "run", "run"), (-40, "begun", "assets"), (-30, "forgotten", "")],
             &whole[..],
@@ -287,7 +287,7 @@ mod tests {
             (6, &[Phase::PassOne, Phase::PassTwo, Phase::Install]),
             (8, &[Phase::PassOne, Phase::PassTwo, Phase::Bootstrap]),
         ] {
-            // The step that was open begins once more.
+            // The unfinished step begins again.
             let cut = if cut == 4 { 3 } else { cut };
             let later = whole[cut..]
                 .iter()
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_deployments_of_the_same_kind_tell() {
+    fn an_estimate_is_based_on_the_newest_deployments_of_the_same_kind() {
         let all = |seconds| {
             [
                 (Phase::PassTwo, seconds),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_bounded_and_a_broken_one_is_none() {
+    fn the_file_is_limited_and_a_damaged_one_counts_as_missing() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::new(folder.path().join("state"));
         let one = |day| deployment(day, "sim", true, &[(Phase::PassTwo, 1)]);
@@ -439,6 +439,6 @@ mod tests {
         record(&home, one(1)).unwrap();
         assert_eq!(read(&home), [one(1)]);
         record(&home, deployment(2, "sim", true, &[])).unwrap();
-        assert_eq!(read(&home).len(), 1, "without phases it tells nothing");
+        assert_eq!(read(&home).len(), 1, "a deployment without phases is not recorded");
     }
 }

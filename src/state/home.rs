@@ -118,7 +118,7 @@ fn is_trusted(owner: u32) -> bool {
     dir::me_or_root(owner) || (dir::me() == 0 && Some(owner) == caller())
 }
 
-/// What a cluster's folder has that a record of it does not.
+/// Entries of a cluster's folder that belong to this computer; a record does not contain them.
 const OF_THIS_COMPUTER: [&str; 4] = ["bin", "client-dns.json", "log", "snapshots"];
 
 /// The folder of one cluster.
@@ -276,8 +276,8 @@ impl ClusterDir {
         Ok(())
     }
 
-    /// Makes an unpacked record that of this cluster in one step; the previous one takes its place, except for what it has
-    /// of this computer.
+    /// Makes an unpacked record this cluster's folder in one step. The previous folder takes its place, except for the
+    /// entries that belong to this computer.
     pub fn replace_with(&self, unpacked: &Self) -> io::Result<()> {
         create_private_dir(parent(&self.path))?;
         let exists = self.exists();
@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_addresses_stay_for_the_next_deployment() {
+    fn only_addresses_and_identity_are_kept_for_the_next_deployment() {
         let folder = tempfile::tempdir().unwrap();
         let dir = Home::new(folder.path()).cluster("lab");
         dir.remove_all_but_addresses().unwrap();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn written_files_are_private_and_replaced_whole() {
+    fn written_files_are_private_and_replaced_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/er/file");
         write_private(&path, b"first, and longer").unwrap();

@@ -201,7 +201,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// What a table has in common with another cluster's: it was edited or copied.
+    /// Addresses, ids and MACs of a table that another cluster uses, too: the table was edited or copied.
     pub fn clashes(&self, parameters: &Parameters) -> Vec<String> {
         let addresses = parameters.all_leases().into_iter().filter_map(|lease| {
             let owner = self.addresses.get(&lease.ip)?;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_others_on_the_same_network_hold_addresses_but_macs_count_everywhere() {
+    fn addresses_count_on_the_same_network_and_macs_everywhere() {
         let clusters = [cluster("lab", "a"), cluster("prod", "a"), cluster("far", "b")];
         let lab = clusters[0].known.cluster_domain();
         let found = neighbours(&clusters, "a", &lab);
@@ -326,14 +326,14 @@ mod tests {
         assert_eq!(
             neighbours(&clusters[..1], "a", &lab).macs.len(),
             0,
-            "one's own do not count"
+            "those of the cluster itself do not count"
         );
         assert_eq!(neighbours(&clusters[2..], "a", &lab).macs.len(), 8);
         assert_eq!(neighbours(&clusters[2..], "a", &lab).addresses.len(), 0);
     }
 
     #[test]
-    fn a_table_edited_by_hand_is_held_against_the_others() {
+    fn an_edited_table_is_compared_with_the_other_clusters() {
         let clusters = [cluster("lab", "a"), cluster("prod", "a")];
         let mut mine = parameters::tests::example();
         mine.api_ip = "192.168.122.111".parse().unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_cluster_is_found_again() {
+    fn a_recorded_cluster_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::new(folder.path());
         assert!(find(&home, "lab").unwrap().is_none());

@@ -43,7 +43,7 @@ pub const INSTALLED: &str = "install-complete";
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cluster {cluster} is locked by {holder}")]
-    ReservationState { cluster: String, holder: String },
+    Locked { cluster: String, holder: String },
     #[error("the journal {} is corrupt at byte {at}", path.display())]
     Damaged {
         path: PathBuf,
@@ -56,7 +56,7 @@ pub enum JournalError {
     OtherInput {
         cluster: String,
         step: String,
-        /// An installed cluster works, and is not to be created again.
+        /// An installed cluster works, and must not be created again.
         installed: bool,
     },
     #[error("cannot write the journal in {}", path.display())]
@@ -67,10 +67,10 @@ impl JournalError {
     /// What a user can do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::ReservationState { .. } => "wait until that process ends, which releases the lock".to_owned(),
+            Self::Locked { .. } => "wait until that process ends, which releases the lock".to_owned(),
             Self::Damaged { path, .. } => format!(
-                "restore the file from a backup; the cluster itself is not affected. If it is not installed yet, you \
-                 can remove is removed without the journal: `ocpdeploy destroy {}`",
+                "restore the file from a backup; the cluster itself is not affected. If it is not installed yet, \
+                 remove it without the journal: `ocpdeploy destroy {}`",
                 cluster_of(path)
             ),
             Self::Version { .. } => "use the version of ocpdeploy that wrote it, or a newer one".to_owned(),
@@ -406,7 +406,7 @@ pub fn is_done(journal: &[Entry], step: &str) -> bool {
     last.is_some_and(|entry| entry.event == Event::Done)
 }
 
-/// The output of a step or note, unless it was forgotten or has another form.
+/// The output of a step or note, unless it was forgotten or has another type.
 pub fn output<T: DeserializeOwned>(journal: &[Entry], step: &str) -> Option<T> {
     let last = journal
         .iter()
@@ -552,7 +552,7 @@ impl Lock {
             match file.file().try_lock() {
                 Ok(()) => {}
                 Err(std::fs::TryLockError::WouldBlock) => {
-                    return Err(JournalError::ReservationState {
+                    return Err(JournalError::Locked {
                         cluster: cluster.to_owned(),
                         holder: read_holder(&mut file),
                     });
@@ -632,7 +632,7 @@ mod tests {
             "{error}"
         );
         journal.forget("on").unwrap();
-        assert_eq!(journal.output("one").unwrap(), Some(40), "`one` is not beneath `on`");
+        assert_eq!(journal.output("one").unwrap(), Some(40), "`one` is not below `on`");
         journal.forget("one").unwrap();
         drop(journal);
         assert_eq!(run(&Journal::open(&dir, "lab").unwrap(), 5, &runs).await.unwrap(), 50);
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_that_writes_no_line_leaves_every_byte_as_it_was() {
+    async fn a_run_that_writes_no_line_changes_no_file() {
         let (_folder, dir) = home();
         let files = || {
             let mut files: Vec<_> = std::fs::read_dir(dir.path())
@@ -700,12 +700,12 @@ mod tests {
         assert_eq!(
             steps,
             ["one", "one", "run", "one"],
-            "the torn line is gone, the note stands before the line"
+            "the torn line is removed, the note precedes the line"
         );
     }
 
     #[test]
-    fn a_record_that_cannot_be_written_lets_no_line_be_written() {
+    fn no_line_is_written_without_its_records() {
         let (_folder, dir) = home();
         let journal = Journal::open(&dir, "lab").unwrap();
         journal.at_first_line(|| anyhow::bail!("disk full"));
@@ -714,25 +714,25 @@ mod tests {
     }
 
     #[test]
-    fn who_works_on_a_cluster_is_known_from_outside_and_only_while_it_does() {
+    fn the_holder_of_a_lock_is_visible_only_while_it_runs() {
         let (_folder, dir) = home();
         assert_eq!(holder(&dir), None);
         let lock = Lock::take(&dir, "lab").unwrap();
         let found = holder(&dir).unwrap();
         assert_eq!((found.pid, found.host), (std::process::id(), host_name()));
         drop(lock);
-        assert_eq!(holder(&dir), None, "this process lives, and has no lock");
+        assert_eq!(holder(&dir), None, "this process runs, but has no lock");
         let gone = Holder {
             host: host_name(),
             pid: u32::MAX,
             since: Timestamp::UNIX_EPOCH,
         };
         std::fs::write(dir.lock(), serde_json::to_vec(&gone).unwrap()).unwrap();
-        assert_eq!(holder(&dir), None, "such a process is not there");
+        assert_eq!(holder(&dir), None, "there is no such process");
     }
 
     #[test]
-    fn forgetting_a_step_forgets_those_beneath_it_only() {
+    fn forgetting_a_step_also_forgets_only_those_below_it() {
         for (forgotten, step, forgets) in [
             ("", "any", true),
             ("join/worker-1", "join/worker-1", true),
@@ -758,7 +758,7 @@ mod tests {
         let (_folder, dir) = home();
         let _held = Journal::open(&dir, "lab").unwrap();
         let Err(error) = Journal::open(&dir, "lab") else {
-            panic!("two processes hold one cluster")
+            panic!("two processes have the lock")
         };
         assert!(
             error.to_string().contains(&format!("process {}", std::process::id())),
@@ -767,13 +767,18 @@ mod tests {
     }
 
     #[test]
-    fn damage_inside_is_reported_with_its_place() {
+    fn damage_is_reported_with_its_position_and_what_to_do() {
         let (_folder, dir) = home();
         dir.create().unwrap();
         fs_err::write(dir.journal(), "nonsense\n{}\n").unwrap();
-        assert!(matches!(
-            Journal::open(&dir, "lab"),
-            Err(JournalError::Damaged { at: 0, .. })
-        ));
+        let Err(error) = Journal::open(&dir, "lab") else {
+            panic!("a damaged journal was accepted")
+        };
+        assert!(matches!(error, JournalError::Damaged { at: 0, .. }), "{error}");
+        assert_eq!(
+            error.hint(),
+            "restore the file from a backup; the cluster itself is not affected. If it is not installed yet, remove it \
+             without the journal: `ocpdeploy destroy lab`"
+        );
     }
 }

@@ -279,12 +279,12 @@ impl Parameters {
         self.all_nodes().find(|node| &node.name == name)
     }
 
-    /// Whether a node's machine is not ours.
+    /// Whether a node's machine is not managed by this program.
     pub fn is_external(&self, name: &NodeName) -> bool {
         self.external.iter().any(|node| &node.name == name)
     }
 
-    /// The nodes of a role with a machine of ours, in the order of the file.
+    /// The nodes of a role with managed machines, in the order of the file.
     pub fn of_role(&self, role: Role) -> impl Iterator<Item = &NodeAddress> {
         self.nodes.iter().filter(move |node| node.role == role)
     }
@@ -548,7 +548,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_hand_s_slip_is_reported_in_words() {
+    fn an_editing_mistake_is_reported() {
         let good = example().to_yaml().unwrap();
         let cases = [
             ("v: 1", "v: 2", "has unsupported version 2, written by ocpdeploy"),
@@ -602,7 +602,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn addresses_and_macs_are_of_one_node_but_both_vips_may_share_them() {
+    fn addresses_and_macs_are_unique_but_both_vips_may_share_them() {
         let problem = |change: fn(&mut Parameters)| {
             let mut table = example();
             change(&mut table);
@@ -641,7 +641,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ipv6_addresses_follow_from_ipv4_ones_and_are_of_one_node() {
+    fn ipv6_addresses_are_derived_from_ipv4_ones_and_unique() {
         let mut table = example();
         let ipv6 = |api: &str, ingress: &str| {
             Some(Ipv6Table {
@@ -709,7 +709,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_not_written() {
+    fn an_invalid_table_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("parameters.yaml");
         let table = Parameters {

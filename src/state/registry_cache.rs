@@ -24,17 +24,17 @@ pub struct CacheDir {
     path: PathBuf,
 }
 
-/// What `cache.json` has. It contains a secret.
+/// The content of `cache.json`. It contains a secret.
 #[derive(Clone, Deserialize, PartialEq, Eq, Serialize)]
 pub struct RegistryCache {
     v: u32,
     /// False after `cache down`: later clusters do not use it.
     pub enabled: bool,
-    /// Of this computer, as nodes reach it.
+    /// The address at which nodes reach this computer.
     pub address: Ipv4Addr,
     /// The folder of the content.
     pub storage: PathBuf,
-    /// Of `USER`; nodes get it in their pull secret.
+    /// The password of `USER`; nodes get it in their pull secret.
     pub password: String,
     pub registries: Vec<CachedRegistry>,
 }
@@ -83,12 +83,12 @@ impl RegistryCache {
 }
 
 impl CachedRegistry {
-    /// A name for files: neither a link to elsewhere nor a port's colon.
+    /// The name of its folder: without a port's colon.
     pub fn folder_name(&self) -> String {
         self.upstream.replace(':', "_")
     }
 
-    /// The part of a repository behind the registry's name; empty for the whole registry.
+    /// The part of a repository after the registry's name; empty for the whole registry.
     pub fn path_of<'a>(&self, repository: &'a str) -> &'a str {
         repository.strip_prefix(self.upstream.as_str()).unwrap_or_default()
     }
@@ -172,7 +172,7 @@ impl CacheDir {
         write_private(&self.description(), &text)
     }
 
-    /// Waits for the only process that may change the cache.
+    /// Locks the cache against changes by other processes; waits for the lock.
     pub fn lock(&self) -> io::Result<std::fs::File> {
         self.create()?;
         let path = self.path.join("lock");

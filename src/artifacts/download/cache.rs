@@ -1,6 +1,6 @@
-//! The download cache of one user: files named by digest, and programs by what vouches for them.
+//! The download cache of one user: files are stored by digest, programs by how they were verified.
 //!
-//! Only this user owns the folder and can write to it: so no other user can change or replace a verified file.
+//! Only this user owns the folder and can write to it, so no other user can change or replace a verified file.
 //!
 //! `files/<digest>/` contains one file and `about.json`, and appears by one rename. `partial/` contains incomplete
 //! files, one folder and one lock each. `lists/` contains the checksum lists of helper images.
@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use serde::Serialize;
 use tracing::info;
 
-use super::entry::{ABOUT, About, Cached, Entry};
+use super::entry::{ABOUT, CacheEntry, CacheMetadata, Cached};
 use super::error::{DownloadError, disk, shown};
 use super::partial::Partial;
 use super::pipeline::Space;
@@ -40,7 +40,7 @@ const LISTS: &str = "lists";
 /// Pause between two attempts to get a lock.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// As much as is downloaded of a list.
+/// Largest checksum list in bytes; a download has the same limit.
 const LONGEST_LIST: u64 = 4 << 20;
 
 /// CoreOS's largest published file has 16 GiB.
@@ -92,7 +92,7 @@ impl Cache {
     /// Finds an artifact by its known checksums; without any, by its URL if that is a local file's.
     pub fn find(&self, artifact: &Artifact) -> Option<Cached> {
         let by_url = artifact.url.starts_with("file:") && artifact.sha256.is_none();
-        let fits = |about: &About| match (&artifact.content_sha256, &artifact.sha256) {
+        let fits = |about: &CacheMetadata| match (&artifact.content_sha256, &artifact.sha256) {
             (Some(content), _) => about.sha256 == *content,
             (None, Some(packed)) if artifact.is_packed() => about.packed_sha256 == *packed,
             (None, Some(whole)) => about.sha256 == *whole,
@@ -103,7 +103,7 @@ impl Cache {
             Some(content) => vec![content.clone()],
             None => digests(&files),
         };
-        let mut entries = names.iter().filter_map(|name| Entry::open(&files, name));
+        let mut entries = names.iter().filter_map(|name| CacheEntry::open(&files, name));
         let entry = entries.find(|entry| fits(&entry.about))?;
         // The modification time is the time of the last use.
         let touched = entry.folder.file(ABOUT, OFlags::RDONLY);
@@ -116,7 +116,7 @@ impl Cache {
         let Some(files) = self.existing_place(FILES) else {
             return Vec::new();
         };
-        let one = |name: &String| Entry::open(&files, name)?.cached();
+        let one = |name: &String| CacheEntry::open(&files, name)?.cached();
         let mut all: Vec<Cached> = digests(&files).iter().filter_map(one).collect();
         all.sort_by_key(|cached| std::cmp::Reverse(cached.used));
         all
@@ -197,7 +197,7 @@ impl Cache {
         String::from_utf8(list).ok()
     }
 
-    /// Keeps a checksum list for a time when its URL cannot be reached.
+    /// Stores a checksum list for runs that cannot reach its URL.
     pub fn keep_list(&self, url: &str, list: &str) -> Result<(), DownloadError> {
         let path = self.place(LISTS)?.join(sha256(url));
         write_private(&path, list.as_bytes()).map_err(disk(&path))

@@ -31,7 +31,7 @@ pub struct Cached {
 
 /// The metadata of a file in the cache.
 #[derive(Deserialize, Serialize)]
-pub(super) struct About {
+pub(super) struct CacheMetadata {
     pub v: u32,
     pub url: String,
     pub file: String,
@@ -43,16 +43,16 @@ pub(super) struct About {
 }
 
 /// The folder of a complete file, with its metadata.
-pub(super) struct Entry {
+pub(super) struct CacheEntry {
     pub folder: Dir,
-    pub about: About,
+    pub about: CacheMetadata,
 }
 
-impl Entry {
+impl CacheEntry {
     /// The entry of this digest, if it is complete and no other user can change it.
     pub fn open(files: &Dir, digest: &str) -> Option<Self> {
         let folder = files.look_ours(digest).ok()?;
-        let about: About = serde_json::from_slice(&folder.read(ABOUT, LONGEST_ABOUT).ok()?).ok()?;
+        let about: CacheMetadata = serde_json::from_slice(&folder.read(ABOUT, LONGEST_ABOUT).ok()?).ok()?;
         let file = folder.file(&about.file, OFlags::RDONLY).ok()?;
         let fits = about.v == VERSION && about.sha256 == digest && file.metadata().ok()?.len() == about.bytes;
         fits.then_some(Self { folder, about })

@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::entry::{ABOUT, About, Cached, Entry, LONGEST_ABOUT, VERSION};
+use super::entry::{ABOUT, CacheEntry, CacheMetadata, Cached, LONGEST_ABOUT, VERSION};
 use super::error::{DownloadError, disk, shown};
 use super::sums::Sums;
 use crate::artifacts::catalogue::Artifact;
@@ -17,7 +17,7 @@ use crate::state::dir::{self, Dir};
 
 /// The server's description of a file when its download began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct Origin {
+pub(super) struct DownloadOrigin {
     /// A strong ETag, otherwise the time of the last change.
     pub validator: Option<String>,
     /// Size of the whole file.
@@ -59,13 +59,13 @@ impl Partial {
         file.and_then(|file| Ok(file.metadata()?.len())).unwrap_or_default()
     }
 
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> DownloadOrigin {
         let text = self.folder.read(ORIGIN, LONGEST_ABOUT).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
     /// Written before the first byte, so that bytes of unknown origin are never continued.
-    pub fn set_origin(&self, origin: &Origin) -> Result<(), DownloadError> {
+    pub fn set_origin(&self, origin: &DownloadOrigin) -> Result<(), DownloadError> {
         let text = serde_json::to_vec(origin).unwrap_or_default();
         let file = self.folder.create(ORIGIN);
         file.and_then(|mut file| file.write_all(&text))
@@ -103,7 +103,7 @@ impl Partial {
         let target = self.files.path().to_owned();
         let content = sums.content.as_ref();
         let content = content.map_err(|_| disk(&target)(io::Error::other("the digest is not known")))?;
-        let about = About {
+        let about = CacheMetadata {
             v: VERSION,
             url: shown(&artifact.url).to_owned(),
             file: artifact.content_name().to_owned(),
@@ -115,11 +115,11 @@ impl Partial {
         let digest = about.sha256.clone();
         let target = self.files.join(&digest);
         self.show(&about).map_err(disk(&target))?;
-        let entry = Entry::open(&self.files, &digest).and_then(Entry::cached);
+        let entry = CacheEntry::open(&self.files, &digest).and_then(CacheEntry::cached);
         entry.ok_or_else(|| disk(&target)(io::Error::other("it was removed again")))
     }
 
-    fn show(&self, about: &About) -> io::Result<()> {
+    fn show(&self, about: &CacheMetadata) -> io::Result<()> {
         let whole = self.folder.fresh(WHOLE)?;
         let made = if self.folder.has(CONTENT) { CONTENT } else { PACKED };
         self.folder.rename(made, &whole, &about.file)?;

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::error::{DownloadError, disk};
 use super::partial::Partial;
-use super::sums::{Content, Sums};
+use super::sums::{ContentSum, Sums};
 use crate::digest::hex;
 
 /// Size of a block passed between threads.
@@ -77,13 +77,13 @@ enum Fault {
 /// The threads of decompression.
 struct Unpack {
     decompress: JoinHandle<Result<(), Fault>>,
-    write: JoinHandle<Result<Content, Fault>>,
+    write: JoinHandle<Result<ContentSum, Fault>>,
 }
 
 /// The threads; if dropped without `finish`, they end and the partial file remains.
 pub(super) struct Pipeline {
     input: mpsc::Sender<Vec<u8>>,
-    keep: JoinHandle<Result<Content, Fault>>,
+    keep: JoinHandle<Result<ContentSum, Fault>>,
     /// `None` if nothing is decompressed.
     unpack: Option<Unpack>,
     /// The content cannot be written: further data is useless.
@@ -189,7 +189,7 @@ fn keep(
     mut chunks: mpsc::Receiver<Vec<u8>>,
     mut forward: Option<SyncSender<Vec<u8>>>,
     mut space: Space,
-) -> Result<Content, Fault> {
+) -> Result<ContentSum, Fault> {
     let fault = |error| fault(&path, error);
     let is_content = forward.is_none();
     let (mut hash, mut bytes) = (Sha256::new(), 0);
@@ -219,7 +219,7 @@ fn keep(
         file.sync_all().map_err(fault)?;
     }
     let sha256 = hex(&hash.finalize());
-    Ok(Content { sha256, bytes })
+    Ok(ContentSum { sha256, bytes })
 }
 
 /// Classifies an error of writing.
@@ -302,7 +302,7 @@ fn decompress(receiver: Receiver<Vec<u8>>, out: &SyncSender<Vec<u8>>) -> Result<
     }
 }
 
-fn write(mut out: File, path: PathBuf, blocks: &Receiver<Vec<u8>>, mut space: Space) -> Result<Content, Fault> {
+fn write(mut out: File, path: PathBuf, blocks: &Receiver<Vec<u8>>, mut space: Space) -> Result<ContentSum, Fault> {
     let fault = |error| fault(&path, error);
     let (mut hash, mut bytes, mut synced) = (Sha256::new(), 0, 0);
     let sync = Sync::new(&out).map_err(fault)?;
@@ -318,7 +318,7 @@ fn write(mut out: File, path: PathBuf, blocks: &Receiver<Vec<u8>>, mut space: Sp
     }
     sync.end().map_err(fault)?;
     let sha256 = hex(&hash.finalize());
-    Ok(Content { sha256, bytes })
+    Ok(ContentSum { sha256, bytes })
 }
 
 /// Syncs written data concurrently, so that little is left at the end.

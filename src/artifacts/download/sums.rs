@@ -7,10 +7,10 @@ pub(super) struct Sums {
     /// SHA-256 of the downloaded bytes.
     pub packed: String,
     /// The decompressed content; the error is the decompressor's.
-    pub content: io::Result<Content>,
+    pub content: io::Result<ContentSum>,
 }
 
-pub(super) struct Content {
+pub(super) struct ContentSum {
     pub sha256: String,
     pub bytes: u64,
 }

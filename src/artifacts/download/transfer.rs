@@ -11,7 +11,7 @@ use tracing::{debug, info};
 
 use super::cache::Cache;
 use super::error::{DownloadError, shown};
-use super::partial::{Origin, Partial};
+use super::partial::{DownloadOrigin, Partial};
 use super::pipeline::Pipeline;
 use super::retry::RetryPolicy;
 use super::sums::Sums;
@@ -343,7 +343,7 @@ impl<'a> Transfer<'a> {
                 }
             }
             (_, 0) => {
-                origin = Origin {
+                origin = DownloadOrigin {
                     validator: validator(headers),
                     total: response.content_length(),
                 };

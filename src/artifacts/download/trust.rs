@@ -1,12 +1,12 @@
-//! What vouches for the programs of a mirror, by the settings.
+//! How the programs of a mirror are verified, according to the settings.
 
 use super::error::DownloadError;
 use crate::cluster::{Downloads, Wanted};
 use crate::digest::sha256;
 
-/// What vouches for the checksum list of a release, and so for the programs that it names.
+/// How the checksum list of a release is verified, and so the programs in it.
 ///
-/// The cache stores programs by it: other settings do not find them, and download them again.
+/// The cache stores programs separately for each: after a change of these settings they are downloaded again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// The list has this SHA-256 (`mirror_sha256`).
@@ -17,7 +17,7 @@ pub enum Trust {
     Vendor,
     /// The certificate of OKD's server, which has no signed lists.
     Https,
-    /// Nothing (`mirror_insecure`). It is what this mirror served, empty for the public one.
+    /// Not verified (`mirror_insecure`); with the mirror, empty for the public one.
     Insecure(String),
 }
 

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_urls_are_refused_where_the_reference_refuses_them() {
+    fn data_urls_are_rejected_as_by_the_reference() {
         for good in [
             "data:,",
             "data:,a+b%20c",

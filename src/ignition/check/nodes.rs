@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_cleaned_as_by_the_reference() {
+    fn paths_are_normalized_as_by_the_reference() {
         for (path, cleaned) in [
             ("/", "/"),
             ("/a/b", "/a/b"),

@@ -87,7 +87,7 @@ fn values_have_the_types_of_the_spec() {
 }
 
 #[test]
-fn keys_that_do_nothing_are_reported() {
+fn keys_without_effect_are_reported() {
     assert_reported(&[
         (2, json!({"x": 1}), &["?x"]),
         (2, json!({"x\u{1b}[2J": 1}), &["?…"]),
@@ -129,7 +129,7 @@ fn keys_that_do_nothing_are_reported() {
 }
 
 #[test]
-fn an_entry_is_there_once() {
+fn duplicate_entries_are_rejected() {
     assert_reported(&[
         (
             2,
@@ -181,7 +181,7 @@ fn an_entry_is_there_once() {
 }
 
 #[test]
-fn paths_are_absolute_simple_and_free() {
+fn paths_are_absolute_normalized_and_unused() {
     assert_reported(&[
         (2, files(json!([{"path": "/"}, {"path": "/a/b.c/..d"}])), &[]),
         (2, files(json!([{}])), &["!storage.files.0.path"]),
@@ -293,7 +293,7 @@ fn a_mode_that_was_meant_in_octal_is_reported() {
 }
 
 #[test]
-fn resources_are_judged_by_the_rules_of_their_spec() {
+fn resources_are_checked_by_the_rules_of_their_spec() {
     let hash = |function: &str, digits: usize| format!("{function}-{}", "a".repeat(digits));
     let file = |contents: Value| files(json!([{"path": "/a", "contents": contents}]));
     let merge = |entry: Value| json!({"ignition": {"config": {"merge": [entry]}}});
@@ -448,7 +448,7 @@ fn resources_are_judged_by_the_rules_of_their_spec() {
 }
 
 #[test]
-fn units_have_names_and_texts_that_systemd_reads() {
+fn units_have_names_and_texts_that_systemd_accepts() {
     let units = |units: Value| json!({"systemd": {"units": units}});
     assert_reported(&[
         (
@@ -503,7 +503,7 @@ fn units_have_names_and_texts_that_systemd_reads() {
 }
 
 #[test]
-fn disks_and_what_is_on_them_are_possible() {
+fn disks_and_filesystems_are_valid() {
     let partitions = |partitions: Value| json!({"storage": {"disks": [{"device": "/d", "partitions": partitions}]}});
     let storage = |list: &str, entry: Value| json!({"storage": {list: [entry]}});
     assert_reported(&[
@@ -674,7 +674,7 @@ fn disks_and_what_is_on_them_are_possible() {
 }
 
 #[test]
-fn users_have_names_and_keys_that_work() {
+fn users_have_valid_names_and_keys() {
     assert_reported(&[
         (
             2,
@@ -698,7 +698,7 @@ fn users_have_names_and_keys_that_work() {
 }
 
 #[test]
-fn what_is_merged_is_judged_by_the_newest_rules() {
+fn a_merged_config_is_checked_by_the_newest_rules() {
     for (minor, sections, expected) in [
         (
             2,
@@ -733,7 +733,7 @@ fn what_is_merged_is_judged_by_the_newest_rules() {
 }
 
 #[test]
-fn spec_2_keeps_to_its_own_rules() {
+fn spec_2_has_its_own_rules() {
     let two = |minor: u32, sections: Value| {
         let mut config = json!({"ignition": {"version": format!("2.{minor}.0")}});
         config
@@ -775,7 +775,7 @@ fn spec_2_keeps_to_its_own_rules() {
 }
 
 #[test]
-fn a_version_that_is_not_known_is_all_that_is_reported() {
+fn an_unknown_version_is_the_only_finding() {
     for version in [json!("3.2"), json!("3.7.0"), json!("2.5.0"), json!(3), json!(null)] {
         let findings = check(&json!({"ignition": {"version": version}, "storage": 5}));
         assert_eq!(reported(&findings), ["!ignition.version"], "{version}");
@@ -784,7 +784,7 @@ fn a_version_that_is_not_known_is_all_that_is_reported() {
 }
 
 #[test]
-fn findings_have_an_end_but_an_error_is_never_lost() {
+fn findings_are_limited_but_the_first_error_is_kept() {
     let many = config(2, &files(json!(vec![1; 100_000])));
     assert_eq!(check(&many).len(), MOST_FINDINGS);
     let mut warnings: Vec<_> = (0..2000)
@@ -796,7 +796,7 @@ fn findings_have_an_end_but_an_error_is_never_lost() {
 }
 
 #[test]
-fn a_merge_tells_what_it_will_do_in_silence() {
+fn unexpected_effects_of_a_merge_are_reported() {
     let gzip = json!({"source": "http://a", "compression": "gzip", "verification": {"hash": "sha512-00"}, "httpHeaders": [{"name": "A", "value": "1"}]});
     let file = |more: Value| {
         let mut file = json!({"path": "/a"});

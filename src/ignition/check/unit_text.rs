@@ -8,26 +8,26 @@ use std::fmt;
 
 /// The relevant properties of a valid unit.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct UnitText {
     /// Whether the section `[Install]` has an option.
     pub has_install: bool,
 }
 
 /// Why a unit is invalid.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct UnitFault {
     /// Counted from 1.
     line: usize,
     reason: &'static str,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for UnitFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "invalid unit: line {}: {}", self.line, self.reason)
     }
 }
 
-pub fn read(text: &str) -> Result<Read, Fault> {
+pub fn read(text: &str) -> Result<UnitText, UnitFault> {
     let mut lexer = Lexer {
         text,
         pos: 0,
@@ -35,7 +35,7 @@ pub fn read(text: &str) -> Result<Read, Fault> {
         section: "",
         has_install: false,
     };
-    let fault = |pos: usize, reason| Fault {
+    let fault = |pos: usize, reason| UnitFault {
         line: 1 + text.as_bytes()[..pos].iter().filter(|byte| **byte == b'\n').count(),
         reason,
     };
@@ -47,7 +47,7 @@ pub fn read(text: &str) -> Result<Read, Fault> {
         }
         state = lexer.step(state).map_err(|reason| fault(start, reason))?;
     }
-    Ok(Read {
+    Ok(UnitText {
         has_install: lexer.has_install,
     })
 }
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_is_refused_where_the_reference_refuses_it() {
+    fn units_are_rejected_as_by_the_reference() {
         let long = |length| format!("[Service]\nEnvironment={}\n", "x".repeat(length));
         for (text, fault) in [
             ("", None),
@@ -222,7 +222,7 @@ mod tests {
             // Less than a whole LINE_MAX is buffered after the name: the reference implementation does not check it.
             (&long(2030)[..2050], None),
         ] {
-            let fault = fault.map(|(line, reason)| Fault { line, reason });
+            let fault = fault.map(|(line, reason)| UnitFault { line, reason });
             assert_eq!(read(text).err(), fault, "{text}");
         }
     }
@@ -237,7 +237,7 @@ mod tests {
             ("[install]\nWantedBy=a.target\n", false),
             ("[Unit]\nA=[Install]\n", false),
         ] {
-            assert_eq!(read(text), Ok(Read { has_install }), "{text}");
+            assert_eq!(read(text), Ok(UnitText { has_install }), "{text}");
         }
     }
 }

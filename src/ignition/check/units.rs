@@ -78,7 +78,7 @@ pub fn systemd(judge: &mut Judge, systemd: &At) {
 }
 
 /// Parses the text of a unit or drop-in; a missing text counts as empty.
-fn text(judge: &mut Judge, at: &At) -> Option<unit_text::Read> {
+fn text(judge: &mut Judge, at: &At) -> Option<unit_text::UnitText> {
     match unit_text::read(at.text("contents").unwrap_or_default()) {
         Ok(read) => Some(read),
         Err(fault) => {

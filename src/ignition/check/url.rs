@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_judged_by_the_rules_of_their_spec() {
+    fn urls_are_checked_by_the_rules_of_their_spec() {
         for (url, minor, good) in [
             ("http://host/path", 0, true),
             ("HTTPS://host:8443/a%20b?c#d", 0, true),

@@ -8,7 +8,7 @@ fn fault(text: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
-fn what_cannot_be_read_is_reported_with_its_place() {
+fn a_syntax_error_is_reported_with_its_position() {
     let deep = format!("{{\"a\":{}", "[".repeat(100_000));
     for (text, expected) in [
         ("", "it is empty"),
@@ -96,7 +96,7 @@ fn what_cannot_be_read_is_reported_with_its_place() {
 }
 
 #[test]
-fn what_is_no_text_is_reported_as_a_whole() {
+fn a_file_that_is_not_text_is_reported_without_a_position() {
     for (bytes, expected) in [
         (&b"\x1f\x8b\x08\x00"[..], "it is compressed with gzip"),
         (b"\xef\xbb\xbf{}", "it starts with a BOM, which JSON does not allow"),
@@ -112,7 +112,7 @@ fn what_is_no_text_is_reported_as_a_whole() {
 }
 
 #[test]
-fn a_cut_off_config_is_refused_wherever_it_was_cut() {
+fn a_truncated_config_is_rejected_wherever_it_ends() {
     let config = json!({
         "ignition": {"version": "3.2.0"},
         "storage": {"files": [{"path": "/ü\n", "mode": 420, "overwrite": true, "user": {"id": null}}]},
@@ -127,7 +127,7 @@ fn a_cut_off_config_is_refused_wherever_it_was_cut() {
 }
 
 #[test]
-fn the_version_is_one_that_is_known() {
+fn only_known_versions_are_accepted() {
     let of = |version: &str| format!("{{\"ignition\": {{\"version\": {version}}}}}");
     for good in ["2.0.0", "2.2.0", "2.4.0", "3.0.0", "3.6.0", "03.2.0"] {
         assert!(parse(of(&format!("\"{good}\"")).as_bytes()).is_ok(), "{good}");
@@ -170,7 +170,7 @@ fn the_version_is_one_that_is_known() {
 }
 
 #[test]
-fn oddities_are_read_as_ignition_reads_them_and_reported() {
+fn ambiguous_json_is_parsed_as_by_ignition_and_reported() {
     let text = br#"{"Ignition": {"VERSION": "3.2.0"}, "x": "\u00fc",
         "storage": {"files": [{"PATH": "/a", "Unknown": 1}], "links": []}, "storage": {"files": [{"path": "/b"}]},
         "storage": null, "passwd": {"users": [{"name": "a", "name": "b"}]}, "y": "ab"}"#;
@@ -216,7 +216,7 @@ fn oddities_are_read_as_ignition_reads_them_and_reported() {
 }
 
 #[test]
-fn no_error_shows_what_is_in_the_file() {
+fn no_error_quotes_the_file() {
     let secret = "hunter2";
     for text in [
         format!("{{\"passwd\": \"{secret}"),

@@ -1,8 +1,8 @@
-//! The content of a registry on the disk: how much there is, and what is removed first.
+//! The content of a registry on disk: its blobs, and which are removed first.
 //!
 //! The layout is that of distribution/distribution: `registry/storage/paths.go`. A registry finds a blob by the file
-//! with its content. When that is removed while the registry runs, the blob is fetched again if it is needed again; a
-//! node that is reading the file has it to its end.
+//! with its content. If that is removed while the registry runs, the blob is fetched again when it is needed; a node
+//! that is reading the file still receives all of it.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -13,8 +13,8 @@ use fs_err as fs;
 
 const VERSION_2: &str = "docker/registry/v2";
 
-/// A download that has written nothing for so long has failed. Registries leave its file behind, also when it filled the
-/// disk.
+/// A download that has written nothing for this time has failed. Registries leave its file behind, even if it filled
+/// the disk.
 const STALE: Duration = Duration::from_secs(15 * 60);
 
 /// One blob: a layer, or a small document.
@@ -81,7 +81,7 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The blobs to remove so that at most `most` bytes remain, those that were not used for the longest time first.
+/// The blobs to remove so that at most `most` bytes remain, the least recently used first.
 pub fn surplus(mut blobs: Vec<Blob>, most: u64) -> Vec<Blob> {
     let mut total: u64 = blobs.iter().map(|blob| blob.bytes).sum();
     blobs.sort_by_key(|blob| blob.used);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first_and_no_more_than_necessary() {
+    fn the_least_recently_used_are_removed_and_no_more_than_necessary() {
         let all = || vec![blob("new", 40, 3), blob("old", 10, 1), blob("middle", 30, 2)];
         let removed = |most| {
             let surplus = surplus(all(), most);

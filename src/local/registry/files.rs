@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use crate::state::home::write_private;
 use crate::state::registry_cache::{CacheDir, CachedRegistry, RegistryCache, USER};
 
-/// Bytes of randomness in a password. Guessing it is hopeless however fast its hash is.
+/// Random bytes of a password: too many to be guessed, even with a fast hash.
 const PASSWORD_BYTES: usize = 24;
 
-/// Each request of a node is compared with the hash, so it is as cheap as bcrypt allows.
+/// bcrypt's lowest cost, because each request of a node computes the hash.
 const HASH_COST: u32 = 4;
 
 /// User and password for an upstream registry.
@@ -77,7 +77,7 @@ impl Upstream {
         }
     }
 
-    /// From the text of a configuration.
+    /// Reads it from the text of a configuration.
     pub(super) fn of(configuration: &str) -> Option<Self> {
         let configuration: Value = serde_json::from_str(configuration).ok()?;
         serde_json::from_value(configuration.get("proxy")?.clone()).ok()
@@ -125,9 +125,9 @@ pub(super) fn write_users(dir: &CacheDir, password: &str) -> Result<()> {
 
 /// Writes a certificate for the address, its key, and the authority that signed it.
 ///
-/// Clusters trust the authority for every name, so its key is dropped here: nothing else can be signed with it. It is a
-/// CA because OpenShift trusts no other certificates. Their validity covers nodes whose clocks are wrong; a cluster
-/// that is older than they are pulls from upstream.
+/// Clusters trust the authority for every name, so its key is discarded: nothing else can be signed with it. It is a
+/// CA because OpenShift trusts no other certificates. Their validity covers nodes whose clocks are wrong; after it has
+/// ended, a cluster pulls from upstream.
 pub(super) fn write_certificates(dir: &CacheDir, address: Ipv4Addr) -> Result<()> {
     let params = |name: &str, hosts: Vec<String>| {
         let mut params = CertificateParams::new(hosts)?;

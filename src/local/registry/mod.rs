@@ -22,22 +22,22 @@ pub use self::process::{Folder, Program};
 use crate::state::home::{create_private_dir, remove_folder, write_private};
 use crate::state::registry_cache::{CacheDir, CachedRegistry, RegistryCache, USER};
 
-/// A registry queries its upstream first; a network that drops packets lets it wait for half a minute.
+/// A registry queries its upstream first, which takes half a minute if a network drops the packets.
 const START: Duration = Duration::from_secs(45);
 
-/// For one small answer of this computer.
+/// Limit for one small response from this computer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The same while a registry starts: if another program has its port, it ends meanwhile.
+/// The same while a registry starts: if another program uses its port, it ends in the meantime.
 const FIRST_ANSWER: Duration = Duration::from_millis(500);
 
-/// How a registry is found.
+/// The state of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Running,
-    /// It serves what it has, and fetches nothing: its upstream was unreachable at its start.
+    /// It serves only stored content: its upstream was unreachable when it started.
     Offline,
-    /// It answers on another computer.
+    /// It runs on another computer.
     Remote,
     /// The process runs, but does not answer.
     Silent,
@@ -46,7 +46,7 @@ pub enum State {
 
 /// The address by which this computer reaches other networks. Sends nothing.
 pub fn own_address() -> Result<Ipv4Addr, RegistryError> {
-    // An address for documentation (RFC 5737): it is routed as any other.
+    // An address for documentation (RFC 5737): it is routed like any other.
     let found = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
         socket.local_addr()
@@ -54,7 +54,7 @@ pub fn own_address() -> Result<Ipv4Addr, RegistryError> {
     match found.map_err(RegistryError::NoAddress)?.ip() {
         std::net::IpAddr::V4(address) if !address.is_unspecified() => Ok(address),
         other => Err(RegistryError::NoAddress(io::Error::other(format!(
-            "{other} is no address of it"
+            "{other} is not a usable IPv4 address"
         )))),
     }
 }
@@ -64,7 +64,7 @@ pub fn new_cache(address: Ipv4Addr, storage: PathBuf) -> io::Result<RegistryCach
     Ok(RegistryCache::new(address, storage, files::password()?))
 }
 
-/// A client of the cache on this computer, as nodes are: it trusts only the cache's certificate.
+/// An HTTP client for the cache. It trusts only the cache's certificate.
 pub fn client(dir: &CacheDir) -> Result<Client> {
     let pem = fs::read(dir.authority())?;
     let certificates = Certificate::from_pem_bundle(&pem).context("read the certificate of the registry cache")?;
@@ -91,7 +91,8 @@ pub fn configured(dir: &CacheDir, registry: &CachedRegistry) -> Option<Upstream>
     Upstream::of(&text)
 }
 
-/// Starts a registry, or leaves it running if nothing has changed. If its upstream cannot be reached, it starts offline.
+/// Starts a registry, or leaves it running if nothing has changed. If its upstream cannot be reached, it starts
+/// offline.
 pub async fn start(
     program: &Program,
     dir: &CacheDir,
@@ -145,7 +146,7 @@ pub async fn start(
     .into())
 }
 
-/// Whether the process answers; otherwise it has ended, or the time is over.
+/// Starts the process; `false` if it has ended, or has not answered in time and was stopped.
 async fn start_with(
     program: &Program,
     client: &Client,
@@ -171,7 +172,7 @@ async fn start_with(
     Ok(false)
 }
 
-/// Whether the registry answers as itself: another one has neither its certificate nor its password.
+/// Whether this registry answers: another one has neither its certificate nor its password.
 async fn answers(client: &Client, cache: &RegistryCache, registry: &CachedRegistry, limit: Duration) -> bool {
     let url = format!("https://{}/v2/", cache.endpoint(registry));
     let request = client.get(url).basic_auth(USER, Some(&cache.password)).timeout(limit);
@@ -181,7 +182,7 @@ async fn answers(client: &Client, cache: &RegistryCache, registry: &CachedRegist
         .is_ok_and(|answer| answer.status() == StatusCode::OK)
 }
 
-/// The state of a registry.
+/// Determines the state of a registry.
 pub async fn state(dir: &CacheDir, cache: &RegistryCache, registry: &CachedRegistry) -> State {
     let folder = Folder(dir.registry(registry));
     let configuration = folder.runs_with();
@@ -202,13 +203,13 @@ pub async fn state(dir: &CacheDir, cache: &RegistryCache, registry: &CachedRegis
 
 /// Removes the cache's files, and its content below the storage folder. Its processes must have ended.
 pub fn delete(dir: &CacheDir, cache: &RegistryCache) -> Result<()> {
-    // The paths of another computer's cache are not of this computer.
+    // The paths of another computer's cache do not exist on this one.
     if dir.is_own() {
         for registry in &cache.registries {
             remove_folder(&cache.storage.join(registry.folder_name()))?;
             remove_folder(&dir.registry(registry))?;
         }
-        // Empty unless somebody else uses it.
+        // Empty unless it also has other contents.
         let _ = fs::remove_dir(&cache.storage);
     }
     remove_folder(dir.path())?;

@@ -22,13 +22,13 @@ use crate::state::home::{append_private, write_private};
 /// Debian's name, and upstream's.
 const PROGRAMS: [&str; 2] = ["docker-registry", "registry"];
 
-/// Runs upstream's image where neither is installed.
+/// Runs upstream's image if neither is installed.
 const PODMAN: &str = "podman";
 
 /// Upstream's image (docker-library/official-images: `library/registry`).
 const IMAGE: &str = "docker.io/library/registry:3";
 
-/// How the program reaches upstream registries (golang/go: `src/net/http/transport.go`). podman hands them on.
+/// Variables for the proxy to upstream registries (golang/go: `src/net/http/transport.go`). podman passes them on.
 const PROXY: [&str; 6] = [
     "HTTPS_PROXY",
     "https_proxy",
@@ -38,17 +38,17 @@ const PROXY: [&str; 6] = [
     "no_proxy",
 ];
 
-/// The certificates that it trusts (golang/go: `src/crypto/x509/root_unix.go`).
+/// Variables for the certificates that it trusts (golang/go: `src/crypto/x509/root_unix.go`).
 const TRUST: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// Version 3 sends traces to a service on this computer, and each failure is an error in its log
 /// (distribution/distribution: issue 4270; argoproj/argo-cd: issue 22974).
 const NO_TRACES: (&str, &str) = ("OTEL_TRACES_EXPORTER", "none");
 
-/// After SIGTERM.
+/// How long to wait for the end after each signal.
 const END: Duration = Duration::from_secs(5);
 
-/// The most of a log that is read.
+/// Number of bytes that are read from the end of a log.
 const LOG_END: u64 = 64 << 10;
 
 const VERSION: u32 = 1;
@@ -56,7 +56,7 @@ const VERSION: u32 = 1;
 /// A registry program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its own, or podman's.
+    /// The registry program's, or podman's.
     pub path: PathBuf,
     in_container: bool,
     /// E.g. `2.8.2+ds1`.
@@ -85,7 +85,7 @@ impl Program {
         }
     }
 
-    /// Asks the program; its line is `PROGRAM MODULE VERSION` (distribution/distribution: `version/print.go`).
+    /// Queries the version; the output is `PROGRAM MODULE VERSION` (distribution/distribution: `version/print.go`).
     fn of(path: PathBuf, in_container: bool) -> Result<Self, String> {
         let mut command = subprocess::command(&path);
         if in_container {
@@ -108,7 +108,7 @@ impl Program {
         }
     }
 
-    /// Until version 3 a registry fetches what it stores apart from what it hands on at the same time
+    /// Whether a blob is fetched twice: before version 3, once to store it and once to serve it
     /// (distribution/distribution: `registry/proxy/proxyblobstore.go`, `ServeBlob`).
     pub fn fetches_twice(&self) -> bool {
         self.version.starts_with("2.")
@@ -116,7 +116,7 @@ impl Program {
 
     /// Starts a registry in the background. It is not ended by signals to this program or its terminal.
     ///
-    /// podman stays in the foreground of its container: its output is the registry's, and it hands on SIGTERM
+    /// podman stays in the foreground of its container: its output is the registry's, and it forwards SIGTERM
     /// (containers/podman: `docs/source/markdown/podman-run.1.md.in`, `options/sig-proxy.md`). The container has the
     /// user's files at their paths, as root, who is the user unless podman runs as root.
     pub(super) fn start(&self, folder: &Folder, configuration: &Path, storage: &Path) -> io::Result<Child> {
@@ -178,7 +178,7 @@ fn container(folder: &Folder, storage: &Path) -> Vec<OsString> {
     arguments
 }
 
-/// Hands on variables of this program.
+/// Passes on variables of this program.
 fn with_variables<'a>(command: &'a mut Command, names: &[&str]) -> &'a mut Command {
     command.envs(names.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
 }
@@ -194,12 +194,12 @@ struct Process {
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// As a cache of its upstream registry.
+    /// The configuration as a cache of its upstream registry.
     pub fn configuration(&self) -> PathBuf {
         self.0.join("config.yml")
     }
 
-    /// Without its upstream registry.
+    /// The configuration without its upstream registry.
     pub fn offline_configuration(&self) -> PathBuf {
         self.0.join("offline.yml")
     }
@@ -214,7 +214,7 @@ impl Folder {
 
     /// The configuration that the process runs with; `None` without a process.
     ///
-    /// A process with the recorded number that has no such argument is another program.
+    /// A process with the recorded id but without this argument is another program.
     pub fn runs_with(&self) -> Option<PathBuf> {
         let process = self.recorded()?;
         is_it(&process).then_some(process.configuration)
@@ -232,7 +232,7 @@ impl Folder {
             return Ok(false);
         };
         let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-        // The handle is of the process that is compared next, even if the number is given to another one meanwhile.
+        // The handle refers to the process that is compared next, even if its id is reused in the meantime.
         let Some(handle) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
             return Ok(false);
         };
@@ -277,7 +277,7 @@ fn is_it(process: &Process) -> bool {
     arguments.any(|argument| OsStr::from_bytes(argument) == process.configuration.as_os_str())
 }
 
-/// The messages of a log's errors. A request that a client gave up is none.
+/// The messages of a log's errors, without those of requests that a client aborted.
 fn errors(log: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in log.lines() {
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_tells_what_went_wrong() {
+    fn the_errors_of_a_log_are_found() {
         let log = "\
 time=\"2026-11-24T08:59:06Z\" level=warning msg=\"error authorizing context: x\" go.version=go1.19.8
 time=\"2026-11-24T08:59:07Z\" level=error msg=\"Error committing to storage: write /s/data: no space left on device\" go.version=go1.19.8
@@ -351,7 +351,7 @@ panic: listen tcp 127.0.0.1:1: bind: address already in use
     }
 
     #[test]
-    fn only_the_process_with_the_configuration_is_ended() {
+    fn only_the_process_with_the_configuration_is_stopped() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = Folder(temporary.path().to_owned());
         assert!(!folder.stop().unwrap());

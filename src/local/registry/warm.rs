@@ -17,7 +17,7 @@ use crate::digest::sha256;
 use crate::http_limits::{self, SMALL, innermost, words};
 use crate::state::registry_cache::{CachedRegistry, RegistryCache, USER};
 
-/// A node pulls as many layers at a time, too.
+/// Layers that are fetched concurrently: as many as by a node.
 const AT_ONCE: usize = 4;
 
 /// The kinds of manifests (opencontainers/image-spec: `manifest.md`, `image-index.md`; distribution/distribution:
@@ -26,12 +26,12 @@ const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application
                          application/vnd.docker.distribution.manifest.v2+json, \
                          application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// How long a layer may take: a minute, and its size at 64 KiB/s.
+/// Time limit for a layer: a minute, and its size at 64 KiB/s.
 fn limit(bytes: u64) -> Duration {
     Duration::from_secs(60 + (bytes >> 16))
 }
 
-/// What was fetched.
+/// The result of filling the cache.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Warmed {
     pub images: usize,
@@ -44,7 +44,7 @@ pub struct Warmed {
     pub fetched: u64,
 }
 
-/// The part of a manifest or of an index that leads to the rest.
+/// The references in a manifest or an index.
 #[derive(Deserialize)]
 struct Manifest {
     config: Option<Descriptor>,
@@ -67,11 +67,11 @@ struct Platform {
     architecture: String,
 }
 
-/// The cache as its nodes use it.
+/// Pulls through the cache, as nodes do.
 pub struct Warmer<'a> {
     pub client: Client,
     pub cache: &'a RegistryCache,
-    /// The registry fetches a layer to its end even if nobody waits for it, so it need not be read here.
+    /// The registry fetches a layer completely even if no client reads it, so it is not read here.
     pub fetches_twice: bool,
 }
 
@@ -87,7 +87,7 @@ fn not_pulled(registry: &CachedRegistry, repository: &str, digest: &str, error: 
 type Layer<'a> = (&'a CachedRegistry, String, String);
 
 impl Warmer<'_> {
-    /// Pulls images by digest through the cache; what it has already is skipped.
+    /// Pulls images by digest through the cache; layers that it has are skipped.
     pub async fn warm(&self, images: &[String]) -> Result<Warmed> {
         let mut warmed = Warmed::default();
         let mut manifests = Vec::new();
@@ -166,7 +166,7 @@ impl Warmer<'_> {
             let answer = self.get(registry, repository, "manifests", &digest).await?;
             let text = http_limits::read(answer, SMALL).await?;
             if format!("sha256:{}", sha256(&text)) != digest {
-                bail!("the manifest has another digest");
+                bail!("the manifest has a different digest");
             }
             let manifest: Manifest = http_limits::json(&text)?;
             let fits = |platform: &Platform| platform.architecture == architecture;
@@ -184,7 +184,7 @@ impl Warmer<'_> {
         Ok(layers)
     }
 
-    /// `false` if the cache has the layer.
+    /// Fetches a layer; `false` if the cache already has it.
     async fn fetch(&self, registry: &CachedRegistry, repository: &str, digest: &str, size: u64) -> Result<bool> {
         let storage = self.cache.storage.join(registry.folder_name());
         let has = || content::has(&storage, repository, digest);
