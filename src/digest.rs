@@ -63,7 +63,7 @@ mod tests {
 
     /// RFC 4231, test cases 2 and 6.
     #[test]
-    fn a_keyed_digest_is_that_of_its_rfc() {
+    fn hmac_sha256_matches_rfc_4231() {
         assert_eq!(
             hmac_sha256("Jefe", "what do ya want for nothing?"),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"

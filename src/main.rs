@@ -35,8 +35,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Memory contains passwords and the pull secret, which a core file would store. Children inherit the limit, and
-/// systemd-coredump stores nothing of a process with it.
+/// A core file would store the passwords and the pull secret in memory. Child processes inherit the limit, and
+/// systemd-coredump stores no core of a process with this limit.
 fn leave_no_core() {
     let none = Rlimit {
         current: Some(0),

@@ -1,10 +1,9 @@
 //! Makes external text safe to display: it cannot move the cursor, use the clipboard, change direction or forge a line.
 //!
 //! Names, messages and consoles come from platforms, guests, mirrors and files. All output passes through this module:
-//! in
-//! `commands/output.rs` and `commands/progress`, and line by line where one line is required (tables, causes,
+//! in `commands/output.rs` and `commands/progress`, and line by line where one line is required (tables, causes,
 //! hints). Escapes are shown, as kubectl shows them (kubernetes/kubernetes:
-//! staging/src/k8s.io/cli-runtime/pkg/printers/terminal.go), and not removed: an odd name remains recognizable.
+//! staging/src/k8s.io/cli-runtime/pkg/printers/terminal.go), and not removed: an unusual name remains recognizable.
 
 use std::fmt::Display;
 
@@ -12,7 +11,7 @@ use std::fmt::Display;
 const LONGEST: usize = 8192;
 
 /// Deceptive characters: controls (C0, DEL, C1), invisible ones, and those that change the direction
-/// of text (rust-lang/rust: compiler/rustc_ast/src/util/unicode.rs, and the marks beside them).
+/// of text (rust-lang/rust: compiler/rustc_ast/src/util/unicode.rs, and the marks next to them).
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -53,7 +52,7 @@ pub fn shell_word(word: &str) -> String {
 
 /// Text of several lines: new lines and tabs are kept.
 ///
-/// Use [`printable_line`] for external text within one's own lines.
+/// Use [`printable_line`] for external text within a line of this program.
 pub fn printable_text(text: &str) -> String {
     escaped(text, |c| c == '\n' || c == '\t')
 }
@@ -120,7 +119,7 @@ fn without_formatting(line: &str) -> String {
         let end = body.find(|c: char| !(' '..='?').contains(&c));
         match end.and_then(|end| body[end..].chars().next().map(|last| (end, last))) {
             Some((end, '@'..='~')) => rest = &body[end + 1..],
-            // Not whole, and so shown.
+            // Incomplete, so it is shown.
             _ => {
                 text += &sequence[..2];
                 rest = body;
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn json_means_the_same_afterwards() {
+    fn json_keeps_its_meaning() {
         let value = serde_json::json!({ HOSTILE: [HOSTILE, 1] });
         let json = printable_json(&serde_json::to_string_pretty(&value).unwrap());
         assert!(!json.chars().any(|c| is_hidden(c) && c != '\n'), "{json:?}");
@@ -194,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_hidden_is_left(text in any::<String>(), hostile in "[\u{0}-\u{2f}\u{5b}-\u{5d}\u{7f}-\u{9f}\u{200b}-\u{206f}]{0,40}") {
+        fn no_hidden_character_is_left(text in any::<String>(), hostile in "[\u{0}-\u{2f}\u{5b}-\u{5d}\u{7f}-\u{9f}\u{200b}-\u{206f}]{0,40}") {
             for text in [text, hostile] {
                 prop_assert!(!printable_line(&text).chars().any(is_hidden));
                 for shown in [printable_text(&text), printable_console(&text), printable_block(&text)] {

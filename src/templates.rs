@@ -69,7 +69,7 @@ fn write_quoted(text: &str, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(yaml(&Value::from(text)).as_bytes())
 }
 
-/// A value as YAML that all parsers read the same, old ones too: JSON, with YAML's escapes for non-ASCII characters.
+/// A value as YAML that all parsers read alike, including old ones: JSON, with YAML's escapes for non-ASCII characters.
 pub fn yaml(value: &Value) -> String {
     let mut text = String::new();
     // Only strings contain such characters, and there both escapes are valid YAML.
@@ -92,7 +92,7 @@ mod tests {
     const SECRET: &str = "hunter2-of-the-registry";
 
     #[test]
-    fn errors_tell_the_place_and_no_value() {
+    fn errors_contain_the_location_and_no_value() {
         let values = json!({"secret": SECRET, "node": {"ip": SECRET, "name": "x"}, "n": 1, "list": [SECRET]});
         for (template, text) in [
             (

@@ -1,4 +1,4 @@
-//! Arguments that several commands have, and how they are read.
+//! Arguments that several commands share, and their parsers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,7 +68,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// The settings given as flags, by the env file's names; `--set` first, a flag of its own wins.
+    /// The settings given as flags, by their names in the env file. A setting's own flag comes after `--set`, and so
+    /// overrides it.
     pub fn overrides(&self) -> Vec<(String, String)> {
         let number = |n: &Option<usize>| n.map(|n| n.to_string());
         let flags = [
@@ -97,7 +98,7 @@ pub struct Output {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For humans
+    /// For people
     #[default]
     Text,
     /// For programs; `v` is the version of the layout

@@ -38,8 +38,9 @@ pub enum CacheVerb {
 /// Start the cache in the background
 ///
 /// Starts one registry for each upstream registry, with the credentials of the pull
-/// secret, and keeps running ones. Nodes need a password, which later clusters get.
-/// Run it again after a restart of this computer; options given before are kept.
+/// secret, and keeps those that run already. Nodes need a password, which only clusters
+/// deployed afterwards have. After a restart of this computer, run the command again; it
+/// remembers its options.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -48,21 +49,21 @@ Examples:
   ocpdeploy cache up env.sh --repository registry.redhat.io/openshift4
   ocpdeploy cache up --set version=okd     # no pull secret")]
 pub struct CacheUp {
-    /// Env file with the pull secret [default: env.sh; later, that of the first time]
+    /// Env file with the pull secret [default: env.sh; later runs keep its credentials]
     #[arg(value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
     /// Override a setting, such as pull_secret; repeatable
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = name_and_value)]
     pub sets: Vec<(String, String)>,
-    /// Address of this computer that nodes reach [default: that of its default route]
+    /// Address at which nodes reach this computer [default: that of its default route]
     #[arg(long, value_name = "IP")]
     pub address: Option<Ipv4Addr>,
     /// Port of the first registry; each further one gets the next port [default: 5443]
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// Registry, or repositories of it, to cache as well; repeatable
+    /// Registry or repository to cache, in addition to earlier ones; repeatable
     ///
-    /// Without it, the first time: the releases of OpenShift and OKD, which are
+    /// Default of the first `cache up`: the releases of OpenShift and OKD, which are
     /// quay.io/openshift-release-dev and quay.io/okd.
     #[arg(long = "repository", value_name = "NAME")]
     pub repositories: Vec<String>,
@@ -100,17 +101,16 @@ pub struct CacheWarm {
     pub output: Output,
 }
 
-/// Remove the images that were not used for the longest time
+/// Remove the least recently used images
 ///
-/// The cache can run meanwhile. A removed image is downloaded again when a node pulls
-/// it.
+/// The cache can keep running. A removed image is downloaded again when a node pulls it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy cache prune --max 40GiB --dry-run
   ocpdeploy cache prune --max 0GiB         # everything")]
 pub struct CachePrune {
-    /// Size that remains at most, in MiB, GiB or TiB
+    /// Maximum size of the remaining images, in MiB, GiB or TiB
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub max: u64,
     /// Show what would be removed, without removing it

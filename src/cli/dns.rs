@@ -34,7 +34,8 @@ pub enum DnsVerb {
 /// hosts adds lines to /etc/hosts, with the common names under apps. networkmanager
 /// configures NetworkManager's dnsmasq, which resolves all names under apps. resolved
 /// makes systemd-resolved (258 or later) query the cluster's masters for its names and
-/// no others; they resolve only while the masters run. Not with dns=user.
+/// no others; they resolve only while the masters run. resolved does not support
+/// dns=user.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -57,7 +58,7 @@ pub struct DnsApply {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy dns remove lab --dry-run
-  ocpdeploy dns remove lab.example.com     # the cluster's directory is gone")]
+  ocpdeploy dns remove lab.example.com     # the cluster's directory is lost")]
 pub struct DnsRemove {
     #[command(flatten)]
     pub target: DnsTarget,

@@ -289,7 +289,8 @@ pub struct Config {
     pub sample: bool,
     /// Print the versions that the last deployment used, as YAML
     ///
-    /// In ocpdeploy.lock.yaml beside the env file, they are those of the next deployment.
+    /// If you save them as ocpdeploy.lock.yaml beside the env file, the next deployment
+    /// uses the same versions.
     #[arg(long, conflicts_with_all = ["format", "sample"])]
     pub lock: bool,
     #[command(flatten)]
@@ -405,12 +406,12 @@ pub struct Destroy {
     pub output: Output,
 }
 
-/// Make a new record of an installed cluster from its objects on the platform
+/// Rebuild the record of an installed cluster from its objects on the platform
 ///
-/// For a cluster whose record is lost: with a computer, or with the state directory.
+/// Use this command if the computer or the state directory with the record is lost.
 /// Reads the cluster's machines and addresses by their tags and changes nothing on the
-/// platform. The kubeconfig is not on the platform: the command that copies it from a
-/// master is printed. If you have an export of the record, use `ocpdeploy state import`.
+/// platform. The platform does not have the kubeconfig: prints the command that copies
+/// it from a master. If you have an export of the record, use `ocpdeploy state import`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -423,7 +424,7 @@ pub struct Adopt {
     /// Id of the deployment, as `ocpdeploy audit` and the checks show it
     #[arg(long, value_name = "ID")]
     pub id: Option<DeploymentId>,
-    /// The cluster's kubeconfig, to be copied into the record
+    /// The cluster's kubeconfig, to copy into the record
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -484,9 +485,10 @@ pub struct Scale {
 /// Update the static pods of a cluster after an update of OpenShift
 ///
 /// keepalived, haproxy and CoreDNS run on the nodes with images of the release that
-/// was installed. Reads the images of the release that the cluster runs now, and
-/// updates the MachineConfigs. From OpenShift 4.17 no node reboots for new images;
-/// before, the nodes reboot one after the other. `ocpdeploy verify` shows when it is needed.
+/// was installed. Finds the images of the release that the cluster runs now, and
+/// updates the MachineConfigs. From OpenShift 4.17, new images require no reboot; in
+/// earlier releases, the nodes reboot one after the other. `ocpdeploy verify` shows
+/// when this command is needed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -504,8 +506,8 @@ pub struct Renew {
 /// Shut down an installed cluster: workers first, then masters
 ///
 /// Refuses while the cluster still uses the installer's certificates: they are valid
-/// for 24 hours, and only a running cluster replaces them. The nodes are cordoned, so
-/// that no pod moves meanwhile; `ocpdeploy start` uncordons them.
+/// for 24 hours, and only a running cluster replaces them. Cordons the nodes, so that
+/// no pod moves during the shutdown; `ocpdeploy start` uncordons them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -553,9 +555,9 @@ pub struct Start {
 
 /// Compare the parameter file with the platform, DHCP leases and the cluster
 ///
-/// Prints one line per difference, with the reason; exits with 1 if there is any. Of
-/// an installed cluster it also compares the settings with each node over SSH:
-/// address, gateway, MTU, DNS, NTP servers and proxies.
+/// Prints one line per difference, with the reason; exits with 1 if there is any. For
+/// an installed cluster, also compares the settings with each node over SSH: address,
+/// gateway, MTU, DNS, NTP servers and proxies.
 /// --repair corrects the address reservations, which take effect at a machine's next
 /// start, and removes machines that are no longer needed: those of pass one, and the
 /// bootstrap machine.

@@ -9,8 +9,8 @@ use crate::backend::SnapshotName;
 
 /// Save all disks of a cluster, and restore them later
 ///
-/// The platform saves the disks, while all machines are off: libvirt, oVirt and KubeVirt
-/// can. A restored cluster has its earlier state and its addresses.
+/// The platform saves the disks while all machines are off. Supported on libvirt, oVirt
+/// and KubeVirt. A restored cluster has its earlier state and its addresses.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -92,7 +92,7 @@ pub struct SnapshotList {
     pub output: Output,
 }
 
-/// Give all disks their content of a snapshot, and start the cluster
+/// Restore all disks from a snapshot, and start the cluster
 ///
 /// Powers the machines off; all changes since the snapshot are lost. Starts the cluster
 /// as `ocpdeploy start` does, with the addresses of the parameter file.

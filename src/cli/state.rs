@@ -1,4 +1,4 @@
-//! `ocpdeploy state`: a cluster's record on another computer.
+//! `ocpdeploy state`: copies a cluster's record to another computer.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,12 @@ use clap::{Args, Subcommand, ValueHint};
 
 use super::args::OneCluster;
 
-/// Take a cluster's record to another computer
+/// Copy a cluster's record to another computer
 ///
-/// The record is what this computer has of a cluster: where it is, its addresses, the
-/// completed steps, the admin kubeconfig, and the Ignition configs that later nodes
-/// require. Without it, the cluster is found only on its platform: `ocpdeploy audit` lists it.
+/// The record is what this computer stores about a cluster: its platform, its addresses,
+/// the completed steps, the admin kubeconfig, and the Ignition configs that later nodes
+/// require. Without the record, you can find the cluster only on its platform, with
+/// `ocpdeploy audit`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,7 +32,7 @@ pub enum StateVerb {
 ///
 /// Encrypts with a passphrase, or to the keys of recipients. The file contains the
 /// cluster's secrets: its admin kubeconfig, and Ignition configs with the pull secret.
-/// Without ocpdeploy, `age --decrypt FILE | tar -xz` unpacks it. Leaves out logs,
+/// To unpack it without ocpdeploy, run `age --decrypt FILE | tar -xz`. Leaves out logs,
 /// backups of etcd, downloads, and the credentials of the platform.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -59,14 +60,15 @@ pub struct StateExport {
     pub force: bool,
 }
 
-/// Add a cluster from a file of `ocpdeploy state export`
+/// Import a cluster's record from a file of `ocpdeploy state export`
 ///
-/// Import only files of people whom you trust: later commands use what is in them. Then
-/// run commands on one of the computers only: they do not know of each other.
+/// Import only files from people whom you trust: later commands use their content. After
+/// the import, run commands on one of the computers only: their records are not
+/// synchronized.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy state import lab.age                     # prompts for it
+  ocpdeploy state import lab.age                     # prompts for a passphrase
   ocpdeploy state import lab.age --identity key.txt  # encrypted to your key
   ocpdeploy state import lab.age --replace")]
 pub struct StateImport {

@@ -17,7 +17,7 @@ use crate::printable::{count, shell_word};
 use crate::state::home::write_private;
 use crate::state::inventory::Known;
 
-/// The file with an administrator's kubeconfig on each master, whose API address nodes outside reach
+/// The file with an administrator's kubeconfig on each master; its API address is also valid outside of the node
 /// (openshift-kni/lifecycle-agent: `internal/common/consts.go`, `KubeconfigFile`).
 const ON_MASTERS: &str =
     "/etc/kubernetes/static-pod-resources/kube-apiserver-certs/secrets/node-kubeconfigs/lb-ext.kubeconfig";
@@ -60,10 +60,9 @@ pub fn run(session: &Session, command: &Adopt) -> Result<()> {
         Some(text) => write_private(&report.kubeconfig, &text).context("write the kubeconfig")?,
         None if config.is_rehearsal() => {}
         None => {
-            report.missing.insert(
-                0,
-                "the kubeconfig, without which the cluster's API is not asked".to_owned(),
-            );
+            report
+                .missing
+                .insert(0, "the kubeconfig, required to query the cluster's API".to_owned());
             let file = shell_word(&report.kubeconfig.display().to_string());
             let master = format!("ocpdeploy node ssh {} master-0 -- sudo cat {ON_MASTERS}", config.name);
             report
@@ -81,13 +80,13 @@ struct Report {
     id: DeploymentId,
     /// Who began the deployment, and when.
     begun_by: Creation,
-    /// Without the bootstrap, which is gone.
+    /// Without the bootstrap, which no longer exists.
     nodes: usize,
-    /// What the platform cannot tell.
+    /// What is not available from the platform.
     missing: Vec<String>,
-    /// Where later commands expect it.
+    /// The path that later commands use.
     kubeconfig: PathBuf,
-    /// Commands, in their order.
+    /// Commands to run, in order.
     next: Vec<String>,
 }
 
@@ -96,7 +95,7 @@ impl Report {
         let (cluster, id, nodes) = (&self.cluster, &self.id, count(self.nodes, "node"));
         let mut text = format!(
             "cluster {cluster} with id {id}, begun by {}, has a new record: {nodes}\n\
-             use only this record from now on: those of other computers do not learn what changes\n",
+             from now on, use only this record: records on other computers are not updated\n",
             self.begun_by
         );
         for missing in &self.missing {

@@ -28,7 +28,7 @@ pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
     for backend in platforms(session, env, &clusters)? {
         match runtime.block_on(look(session, env, &backend, &clusters)) {
             Ok(found) => seen.push(found),
-            // The others are shown all the same.
+            // The other platforms are still shown.
             Err(error) => failed = failed.or(Some(error.context(format!("list clusters on {}", backend.place())))),
         }
     }
@@ -41,7 +41,8 @@ pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
     }
 }
 
-/// The env file's platform; without one those of all clusters known here, and of `./env.sh` where it is.
+/// The env file's platform; without an env file, those of `./env.sh`, if it exists, and of all clusters in the state
+/// directory.
 pub(super) fn platforms(session: &Session, env: Option<&Path>, clusters: &[Cluster]) -> Result<Vec<BackendConfig>> {
     let mut all = Vec::new();
     if env.is_some() || Path::new("env.sh").exists() {
@@ -80,7 +81,7 @@ async fn look(
     for id in platform.list_clusters().await? {
         if !here.iter().any(|cluster| cluster.known.id() == id) {
             let owned = platform.list_owned(&id).await?;
-            // Nothing, where it has just gone.
+            // A cluster that was just removed has no objects.
             if !owned.is_empty() {
                 let deployment = DeploymentOnPlatform::read(&platform, id).await?;
                 found.push(Found::unknown(deployment, owned, word.as_deref()));

@@ -43,7 +43,7 @@ fn up(session: &Session, dir: &CacheDir, command: &CacheUp) -> Result<()> {
     let program = Program::find()?;
     let mut cache = wanted(dir, command, known.as_ref())?;
     let upstreams = upstreams(session, dir, command, &cache)?;
-    // Until all are running, later clusters do not use it; what runs must be known to `cache down`.
+    // Later clusters use the cache only when all registries run; `cache down` must know those that already do.
     cache.enabled = false;
     registry::write_shared(dir, &cache, known.as_ref())?;
     dir.write(&cache)?;
@@ -58,7 +58,7 @@ fn up(session: &Session, dir: &CacheDir, command: &CacheUp) -> Result<()> {
     })
 }
 
-/// The cache as it was, with the options of the command.
+/// The existing cache, updated by the command's options.
 fn wanted(dir: &CacheDir, command: &CacheUp, known: Option<&RegistryCache>) -> Result<RegistryCache> {
     let mut cache = match known {
         Some(known) => known.clone(),
@@ -107,7 +107,7 @@ fn wanted(dir: &CacheDir, command: &CacheUp, known: Option<&RegistryCache>) -> R
     Ok(cache)
 }
 
-/// The upstream of each registry: with the credentials of the pull secret, if one was named or a registry is new.
+/// The upstream of each registry, with the credentials of the pull secret if one was given or a registry is new.
 fn upstreams(session: &Session, dir: &CacheDir, command: &CacheUp, cache: &RegistryCache) -> Result<Vec<Upstream>> {
     let configured = |registry: &CachedRegistry| registry::configured(dir, registry);
     if command.env.is_none() && command.sets.is_empty() {
@@ -131,7 +131,7 @@ fn upstreams(session: &Session, dir: &CacheDir, command: &CacheUp, cache: &Regis
             .or_else(|| configured(registry)?.credentials);
         if credentials.is_none() {
             tracing::warn!(
-                "the pull secret has no credentials for {0}: {0} is queried without",
+                "the pull secret has no credentials for {0}: requests to it are anonymous",
                 registry.upstream
             );
         }
@@ -149,14 +149,14 @@ fn existing(dir: &CacheDir) -> Result<RegistryCache> {
     })?)
 }
 
-/// The cache of this computer, or an error if it is another one's.
+/// The cache of this computer, or an error if it runs on another computer.
 fn own(dir: &CacheDir) -> Result<RegistryCache> {
     let cache = existing(dir)?;
     if dir.is_own() {
         return Ok(cache);
     }
-    let text = format!("the registry cache at {} is another computer's", cache.address);
-    let hint = "run the command there; `ocpdeploy cache down --delete` here makes later clusters use no cache";
+    let text = format!("the registry cache at {} is on another computer", cache.address);
+    let hint = "run the command there; after `ocpdeploy cache down --delete` here, later clusters use no cache";
     Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into())
 }
 
@@ -200,7 +200,7 @@ async fn report(dir: &CacheDir, cache: &RegistryCache) -> Result<CacheReport> {
     })
 }
 
-/// The folder of a registry's content.
+/// The folder with a registry's content.
 fn storage(cache: &RegistryCache, registry: &CachedRegistry) -> PathBuf {
     cache.storage.join(registry.folder_name())
 }

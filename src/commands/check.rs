@@ -43,7 +43,7 @@ fn settings(warnings: Vec<String>) -> Vec<CheckResult> {
     found.into_iter().map(CheckResult::at("settings")).collect()
 }
 
-/// An error as something that was looked at.
+/// An error as the result of a check.
 fn finding_of(error: &anyhow::Error) -> Finding {
     let failure = failure::explain(error);
     let finding = Finding::fail(failure.chain.join(": "));

@@ -1,4 +1,4 @@
-//! Shell completion: the shell asks this program at each key, so that it knows clusters, nodes and settings.
+//! Shell completion: for each completion, the shell calls this program, which knows clusters, nodes and settings.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,17 +17,17 @@ use crate::state::inventory::{self, Cluster};
 
 const NAME: &str = "ocpdeploy";
 
-/// Set by the script in the shell, to its own name.
+/// The shell's script sets it to the shell's name.
 const VARIABLE: &str = "OCPDEPLOY_COMPLETE";
 
-/// Answers the shell if it asks, and ends the process.
+/// If the shell requests completions, prints them and ends the process.
 pub fn answer() {
     CompleteEnv::with_factory(|| with_values(Cli::command()))
         .var(VARIABLE)
         .complete();
 }
 
-/// The script that makes a shell ask.
+/// The completion script of a shell.
 pub(super) fn script(shell: Shell) -> Result<Vec<u8>> {
     let shells = Shells::builtins();
     let name = shell.to_string();
@@ -39,7 +39,7 @@ pub(super) fn script(shell: Shell) -> Result<Vec<u8>> {
     Ok(script)
 }
 
-/// Adds the values that only this computer knows. The names of the arguments are the same in all commands.
+/// Adds completions that depend on this computer. An argument has the same name in all commands.
 fn with_values(command: Command) -> Command {
     let add = |arg: Arg| match arg.get_id().as_str() {
         "cluster" => arg.add(ArgValueCompleter::new(|start: &OsStr| candidates(start, clusters()))),
@@ -60,7 +60,7 @@ fn candidates(start: &OsStr, names: impl IntoIterator<Item = String>) -> Vec<Com
     names.map(CompletionCandidate::new).collect()
 }
 
-/// What cannot be read has no names.
+/// The clusters in the state directory; none if it cannot be read.
 fn inventory() -> Vec<Cluster> {
     let home = session::home(std::env::var_os("OCPDEPLOY_HOME").as_deref().map(Path::new));
     home.ok()
@@ -82,7 +82,7 @@ fn profiles() -> Vec<String> {
     profile::SHIPPED.iter().map(|(name, _)| (*name).to_owned()).collect()
 }
 
-/// The values of a setting that has few.
+/// The values of a setting with few values.
 fn choices(setting: &str) -> Vec<String> {
     let values: &[&str] = match variables::find(setting).map(|variable| variable.kind) {
         Some(Kind::Choice(choices)) => choices(),

@@ -1,4 +1,4 @@
-//! `ocpdeploy config`: every setting, its value and where it came from; the versions of the last deployment.
+//! `ocpdeploy config`: every setting, its value and its origin; the versions of the last deployment.
 
 use std::path::Path;
 

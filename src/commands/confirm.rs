@@ -1,4 +1,4 @@
-//! Confirmation of operations that lose something.
+//! Confirmation of operations that lose data.
 
 use std::io::{BufRead, IsTerminal};
 
@@ -11,18 +11,18 @@ use crate::error::{ErrorKind, OperationError};
 pub(super) struct Loss<'a> {
     /// E.g. `destroy lab.example.com`.
     pub operation: &'a str,
-    /// What is lost, with a line break at its end.
+    /// What will be lost, with a trailing line break.
     pub text: &'a str,
-    /// The command that prompts for nothing.
+    /// How to run the command without a prompt.
     pub hint: &'a str,
-    /// What a no leaves as it is.
+    /// The message if the user declines.
     pub canceled: &'a str,
-    /// What has to be typed in place of a yes, if that is too little.
+    /// The text to type if `yes` does not suffice.
     pub typed: Option<&'a str>,
 }
 
 impl Loss<'_> {
-    /// Shows what is lost and asks; anything but a yes is a no.
+    /// Shows what will be lost and prompts; any answer but yes declines.
     pub fn confirm(&self) -> Result<()> {
         let operation = self.operation;
         if !std::io::stdin().is_terminal() {

@@ -1,4 +1,4 @@
-//! Sitting down at a machine's serial console: this terminal becomes that of the guest.
+//! Interactive serial consoles: connects this terminal to the guest.
 
 use std::io::{IsTerminal, Read};
 use std::os::fd::AsFd;
@@ -18,15 +18,15 @@ use crate::cluster::MachineName;
 use crate::error::{ErrorKind, OperationError};
 use crate::state::inventory::Known;
 
-/// What Ctrl-] sends: the key that leaves, as in telnet, virsh and virtctl.
+/// The byte of Ctrl-], the key that detaches, as in telnet, virsh and virtctl.
 const LEAVE: u8 = 0x1d;
 
-/// How long a console may take to be left.
+/// Time limit for sending the last keys on detaching.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 const LINES: &str = "`ocpdeploy node console NODE` shows the last lines; --follow continues with new output";
 
-/// Why nobody sits at the console any more.
+/// Why the console session ended.
 enum End {
     Left,
     Closed,
@@ -54,16 +54,16 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
         })?;
         let signals = signals()?;
         let end = {
-            // Dropped on every way out, a panic's too.
+            // Dropped on every exit, also by a panic.
             let _raw = Raw::of(std::io::stdin()).context("set the terminal to raw mode")?;
-            // Not before: what is typed from here on is the guest's.
+            // Printed only now: from here on, input goes to the guest.
             tell_raw(&format!("attached to the console of {machine}; press Ctrl-] to detach"));
             carry(machine, console, signals).await
         };
         tell("");
         end
     });
-    // A call that waits for the guest must not hold the program.
+    // A call that waits for the guest must not block the exit.
     runtime.shutdown_background();
     match end? {
         End::Left => Ok(()),
@@ -104,7 +104,7 @@ async fn any(signals: &mut Signals) -> &'static str {
     futures::future::select_all(waits).await.0
 }
 
-/// Carries bytes between this terminal and the guest until there is an end.
+/// Copies bytes between this terminal and the guest until the session ends.
 async fn carry(machine: &MachineName, mut console: Console, mut signals: Signals) -> Result<End> {
     let (typed, mut keys) = mpsc::channel(16);
     std::thread::spawn(move || type_on(&typed));
@@ -119,11 +119,11 @@ async fn carry(machine: &MachineName, mut console: Console, mut signals: Signals
             typed = keys.recv() => {
                 let Some(typed) = typed else { return Ok(End::Left) };
                 let (for_guest, leaves) = until_leave(&typed);
-                // Refused by a console that was closed, which is seen on the screen.
+                // Fails if the console was closed, which `screen` reports.
                 let _ = console.keys.send(for_guest.to_vec()).await;
                 if leaves {
                     drop(console.keys);
-                    // What was typed before is still on its way.
+                    // Earlier keys may not have been sent yet.
                     let rest = async { while console.screen.recv().await.is_some() {} };
                     let _ = tokio::time::timeout(FAREWELL, rest).await;
                     return Ok(End::Left);
@@ -133,7 +133,7 @@ async fn carry(machine: &MachineName, mut console: Console, mut signals: Signals
     }
 }
 
-/// Reads keys until there are no more, or nobody wants them.
+/// Reads keys until stdin or the session ends.
 fn type_on(typed: &mpsc::Sender<Vec<u8>>) {
     let mut keys = [0; 1024];
     let mut stdin = std::io::stdin();
@@ -144,7 +144,7 @@ fn type_on(typed: &mpsc::Sender<Vec<u8>>) {
     }
 }
 
-/// What was typed before the key that leaves, and whether that was typed.
+/// The input before the key that detaches, and whether that key was pressed.
 fn until_leave(typed: &[u8]) -> (&[u8], bool) {
     match typed.iter().position(|key| *key == LEAVE) {
         Some(place) => (&typed[..place], true),
@@ -152,7 +152,7 @@ fn until_leave(typed: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// A terminal that hands on each key as it is, until this is dropped; then it is as it was before.
+/// Sets a terminal to raw mode; dropping it restores the earlier mode.
 struct Raw<F: AsFd> {
     terminal: F,
     before: Termios,
@@ -170,7 +170,7 @@ impl<F: AsFd> Raw<F> {
 
 impl<F: AsFd> Drop for Raw<F> {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // A closed terminal needs no restoring.
         let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
 }
@@ -194,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn the_key_that_leaves_does_not_reach_the_guest() {
+    fn the_key_that_detaches_is_not_sent_to_the_guest() {
         for (typed, for_guest, leaves) in [
             (&b"ls\r"[..], &b"ls\r"[..], false),
             (b"\x1d", b"", true),
             (b"exit\r\x1dls", b"exit\r", true),
-            // Ctrl-C and Ctrl-Z are the guest's.
+            // Ctrl-C and Ctrl-Z go to the guest.
             (b"\x03\x1a", b"\x03\x1a", false),
         ] {
             assert_eq!(until_leave(typed), (for_guest, leaves));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_as_before_even_after_a_panic() {
+    fn a_terminal_is_restored_even_after_a_panic() {
         let (_outside, inside) = terminal();
         let cooked = |terminal: &OwnedFd| {
             let modes = tcgetattr(terminal).unwrap().local_modes;
@@ -217,9 +217,9 @@ mod tests {
         let within = std::panic::catch_unwind(|| {
             let _raw = Raw::of(&inside).unwrap();
             assert!(!cooked(&inside));
-            panic!("this is meant");
+            panic!("intended panic");
         });
-        assert_eq!(within.unwrap_err().downcast_ref(), Some(&"this is meant"));
+        assert_eq!(within.unwrap_err().downcast_ref(), Some(&"intended panic"));
         assert!(cooked(&inside));
     }
 }

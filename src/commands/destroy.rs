@@ -23,16 +23,16 @@ use crate::state::home::ClusterDir;
 use crate::state::inventory::{self, Known};
 use crate::state::parameters::Parameters;
 
-/// What is to be destroyed, and where.
+/// The cluster to destroy, and its platforms.
 struct Target {
     cluster: ClusterId,
     backend: BackendConfig,
     workers_on: Option<WorkersOn>,
-    /// How long they may be silent.
+    /// How long to retry calls to unresponsive platforms.
     retry_limit: Duration,
-    /// The cluster's name, as its folder is called.
+    /// The cluster's name, which is also the name of its folder.
     name: String,
-    /// Its folder, where that is of this cluster and not of another one of its name.
+    /// Its folder; `None` if the folder of this name belongs to another cluster.
     dir: Option<ClusterDir>,
 }
 
@@ -99,7 +99,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
     })
 }
 
-/// What `ocpdeploy dns apply` wrote on this computer, one line of a file each.
+/// The changes of `ocpdeploy dns apply` on this computer, one line for each file.
 fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) -> Vec<Owned> {
     // A file that cannot be read is reported when its lines are removed.
     let Ok(Some(how)) = client_dns::applied(dir) else {
@@ -121,7 +121,7 @@ fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) -> V
     .collect()
 }
 
-/// Undoes what `ocpdeploy dns apply` did. Machines are not kept because a file of this computer cannot be written.
+/// Reverts `ocpdeploy dns apply`. If a file of this computer cannot be written, the machines are still removed.
 fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) {
     let forgotten = client_dns::applied(dir).and_then(|how| match how {
         Some(_) => client_dns::remove(&Computer::new(&command.root), Some(dir), cluster).map(|_| ()),
@@ -187,8 +187,8 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
     }
 }
 
-/// A deployment of which perhaps nothing is known here, on the one platform that has something of it; `None` if no
-/// platform has.
+/// A deployment that this computer may have no record of, on the only platform with objects of it; `None` if no
+/// platform has any.
 fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
     let id = command.cluster.as_deref().unwrap_or_default();
     let Ok(domain) = id.parse::<ClusterDomain>() else {
@@ -213,12 +213,9 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
             .partition(|(_, deployment)| deployment.id.deployment() == wanted);
         if chosen.is_empty() && !others.is_empty() {
             let others: Vec<String> = others.iter().map(|(_, deployment)| deployment.summary()).collect();
-            let text = format!(
-                "no deployment of {domain} has id {wanted}; there is {}",
-                others.join("; ")
-            );
+            let text = format!("no deployment of {domain} has id {wanted}; found {}", others.join("; "));
             return Err(OperationError::new(ErrorKind::Usage, text)
-                .hint("correct --id, or leave it out to be asked")
+                .hint("correct --id, or leave it out to be prompted")
                 .into());
         }
         found = chosen;
@@ -235,13 +232,13 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
         _ => false,
     };
     if let Some(known) = known.find(is_asked_for) {
-        // Nothing but what is known here anyway, workers elsewhere included.
+        // The only deployment is the recorded one, whose record includes the workers' own platform.
         let listed = searched.iter().find(|it| it.place() == known.backend.place());
         return Ok(Some(Target {
             dir: Some(session.home.cluster(&known.name)),
             cluster: known.id(),
             name: known.name.clone(),
-            // The env file may tell the password, which is kept nowhere.
+            // The env file may contain the password, which is not stored.
             backend: listed.unwrap_or(&known.backend).clone(),
             workers_on: known.workers_on.clone(),
             retry_limit: retry_limit(known),
@@ -272,7 +269,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
     if command.yes && command.id.is_none() {
         let text = format!("--yes requires --id for {domain}, of which this computer has no record");
         let hint = format!(
-            "it has {}; without --yes, the command shows its objects and asks",
+            "it has {}; without --yes, the command shows its objects and prompts",
             deployment.summary()
         );
         return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
@@ -283,7 +280,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
         backend: (*backend).clone(),
         workers_on: None,
         retry_limit: DEFAULT_LIMIT,
-        // A folder of this name is another deployment's.
+        // A folder of this name belongs to another deployment.
         dir: None,
     }))
 }

@@ -42,7 +42,7 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
     if how == How::Resolved {
         refuse_without_servers(session, &known)?;
     }
-    // Another folder in place of `/` is not this computer's resolver.
+    // With another root directory, this computer's resolver is not changed.
     if !command.dry_run && computer.is_this() {
         refuse_simulated_table(&known, &parameters)?;
     }
@@ -64,7 +64,7 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
     })
 }
 
-/// With `dns=user` no master answers queries. Without readable settings that is not known.
+/// With `dns=user`, the masters answer no queries. If the settings cannot be read, this is not known.
 fn refuse_without_servers(session: &Session, known: &Known) -> Result<()> {
     let Ok(recalled) = saved_settings::load(session, &known.name, &Again { env: None }, &Counts::default()) else {
         return Ok(());
@@ -77,7 +77,7 @@ fn refuse_without_servers(session: &Session, known: &Known) -> Result<()> {
         known.cluster_domain()
     );
     Err(OperationError::new(ErrorKind::Settings, text)
-        .hint("your own DNS has the names; for this computer alone use --how hosts")
+        .hint("your own DNS resolves the names; for this computer only, use --how hosts")
         .into())
 }
 
@@ -125,7 +125,7 @@ fn show(session: &Session, target: &DnsTarget) -> Result<()> {
     })
 }
 
-/// The cluster's id, and its folder if there is one. A name with dots is an id: nothing may be known of it any more.
+/// The cluster's id, and its folder if it exists. A name with dots is an id, whose cluster may have no record.
 fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterDomain, Option<ClusterDir>)> {
     let id = target.cluster.as_deref().and_then(|name| name.split_once('.'));
     let name = match id {
@@ -144,7 +144,7 @@ fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterDomain, Option
     }
 }
 
-/// What changes in the local resolver, or would.
+/// The changes to the local resolver, made or planned.
 #[derive(Serialize)]
 struct Resolver<'a> {
     cluster: &'a ClusterDomain,
@@ -177,7 +177,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// What would change, as `diff -u` shows it.
+/// The planned changes, as `diff -u` shows them.
 fn difference(change: &Change) -> String {
     let path = change.path.display().to_string();
     if change.is_none() {

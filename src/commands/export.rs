@@ -8,7 +8,6 @@ use anyhow::Result;
 use super::output::print_file;
 use super::session::Session;
 use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
-use crate::cluster::{Affinity, BackendConfig};
 use crate::error::{ErrorKind, OperationError};
 use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
 use crate::passes::refuse_simulated_table;
@@ -48,11 +47,8 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
             AnsibleFormat::Playbook => ansible::playbook().to_owned(),
             AnsibleFormat::Inventory => {
                 let folder = session.home.cluster(&known.name).ignition_folder();
-                let affinity = match &known.backend {
-                    BackendConfig::Ovirt(ovirt) => ovirt.affinity,
-                    _ => Affinity::Soft,
-                };
-                ansible::inventory(&parameters, &known.sizes, &folder.display().to_string(), affinity)
+                let (folder, affinity) = (folder.display().to_string(), known.backend.affinity());
+                ansible::inventory(&parameters, &known.sizes, &folder, affinity)
             }
         },
     };

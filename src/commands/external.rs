@@ -1,4 +1,4 @@
-//! `ocpdeploy node join-file`, `node join` and `node remove`: nodes whose machines are not ours.
+//! `ocpdeploy node join-file`, `node join` and `node remove`: external nodes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf, absolute};
@@ -15,10 +15,10 @@ use crate::cluster::{Dhcp, NodeName};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::coreos_installer::{Installation, PROGRAM};
 use crate::passes::{self, JoinFile, JoinOptions, ScaleOptions};
-use crate::report::changes::{ExternalChanged, JoinFileWritten};
+use crate::report::changes::JoinFileWritten;
 use crate::state::home::write_where_asked;
 
-/// The image and the disk in commands that the user completes.
+/// Placeholders for the image and the disk, in commands that the user completes.
 const IMAGE: &str = "COREOS-LIVE.iso";
 const DEVICE: &str = "/dev/DISK";
 
@@ -67,7 +67,7 @@ pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()>
     let mut next = Vec::new();
     if !has_image {
         if command.iso.is_some() {
-            tracing::warn!("{PROGRAM} is not installed, so no ISO was made");
+            tracing::warn!("{PROGRAM} is not installed, so no ISO was created");
         }
         let base = command.iso.as_deref().unwrap_or(Path::new(IMAGE));
         next.push(shown(&installation.arguments(base, &image)));
@@ -89,7 +89,7 @@ pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()>
     print_result(&command.output, &written, || written.text())
 }
 
-/// Writes the config, and beside it the connections. Returns the paths of these.
+/// Writes the config, and beside it the connections. Returns the paths of the connections.
 fn write(file: &Path, made: &JoinFile) -> Result<Vec<PathBuf>> {
     let write = |path: &Path, content: &[u8]| {
         let path = absolute(path).with_context(|| format!("write {}", path.display()))?;
@@ -128,7 +128,6 @@ pub(super) fn join(session: &Session, command: &NodeJoin) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::join(&backend, &config, &session.home, &node, installed_workers).await
     })?;
-    let changed = ExternalChanged::new(config.cluster_domain(), true, changed);
     print_result(&command.output, &changed, || changed.text())
 }
 
@@ -143,7 +142,6 @@ pub(super) fn remove(session: &Session, command: &NodeRemove) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::remove(&backend, &config, &session.home, &node, options).await
     })?;
-    let changed = ExternalChanged::new(config.cluster_domain(), false, changed);
     print_result(&command.output, &changed, || changed.text())
 }
 

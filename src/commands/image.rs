@@ -35,7 +35,7 @@ pub fn run(session: &Session, command: &Image) -> Result<()> {
     }
 }
 
-/// The cache without an env file: the flag, which is also the variable `OCPDEPLOY_CACHE`, or the XDG cache folder.
+/// The cache folder without an env file: the flag or the variable `OCPDEPLOY_CACHE`, otherwise the XDG cache folder.
 fn cache(folder: &CacheFolder) -> Result<Cache> {
     let place = match &folder.cache {
         Some(cache) if !cache.as_os_str().is_empty() => {
@@ -121,7 +121,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
             signature_store: None,
             mirror_sha256: None,
             mirror_insecure: false,
-            // Which installer there is is not asked.
+            // Only version queries use it, and none is made here.
             mirror_timeout: Duration::ZERO,
             image_mirror: None,
         };
@@ -172,7 +172,7 @@ fn print_pulled(command: &ImagePull, images: Vec<StoredImage>) -> Result<()> {
     print_result(&command.output, &stored, || stored.images.iter().map(line).collect())
 }
 
-/// The images that a deployment boots from, for each platform of it.
+/// The boot images of a deployment, for each of its platforms.
 fn wanted(config: &ClusterConfig) -> Vec<(Role, Vec<ImageSource>)> {
     let pair = |image: &ImageSource, helper: &ImageSource| {
         let helper = (config.harvest == Harvest::Boot).then(|| helper.clone());
@@ -186,7 +186,7 @@ fn wanted(config: &ClusterConfig) -> Vec<(Role, Vec<ImageSource>)> {
     std::iter::once(all).chain(workers).collect()
 }
 
-/// Only the release's own CoreOS needs one.
+/// The installer, if an image is that of the release.
 async fn installer(config: &ClusterConfig, dir: &ClusterDir) -> Result<Option<Installer>> {
     match [&config.image, &config.worker_image].contains(&&ImageSource::Release) {
         true => Ok(Some(Installer::obtain(config, dir).await?)),

@@ -26,7 +26,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
     };
     match &command.output {
         None => print_file(text.as_bytes()),
-        // A bare name has no folder to be written in.
+        // The parent of a bare file name is empty.
         Some(path) => std::path::absolute(path)
             .and_then(|path| write_where_asked(&path, text.as_bytes()))
             .map_err(|error| OperationError::new(ErrorKind::Tool, error.to_string()).into()),

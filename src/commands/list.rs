@@ -18,7 +18,7 @@ use crate::state::inventory;
 use crate::state::inventory::Known;
 use crate::state::journal;
 
-/// All platforms together are asked no longer: most of what is shown is known here.
+/// Time limit for querying all platforms: most of the list comes from the state directory.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn run(session: &Session, command: &List) -> Result<()> {
@@ -30,7 +30,7 @@ pub fn run(session: &Session, command: &List) -> Result<()> {
     let mut clusters = Vec::new();
     for (cluster, machines) in known.iter().zip(machines) {
         let dir = session.home.cluster(&cluster.known.name);
-        // First the lock: who ends in between has written all that it did.
+        // First the lock: a process that ends in between has written its whole journal.
         let holder = journal::holder(&dir);
         let entries = journal::read(&dir.journal())?;
         let machines = machines.as_deref();
@@ -46,7 +46,7 @@ pub fn run(session: &Session, command: &List) -> Result<()> {
     print_result(&command.output, &list, || list.text(terminal::width()))
 }
 
-/// One look at a cluster's machines; `None` where the platform does not answer in time.
+/// A cluster's machines; `None` if the platform does not answer in time.
 async fn machines(known: &Known) -> Option<Vec<Machine>> {
     let look = async {
         let backend = connect_known(known).await.ok()?;

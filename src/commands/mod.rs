@@ -77,7 +77,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::State(command) => state::run(&session()?, command),
         Command::Verify(command) => return verify::run(&session()?, command),
         Command::Kubeconfig(command) => kubeconfig::run(&session()?, command),
-        // Most of their verbs require no state directory.
+        // Most of their subcommands require no state directory.
         Command::Ignition(command) => return ignition::run(&cli.global, command),
         Command::Util(command) => util::run(command),
     }?;

@@ -20,7 +20,7 @@ use crate::passes;
 use crate::printable::printable_console;
 use crate::report::changes::Replaced;
 
-/// Between two looks at a console.
+/// The pause between two queries of a console.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The exit code is that of a command on a node.
@@ -53,7 +53,7 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     print_result(&command.output, &replaced, || replaced.text())
 }
 
-/// Becomes the user's own ssh, or runs a command on the node.
+/// Replaces this process by the user's ssh, or runs a command on the node.
 fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     let node = command.node();
     let (known, table) = session.harvested(node.of.cluster.as_deref())?;
@@ -69,11 +69,12 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     if let Some((program, arguments)) = command.command.split_first() {
         return runtime()?.block_on(run_on(&node, program, arguments));
     }
-    // It returns only when it failed.
+    // `exec` returns only if it failed.
     Err(no_ssh(&SshError::NotRun(node.shell().exec())).into())
 }
 
-/// Runs a command with our input and outputs. As with ssh, its words are joined and read by the node's shell.
+/// Runs a command with this process's stdin, stdout and stderr. As with ssh, its words are joined and the node's shell
+/// parses them.
 async fn run_on(node: &ssh::Node<'_>, program: &OsString, arguments: &[OsString]) -> Result<ExitCode> {
     let connection = node.connect().await.map_err(|error| no_ssh(&error))?;
     let mut command = connection.raw_command(program);
@@ -82,7 +83,7 @@ async fn run_on(node: &ssh::Node<'_>, program: &OsString, arguments: &[OsString]
         _ = tokio::signal::ctrl_c() => Err(openssh::Error::Disconnected),
     };
     drop(command);
-    // Its socket goes in any case.
+    // Its socket is removed in any case.
     let _ = connection.close().await;
     let status = ended
         .map_err(|error| OperationError::new(ErrorKind::Tool, format!("the command on {}: {error}", node.host)))?;
@@ -93,7 +94,7 @@ async fn run_on(node: &ssh::Node<'_>, program: &OsString, arguments: &[OsString]
 fn no_ssh(error: &SshError) -> OperationError {
     let hint = match error {
         SshError::NotRun(_) => "install the OpenSSH client",
-        _ => "nothing is asked here; without a command, `ocpdeploy node ssh` may ask for a passphrase",
+        _ => "a command runs without prompts; without a command, `ocpdeploy node ssh` can prompt for a passphrase",
     };
     OperationError::new(ErrorKind::Tool, error.to_string()).hint(hint)
 }
@@ -127,7 +128,7 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
     })
 }
 
-/// With a new line at its end, unless it is empty.
+/// Adds a trailing line break, unless the text is empty.
 fn ended(text: &str) -> String {
     match text.is_empty() || text.ends_with('\n') {
         true => text.to_owned(),
@@ -135,7 +136,7 @@ fn ended(text: &str) -> String {
     }
 }
 
-/// What a later tail of a console has after the lines that an earlier one ended with.
+/// The lines of a later console tail after the last lines of an earlier one.
 fn news<'a>(before: &str, now: &'a str) -> &'a str {
     let before: Vec<&str> = before.lines().collect();
     let lines: Vec<&str> = now.lines().collect();
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_console_goes_on_after_its_last_known_line() {
+    fn a_console_continues_after_its_last_known_line() {
         for (before, now, more) in [
             ("", "a\nb\n", "a\nb\n"),
             ("a\nb", "a\nb", ""),

@@ -1,4 +1,4 @@
-//! The only way to stdout and stderr: safe for a terminal, and never beneath a moving line that erases it.
+//! Writes all output: escaped for a terminal, and never where a progress line would erase it.
 
 #![expect(clippy::disallowed_methods, reason = "all output is written here")]
 
@@ -17,15 +17,15 @@ use crate::failure::Failure;
 use crate::printable::{printable_line, printable_text};
 use crate::report;
 
-/// How the user wants colors and progress, once the command line is known.
+/// The options for colors and progress, once the command line is parsed.
 static CHOSEN: OnceLock<(ColorChoice, ProgressStyle)> = OnceLock::new();
 
-/// Keeps the options that concern all output; once in a process.
+/// Stores the options that concern all output; once for each process.
 pub fn configure(global: &Global) {
     let _ = CHOSEN.set((global.color, global.progress));
 }
 
-/// Whether to use colors on an output that is a terminal or not.
+/// Whether to use colors on an output.
 fn colored(is_terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let allowed = || !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
@@ -36,26 +36,26 @@ fn colored(is_terminal: bool) -> bool {
     }
 }
 
-/// Writes a result for people to stdout.
+/// Writes text for people to stdout.
 pub(super) fn print(text: &str) -> Result<()> {
     write_out(printable_text(text).as_bytes())
 }
 
-/// Writes a result to stdout as the user wants it: `text` for people, the document for programs.
+/// Writes a result to stdout in the chosen format: `text` for people, the document for programs.
 pub(super) fn print_result(output: &Output, document: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
     print(&match output.format {
-        // The text is made safe first: the colors are ours.
+        // The text is escaped before it is colored.
         Format::Text if colored(terminal::is_there()) => {
             return write_out(highlight(&printable_text(&text())).as_bytes());
         }
         Format::Text => text(),
-        // Nothing is hidden in it, so that printing leaves it as it is.
+        // It contains no control characters, so `print` does not change it.
         Format::Json => report::json(document)?,
         Format::Yaml => report::yaml(document)?,
     })
 }
 
-/// Colors the cells of tables that are the state of something.
+/// Colors the cells of tables that contain a state.
 fn highlight(text: &str) -> String {
     let paint = |cell: &str| {
         let code = match cell {
@@ -70,7 +70,7 @@ fn highlight(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes a file's content to stdout: as it is for a file or a program, safe for a terminal.
+/// Writes a file's content to stdout: unchanged to a file or program, escaped to a terminal.
 pub(super) fn print_file(content: &[u8]) -> Result<()> {
     match terminal::is_there() {
         true => print(&String::from_utf8_lossy(content)),
@@ -78,53 +78,53 @@ pub(super) fn print_file(content: &[u8]) -> Result<()> {
     }
 }
 
-/// Draws on the terminal behind stdout, in place of what was drawn before.
+/// Draws on the terminal at stdout, replacing the previous drawing.
 pub(super) fn draw(canvas: &mut Canvas, text: &str, size: (usize, usize)) -> Result<()> {
     write_out(canvas.frame(&printable_text(text), size).as_bytes())
 }
 
-/// Hands on what a guest shows to whoever sits at its console: nothing else makes this terminal that of the guest.
+/// Writes console output unfiltered: only here may a guest control the terminal.
 pub(super) fn pass_on(screen: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(screen).and_then(|()| out.flush())
 }
 
-/// Writes lines for people to stderr. Where nobody reads, that is no reason to stop.
+/// Writes lines for people to stderr. Errors are ignored, for example if stderr is closed.
 pub fn tell(text: &str) {
     prompt(&format!("{text}\n"));
 }
 
-/// Writes a line to stderr on a terminal that is raw, and so returns to the first column only when it is told to.
+/// Writes a line to stderr on a terminal in raw mode, where a new line requires an explicit carriage return.
 pub(super) fn tell_raw(line: &str) {
     aside(|| write_err(&format!("{}\r\n", printable_line(line))));
 }
 
-/// Writes a question to stderr; the answer is typed behind it.
+/// Writes a question to stderr; the answer is typed on the same line.
 pub(super) fn prompt(text: &str) {
     aside(|| write_err(&printable_text(text)));
 }
 
-/// Takes the line above the cursor off the terminal: a question that will be asked again.
+/// Erases the line above the cursor: a question that will be repeated.
 pub(super) fn erase_line() {
     aside(|| write_err("\x1b[1A\r\x1b[K"));
 }
 
-/// Takes moving lines off the terminal for somebody who draws there by other means.
+/// Removes progress lines from the terminal, before other code draws on it.
 pub(super) fn make_way() {
     aside(|| ());
 }
 
-/// Tells why the program ends without success.
+/// Reports why the program fails.
 pub fn fail(failure: &Failure) {
     let text = match CHOSEN.get() {
         Some((_, ProgressStyle::Json)) => report::json_line(failure).unwrap_or_default(),
-        // Its text is safe, and the colors are ours.
+        // `render` escapes the text before it adds colors.
         _ => failure.render(colored(terminal::is_for_errors())),
     };
     aside(|| write_err(&text));
 }
 
-/// Ends the program at once, with a last line that nothing erases.
+/// Ends the program immediately, with a last line that nothing erases.
 pub(super) fn end(kind: ErrorKind, text: &str) -> ! {
     aside(|| {
         write_err(&printable_text(&format!("{text}\n")));
@@ -137,7 +137,7 @@ fn write_err(text: &str) {
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }
 
-/// A reader that went away, e.g. `head`, has seen enough.
+/// Writes to stdout. A closed pipe is not an error: a reader such as `head` has enough.
 fn write_out(bytes: &[u8]) -> Result<()> {
     aside(|| {
         let mut out = io::stdout().lock();

@@ -11,7 +11,7 @@ use super::platform::connect_for;
 use super::session::Session;
 use crate::backend::Capabilities;
 use crate::cli;
-use crate::cluster::{BackendConfig, ClusterConfig};
+use crate::cluster::ClusterConfig;
 use crate::passes;
 use crate::plan::Change;
 use crate::plan::changes::{self, There};
@@ -74,7 +74,8 @@ fn compare(
     parameters: Option<&Parameters>,
 ) -> Result<Vec<Change>> {
     // To ask a simulated platform would create its file.
-    if matches!(&config.backend, BackendConfig::Sim(sim) if !sim.state.exists()) {
+    let is_simulated = Capabilities::of(&config.backend).simulated;
+    if is_simulated && config.backend.files().iter().any(|(_, path)| !path.exists()) {
         return Ok(changes::changes(plan, &[], &There::default()));
     }
     let known = Known::read(&session.home.cluster(&config.name))?;

@@ -8,7 +8,6 @@ use super::saved_settings::{self, Counts};
 use super::session::Session;
 use crate::cli::Renew;
 use crate::passes;
-use crate::report::changes::Renewed;
 
 pub fn run(session: &Session, command: &Renew) -> Result<()> {
     let cluster = session.cluster_name(command.of.cluster.as_deref())?;
@@ -19,6 +18,5 @@ pub fn run(session: &Session, command: &Renew) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::renew(&backend, &config, &session.home, recalled.installed_workers).await
     })?;
-    let renewed = Renewed::new(config.cluster_domain(), renewed);
     print_result(&command.output, &renewed, || renewed.text())
 }

@@ -25,7 +25,7 @@ pub fn run(session: &Session, command: &Report) -> Result<()> {
     let cluster =
         inventory::find(&session.home, &name)?.ok_or_else(|| InventoryError::Unknown { cluster: name.clone() })?;
     let dir = session.home.cluster(&name);
-    // What the platform does not tell is left out: the rest is told all the same.
+    // If the platform cannot be queried, the report is written without its part.
     let machines = Eyes::new(session)?.machines(&cluster);
     let holder = journal::holder(&dir);
     let page = html::page(&Input {
@@ -47,7 +47,7 @@ pub fn run(session: &Session, command: &Report) -> Result<()> {
     print(&format!("report written to {}\n", command.output.display()))
 }
 
-/// A new file is readable by its owner alone; an existing file keeps its mode.
+/// Writes the report. A new file is readable only by its owner; an existing file keeps its mode.
 fn write(path: &Path, page: &str) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -60,7 +60,7 @@ fn write(path: &Path, page: &str) -> Result<()> {
         })
 }
 
-/// What the cluster's log warns of, each sentence once.
+/// The warnings in the cluster's log, without duplicates.
 fn warnings(dir: &ClusterDir) -> Result<Vec<Warning>> {
     #[derive(Deserialize)]
     struct Line {
@@ -80,7 +80,7 @@ fn warnings(dir: &ClusterDir) -> Result<Vec<Warning>> {
     let (mut told, mut warnings) = (BTreeSet::new(), Vec::new());
     for line in BufReader::new(file).split(b'\n') {
         let line = line.with_context(|| format!("read {}", path.display()))?;
-        // The last line may be torn.
+        // The last line may be incomplete.
         let Ok(Line {
             timestamp,
             level,

@@ -1,7 +1,7 @@
-//! The settings of a cluster that was deployed before: what they were made of is kept in its folder.
+//! The settings of a deployed cluster, from the sources that are recorded in its folder.
 //!
-//! Only where they come from is kept, so that an env file that changes is read as it is then. Flags may hold secrets: the
-//! file is private, as all of the folder.
+//! Only the sources are recorded, so later changes to the env file take effect. Flags may contain secrets: the file is
+//! private, like the whole folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,18 +23,18 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 struct Kept {
     v: u32,
-    /// Absolute; only a rehearsal goes without.
+    /// Absolute path; only a rehearsal may have none.
     env: Option<PathBuf>,
     current_dir: PathBuf,
     flags: BTreeMap<String, String>,
-    /// Those named `OCPDEPLOY_…`.
+    /// The variables named `OCPDEPLOY_…`.
     environment: BTreeMap<String, String>,
     rehearse: bool,
-    /// With which it was installed.
+    /// The number of workers at the installation.
     workers: usize,
 }
 
-/// Keeps where the settings of a deployment came from.
+/// Records the sources of a deployment's settings.
 pub(super) fn keep(session: &Session, source: &Source, config: &ClusterConfig) -> Result<()> {
     let Sources {
         env_file,
@@ -67,21 +67,21 @@ pub(super) fn env_file(home: &Home, cluster: &str) -> Result<Option<PathBuf>> {
     Ok(read(home, cluster)?.and_then(|kept| kept.env))
 }
 
-/// A cluster's settings again.
+/// The settings of a deployed cluster.
 pub(super) struct Recalled {
     pub config: ClusterConfig,
-    /// With how many workers it was installed.
+    /// The number of workers at the installation.
     pub installed_workers: usize,
 }
 
-/// The numbers of workers to scale to; what is left out stays as it is.
+/// The new numbers of workers; those not given do not change.
 #[derive(Debug, Default)]
 pub(super) struct Counts<'a> {
     pub workers: Option<usize>,
     pub pools: &'a [(String, usize)],
 }
 
-/// Reads the settings of a cluster as at its deployment, or from another env file, with other numbers of workers.
+/// Reads a cluster's settings from the sources of its deployment or from another env file, with new numbers of workers.
 pub(super) fn load(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) -> Result<Recalled> {
     let (recalled, warnings) = recall(session, cluster, again, counts)?;
     for warning in warnings {
@@ -90,7 +90,7 @@ pub(super) fn load(session: &Session, cluster: &str, again: &Again, counts: &Cou
     Ok(recalled)
 }
 
-/// Reads the settings of a cluster as at its deployment, without their warnings.
+/// Reads a cluster's settings from the sources of its deployment, without warnings.
 pub(super) fn load_quietly(session: &Session, cluster: &str) -> Result<Recalled> {
     Ok(recall(session, cluster, &Again::default(), &Counts::default())?.0)
 }
@@ -114,7 +114,7 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
             sources.environment.entry(name.clone()).or_insert_with(|| value.clone());
         }
     }
-    // The table counts, not what the env file says of the past.
+    // The numbers of workers are those of the address table, because the env file may be outdated.
     let table = session.harvested(Some(cluster))?.1;
     let in_table = |pool: Option<&str>| {
         let workers = table.of_role(Role::Worker);

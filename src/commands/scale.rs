@@ -9,7 +9,6 @@ use super::session::Session;
 use crate::cli::{self, Scale};
 use crate::openshift::drain::Drain;
 use crate::passes::{self, ScaleOptions};
-use crate::report::changes::Scaled;
 
 pub fn run(session: &Session, command: &Scale) -> Result<()> {
     let cluster = session.cluster_name(command.of.cluster.as_deref())?;
@@ -28,7 +27,6 @@ pub fn run(session: &Session, command: &Scale) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::scale(&backend, &config, &session.home, options).await
     })?;
-    let scaled = Scaled::from(scaled);
     print_result(&command.output, &scaled, || scaled.text())
 }
 

@@ -1,4 +1,4 @@
-//! What every command starts from: the state directory, the screen, the settings, and work that a signal interrupts.
+//! The common start of all commands: state directory, screen, settings, and work that a signal can interrupt.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,7 +25,7 @@ use crate::state::inventory::{self, InventoryError, Known};
 use crate::state::journal::{self, BOOTSTRAP_REMOVED, is_done};
 use crate::state::parameters::Parameters;
 
-/// The env file of commands that are given none.
+/// The default env file.
 pub(super) const ENV_FILE: &str = "env.sh";
 
 /// The state directory and the screen of one command.
@@ -69,7 +69,7 @@ impl Session {
         Ok(loaded)
     }
 
-    /// Reads and checks the settings. The deployment is that of the cluster's record, if there is one.
+    /// Reads and checks the settings. The deployment's id comes from the cluster's record, if there is one.
     pub fn load_settings(&self, sources: &Sources<'_>) -> Result<Loaded> {
         let mut loaded = settings::load(sources)?;
         let config = &mut loaded.config;
@@ -81,7 +81,7 @@ impl Session {
         Ok(loaded)
     }
 
-    /// Reads a cluster's name, domain and platforms, whatever else the settings lack.
+    /// Reads a cluster's name, domain and platforms, even if other settings are missing.
     pub fn load_whereabouts(&self, source: &Source) -> Result<Whereabouts> {
         Ok(settings::load_whereabouts(&self.sources(source)?)?)
     }
@@ -142,7 +142,7 @@ impl Session {
             several => {
                 let text = format!("there are several clusters: {}", several.join(", "));
                 Err(OperationError::new(ErrorKind::Usage, text)
-                    .hint("name one, as the first argument")
+                    .hint("give the name of one as the first argument")
                     .into())
             }
         }
@@ -181,7 +181,7 @@ impl Session {
         match Parameters::read(&self.home.cluster(&known.name).parameters())? {
             Some(table) if table.node(&name).is_none() => Err(no_node(&table, &name).into()),
             Some(table) if table.is_external(&name) => {
-                let text = format!("{name}: it is an external node, whose machine ocpdeploy does not know");
+                let text = format!("{name} is an external node: ocpdeploy did not create its machine");
                 let hint = format!("`ocpdeploy node ssh {} {name}` logs in to it", table.cluster);
                 Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into())
             }
@@ -202,8 +202,8 @@ impl Session {
         })?)
     }
 
-    /// Runs `work` until it ends or a signal arrives. A signal is like a power failure, except that child processes end
-    /// and unfinished files with secrets are removed.
+    /// Runs `work` until it ends or a signal arrives. A signal is like a power failure, except that child processes are
+    /// stopped and unfinished files with secrets are removed.
     pub fn finish_or_stop<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let runtime = runtime()?;
         let hangup = (!ignores_hangup()).then(SignalKind::hangup);
@@ -213,7 +213,7 @@ impl Session {
         {
             let signals = async move { signal(kind) };
             let mut signals = runtime.block_on(signals).context("listen for signals")?;
-            // On another thread: the work may be inside a call that does not yield.
+            // On another thread, because the work may be in a call that does not yield.
             runtime.spawn(async move {
                 signals.recv().await;
                 installer::end_all().await;
@@ -227,8 +227,8 @@ impl Session {
     }
 }
 
-/// Waits for abandoned blocking calls, but no longer than a second. At exit, the libraries below libvirt free what such
-/// a call may use in its thread.
+/// Waits at most one second for abandoned blocking calls: at exit, the libraries that libvirt uses free memory that
+/// such a call may still use.
 pub(super) fn end(runtime: Runtime) {
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
@@ -249,7 +249,7 @@ pub(super) fn home(given: Option<&Path>) -> Result<Home> {
     Ok(Home::new(root))
 }
 
-/// Whether this program was started to outlive its terminal, e.g. with nohup: see proc_pid_status(5).
+/// Whether this program ignores the closing of its terminal, e.g. because of nohup: see proc_pid_status(5).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_lives_in_the_data_folder() {
+    fn the_state_directory_is_in_the_data_folder() {
         let home = |xdg: Option<&str>, home: Option<&str>| default_home(xdg.map(Into::into), home.map(Into::into));
         assert_eq!(home(Some("/data"), Some("/me")), Some("/data/ocpdeploy".into()));
         for unusable in [None, Some(""), Some("data")] {

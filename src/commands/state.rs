@@ -65,7 +65,7 @@ fn recipients(command: &StateExport) -> Result<Vec<Box<dyn Recipient>>> {
             keys.push(cli::recipient(line.trim()).map_err(invalid)?);
         }
         if keys.is_empty() {
-            return Err(invalid(path, "it has no key").into());
+            return Err(invalid(path, "it contains no key").into());
         }
     }
     if keys.is_empty() {
@@ -103,7 +103,7 @@ fn import(session: &Session, command: &StateImport) -> Result<()> {
         let replaced = install(&session.home, &cluster.known, &unpacked, command)?;
         Ok((cluster, replaced))
     });
-    // With an error it is incomplete, with --replace the previous record.
+    // After an error it is an incomplete record, after --replace the previous one.
     home::remove_folder(unpacked.path())?;
     let (cluster, replaced) = imported.with_context(cannot)?;
     print(&imported_text(session, &cluster, replaced))
@@ -117,7 +117,7 @@ fn identities(path: &Path) -> Result<Vec<Box<dyn Identity>>> {
     Ok(identities.collect())
 }
 
-/// Makes an unpacked record that of its cluster, and tells what differs from a record that it replaces.
+/// Installs an unpacked record, and reports the differences from the record that it replaces.
 fn install(home: &Home, known: &Known, unpacked: &ClusterDir, command: &StateImport) -> Result<Option<String>> {
     let dir = home.cluster(&known.name);
     let _lock = dir.exists().then(|| journal::lock(&dir, &known.name)).transpose()?;
@@ -145,7 +145,7 @@ fn install(home: &Home, known: &Known, unpacked: &ClusterDir, command: &StateImp
         let file = shell_word(&command.file.display().to_string());
         let hint = match last_change(&dir) > last_change(unpacked) {
             true => format!(
-                "keep the record here, which is newer; `ocpdeploy state import {file} --replace` loses what it knows more"
+                "keep the record here, which is newer; `ocpdeploy state import {file} --replace` loses its newer data"
             ),
             false => format!("`ocpdeploy state import {file} --replace` replaces it"),
         };
@@ -155,7 +155,7 @@ fn install(home: &Home, known: &Known, unpacked: &ClusterDir, command: &StateImp
     Ok(differences)
 }
 
-/// What two records have not in common, in one line.
+/// The differences of two records, in one line.
 fn differences(here: &ClusterDir, there: &ClusterDir) -> Result<String> {
     let files: BTreeSet<String> = archive::files(here)?
         .into_iter()
@@ -189,16 +189,16 @@ fn imported_text(session: &Session, cluster: &Cluster, replaced: Option<String>)
     });
     let counts = counts.filter(|(nodes, _)| *nodes > 0);
     let nodes = Vec::from_iter(counts.map(|(nodes, role)| count(nodes, &role))).join(", ");
-    // A command that needs the settings tells what is wrong with their file.
+    // An error in the saved settings is reported by the commands that need them.
     let env = saved_settings::env_file(&session.home, &known.name).unwrap_or_default();
     let env = env.iter().map(|path| ("env file", path.as_path()));
-    let needed = env.chain(known.all_platforms().flat_map(files_of));
+    let needed = env.chain(known.all_platforms().flat_map(BackendConfig::files));
     let missing = needed.filter(|(_, path)| !path.exists());
     let missing: Vec<String> = missing
         .map(|(what, path)| format!("{} ({what})", path.display()))
         .collect();
     let places: Vec<String> = known.all_platforms().map(BackendConfig::place).collect();
-    let credentials: BTreeSet<&str> = known.all_platforms().map(credentials).collect();
+    let credentials: BTreeSet<&str> = known.all_platforms().map(BackendConfig::credentials).collect();
     let rows = [
         ("cluster", known.id().to_string()),
         ("platform", places.join(", workers on ")),
@@ -213,32 +213,7 @@ fn imported_text(session: &Session, cluster: &Cluster, replaced: Option<String>)
         .collect()
 }
 
-/// The files on this computer that a connection to a platform requires, with their settings.
-fn files_of(backend: &BackendConfig) -> Vec<(&'static str, &Path)> {
-    let files = match backend {
-        BackendConfig::Kubevirt(config) => vec![("kubeconfig", &config.kubeconfig), ("upload_ca", &config.upload_ca)],
-        BackendConfig::Ovirt(config) => vec![("ovirt_password_file", &config.password_file), ("ovirt_ca", &config.ca)],
-        BackendConfig::Sim(config) => return vec![("sim_state", &config.state)],
-        BackendConfig::Libvirt(_) | BackendConfig::OpenStack(_) => Vec::new(),
-    };
-    let files = files.into_iter();
-    files
-        .filter_map(|(setting, path)| Some((setting, path.as_deref()?)))
-        .collect()
-}
-
-/// Where the credentials of a platform are, which no record has.
-fn credentials(backend: &BackendConfig) -> &'static str {
-    match backend {
-        BackendConfig::Libvirt(_) => "this user's access to libvirt_uri, such as an SSH key",
-        BackendConfig::Kubevirt(_) => "the kubeconfig of the setting kubeconfig, or KUBECONFIG",
-        BackendConfig::OpenStack(_) => "clouds.yaml with the cloud of os_cloud, or the variables OS_*",
-        BackendConfig::Ovirt(_) => "ovirt_password_file, or the variable OCPDEPLOY_OVIRT_PASSWORD",
-        BackendConfig::Sim(_) => "none",
-    }
-}
-
-/// A passphrase from a file or a terminal. A new one is typed twice.
+/// Reads a passphrase from a file or a terminal. A new one is entered twice.
 fn passphrase(file: Option<&Path>, is_new: bool) -> Result<SecretString> {
     let text = match file {
         Some(path) => text_of(path)?.trim_end_matches(['\n', '\r']).to_owned(),
@@ -251,7 +226,7 @@ fn passphrase(file: Option<&Path>, is_new: bool) -> Result<SecretString> {
         None => {
             make_way();
             let prompt = Password::new("Passphrase:").with_display_mode(PasswordDisplayMode::Hidden);
-            let prompt = prompt.with_custom_confirmation_message("The same again:");
+            let prompt = prompt.with_custom_confirmation_message("Repeat the passphrase:");
             let prompt = if is_new { prompt } else { prompt.without_confirmation() };
             prompt
                 .prompt()

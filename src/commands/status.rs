@@ -27,13 +27,13 @@ use crate::report::status::{Status as ClusterStatus, StatusList, changes, made_a
 use crate::state::inventory::{self, Cluster, InventoryError};
 use crate::state::journal;
 
-/// A cluster's API is asked no longer: most of what is shown needs no API.
+/// Time limit for querying a cluster's API: most of the status does not need it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The pause between two looks of a watch.
+/// The interval of `--watch`.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// So many looks may fail one after the other before a watch gives up.
+/// The number of consecutive failures after which `--watch` gives up.
 const FAILURES: usize = 5;
 
 pub fn run(session: &Session, command: &Status) -> Result<ExitCode> {
@@ -47,7 +47,7 @@ pub fn run(session: &Session, command: &Status) -> Result<ExitCode> {
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// The cluster that is named, or all.
+/// The named cluster, or all clusters.
 fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
     let Some(name) = &command.cluster else {
         return Ok(inventory::clusters(&session.home)?);
@@ -56,7 +56,7 @@ fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
     Ok(vec![inventory::find(&session.home, name)?.ok_or_else(unknown)?])
 }
 
-/// What looks at clusters; it connects to each platform once.
+/// Queries clusters; connects to each platform once.
 pub(super) struct Eyes<'a> {
     session: &'a Session,
     runtime: Runtime,
@@ -72,7 +72,7 @@ impl<'a> Eyes<'a> {
         })
     }
 
-    /// One look at each; a platform that fails does not hide the clusters on others.
+    /// Queries each cluster. A platform that fails does not hide the clusters on others.
     fn look(&mut self, clusters: &[Cluster]) -> Result<(Vec<ClusterStatus>, Option<Error>)> {
         let (mut seen, mut failed) = (Vec::new(), None);
         for cluster in clusters {
@@ -88,7 +88,7 @@ impl<'a> Eyes<'a> {
         Ok((seen, failed))
     }
 
-    /// One look at a cluster's machines.
+    /// Queries a cluster's machines.
     pub(super) fn machines(&mut self, cluster: &Cluster) -> Result<Vec<Machine>> {
         let (known, platforms) = (&cluster.known, &mut self.platforms);
         let looked = self.runtime.block_on(async {
@@ -107,15 +107,15 @@ impl<'a> Eyes<'a> {
         looked
     }
 
-    /// What these machines mean; a cluster that is up is asked for its certificates.
+    /// The status that these machines imply; queries a running cluster for its certificates.
     pub(super) fn status(&self, cluster: &Cluster, machines: &[Machine]) -> Result<ClusterStatus> {
         let dir = self.session.home.cluster(&cluster.known.name);
-        // First the lock: who ends in between has written all that it did.
+        // First the lock: a process that ends in between has written its whole journal.
         let holder = journal::holder(&dir);
         let entries = journal::read(&dir.journal())?;
         let mut status = ClusterStatus::of(cluster, &entries, holder, machines);
         if let Some(made_at) = made_at(&entries).filter(|_| !cluster.known.rehearsal) {
-            // What is being worked on is busy, and what is switched off does not answer.
+            // A cluster that a process works on is busy, and a stopped one does not answer.
             let certificates = match (&status.process, status.progress.power) {
                 (_, Some(Power::Stopped)) => journal::output(&entries, Certificates::NOTE),
                 (Some(_), _) => None,
@@ -131,12 +131,12 @@ impl<'a> Eyes<'a> {
     }
 }
 
-/// Looks until no process works on the clusters; Ctrl-C ends it at any time.
+/// Repeats the query until no process works on the clusters; Ctrl-C ends it at any time.
 fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
     let (mut canvas, mut before, mut failures) = (Canvas::default(), None::<Vec<ClusterStatus>>, 0);
     loop {
         let clusters = match wanted(eyes.session, command) {
-            // It was destroyed meanwhile.
+            // The cluster was destroyed in the meantime.
             Err(_) if before.is_some() => return Ok(ExitCode::SUCCESS),
             found => found?,
         };
@@ -162,7 +162,7 @@ fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
     }
 }
 
-/// Draws the whole on a terminal; else tells what is new.
+/// Redraws the status on a terminal; otherwise prints the changes.
 fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterStatus], command: &Status) -> Result<()> {
     let list = StatusList::new(now.to_vec());
     match (command.output.format, terminal::size(), before) {

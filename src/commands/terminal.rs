@@ -1,4 +1,4 @@
-//! The terminal behind stdout: how large it is, and a text that is drawn in its place again and again.
+//! The terminal at stdout: its size, and text that is redrawn in place.
 
 #![expect(clippy::disallowed_methods, reason = "asks whether they are a terminal")]
 
@@ -18,7 +18,7 @@ pub fn is_for_errors() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Columns and rows; `None` when stdout is no terminal, or one that does not tell.
+/// Columns and rows; `None` if stdout is not a terminal, or a terminal of unknown size.
 pub fn size() -> Option<(usize, usize)> {
     let out = io::stdout();
     let size = tcgetwinsize(&out).ok().filter(|_| out.is_terminal())?;
@@ -26,12 +26,12 @@ pub fn size() -> Option<(usize, usize)> {
     (columns > 0 && rows > 1).then_some((columns, rows))
 }
 
-/// How wide a text may be; what does not go to a terminal may be as wide as it wants.
+/// The maximum width of text; unlimited if stdout is not a terminal.
 pub fn width() -> Option<usize> {
     size().map(|(columns, _)| columns)
 }
 
-/// A text that takes the place of the one drawn before it.
+/// A text that replaces the previously drawn one.
 #[derive(Default)]
 pub struct Canvas {
     drawn: usize,
@@ -39,17 +39,17 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// What to write so that the terminal shows this text where the last one was, cut to what it can hold.
+    /// The output that replaces the last text on the terminal by this one, cut to the terminal's size.
     pub fn frame(&mut self, text: &str, (columns, rows): (usize, usize)) -> String {
         let mut lines: Vec<String> = text.lines().map(|line| line.chars().take(columns).collect()).collect();
-        // The cursor waits on a line of its own.
+        // The last row is for the cursor.
         if lines.len() >= rows {
             let more = lines.len() - (rows - 2).min(lines.len());
             lines.truncate(rows - 2);
             let more = format!("… {}", count(more, "more line"));
             lines.push(more.chars().take(columns).collect());
         }
-        // A terminal that became another one has broken the old lines in its own way.
+        // A terminal of another size has wrapped the old lines differently.
         let mut frame = match self.drawn {
             0 => String::new(),
             _ if self.columns != columns => "\x1b[2J\x1b[H".to_owned(),
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_takes_the_place_of_the_last_one_and_never_scrolls() {
+    fn a_frame_replaces_the_last_one_and_never_scrolls() {
         let mut canvas = Canvas::default();
         assert_eq!(canvas.frame("a\nbcdef\n", (4, 24)), "\ra\x1b[K\n\rbcde\x1b[K\n\x1b[J");
         assert_eq!(canvas.frame("c\n", (4, 24)), "\x1b[2A\rc\x1b[K\n\x1b[J");

@@ -1,4 +1,4 @@
-//! Mistakes on the command line, in the form of all other errors.
+//! Errors on the command line, in the same form as all other errors.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use crate::cli::Cli;
 use crate::failure::Failure;
 use crate::printable::printable_line;
 
-/// clap's message and tips, and the command whose help to read.
+/// clap's message and tips, and the command that shows the help.
 pub fn failure(mut error: Error, arguments: impl Iterator<Item = OsString>) -> Failure {
     // An argument may contain any text, including line breaks.
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {

@@ -1,4 +1,4 @@
-//! `ocpdeploy util`: completions and manual pages, made from the command line's own types.
+//! `ocpdeploy util`: completions and man pages, generated from the types of the command line.
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;

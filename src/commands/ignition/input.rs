@@ -34,7 +34,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    /// The failure of a command that requires this file.
+    /// The error of a command that requires this file.
     pub fn failure(self, name: &str) -> OperationError {
         let place = self.place.map(|(line, column)| format!(":{line}:{column}"));
         let path = self.path.map(|path| format!("{path}: "));
@@ -137,11 +137,11 @@ pub fn stdin_once(paths: &[PathBuf]) -> Result<(), OperationError> {
     }
 }
 
-/// Findings with a position. Each position is searched from the start of the file, so more would be slow.
+/// Maximum number of findings with a position. Each search begins at the start of the file, so more would be slow.
 const MOST_PLACES: usize = 100;
 
 impl Input {
-    /// All findings of this config alone, for a CoreOS that reads the `wanted` major version.
+    /// All findings of this config by itself, for a CoreOS that reads the `wanted` major version.
     pub fn findings(&self, wanted: Option<Major>) -> Vec<Remark> {
         let mut findings = self.warnings.clone();
         findings.extend(wanted.and_then(|major| other_major(&self.config, major)));

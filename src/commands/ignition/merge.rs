@@ -23,13 +23,13 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     let target = output.map(target).transpose()?;
     let mut inputs = read_all(&command.files)?;
     let mut remarks = Remarks::default();
-    // Several of spec 2 are for an old CoreOS, or they would not be together; one alone may be here by mistake.
+    // Several configs of spec 2 are for an old CoreOS; a single one may be a mistake.
     let wanted = (inputs.len() == 1).then_some(Major::Three);
     for input in &inputs {
         remarks.add(input, input.findings(wanted));
     }
     remarks.refuse("Ignition would reject the config to be merged")?;
-    // The files' bytes stay, to tell where in them a finding is.
+    // The files' bytes are kept, to locate findings in them.
     let layers: Vec<Layer> = inputs
         .iter_mut()
         .map(|input| Layer {
@@ -43,7 +43,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     }
     let text = match command.pretty {
         true => format!("{merged:#}\n"),
-        // Without a line end, as the installer writes its own.
+        // Without a trailing line break, like the installer's files.
         false => merged.to_string(),
     };
     match target {
@@ -53,7 +53,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All layers in one, judged at each step and as a whole.
+/// Merges all layers, and checks each step and the result.
 fn merged(layers: &[Layer], inputs: &[Input], remarks: &mut Remarks) -> Result<Value> {
     let mut merged = merge_layers(layers.get(..1).unwrap_or_default())?;
     for (layer, input) in layers.iter().zip(inputs).skip(1) {
@@ -80,12 +80,12 @@ fn merged(layers: &[Layer], inputs: &[Input], remarks: &mut Remarks) -> Result<V
     Ok(merged)
 }
 
-/// What was found, each line once.
+/// The findings, without duplicates.
 #[derive(Default)]
 struct Remarks {
     warnings: Vec<String>,
     errors: Vec<String>,
-    /// Texts of warnings on single files; the whole has the same again.
+    /// Warnings about single files, which the check of the result repeats.
     seen: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Remarks {
         }
     }
 
-    /// A finding of the whole, and the files that its entry is from.
+    /// Adds a finding of the result, with the files of its entry.
     fn add_merged(&mut self, finding: Finding, from: &str) {
         if finding.severity == Severity::Warning && self.seen.contains(&finding.text) {
             return;
@@ -119,7 +119,7 @@ impl Remarks {
         }
     }
 
-    /// Fails when there is an error, with all of them.
+    /// Fails with all errors, if there are any.
     fn refuse(&self, what: &str) -> Result<(), OperationError> {
         match self.errors.is_empty() {
             true => Ok(()),
@@ -131,14 +131,14 @@ impl Remarks {
     }
 }
 
-/// Where to write, seen before anything is read: a plain file, or a new one in a folder that is there.
+/// The path to write to, checked before anything is read: a regular file, or a new one in an existing folder.
 fn target(path: &Path) -> Result<PathBuf, OperationError> {
     let refuse = |why: &str| {
         let text = format!("cannot write {}: {why}", path.display());
         Err(OperationError::new(ErrorKind::Tool, text))
     };
     let named = std::path::absolute(path).or_else(|error| refuse(&error.to_string()))?;
-    // Of a link, what it leads to is replaced.
+    // If the path is a link, its target is replaced.
     match std::fs::canonicalize(&named) {
         Ok(real) if real.is_dir() => refuse("it is a directory"),
         Ok(real) if !real.is_file() => refuse("it is not a regular file; to write to stdout, leave out --output"),

@@ -70,7 +70,7 @@ fn names(layers: &[Layer]) -> Vec<String> {
     layers.iter().map(|layer| layer.origin.clone()).collect()
 }
 
-/// What a node's config was made of: the installer's file, the user's, ours. `None` where that was not kept.
+/// The layers of a node's config: the installer's file, the user's files, our overlay. `None` if they were not stored.
 fn kept_layers(dir: &ClusterDir, cluster: &Cluster, node: &NodeName) -> Result<Option<Vec<Layer>>> {
     let parameters = cluster.parameters.as_ref();
     let Some(role) = parameters
@@ -98,7 +98,7 @@ fn kept_layers(dir: &ClusterDir, cluster: &Cluster, node: &NodeName) -> Result<O
     Ok(Some(layers))
 }
 
-/// Says of each entry of a node's config which of the kept layers it is from.
+/// Sets the origin of each entry of a node's config to a stored layer.
 fn name_origins(parts: &mut [Origin], kept: &[Origin]) {
     fn key(origin: &Origin) -> (&'static str, &str, Option<&str>) {
         (origin.kind, &origin.key, origin.part_of.as_deref())
@@ -111,10 +111,10 @@ fn name_origins(parts: &mut [Origin], kept: &[Origin]) {
     }
 }
 
-/// Which config is asked for.
+/// The requested config.
 struct Target {
     path: PathBuf,
-    /// `None` for a file that is not a node's.
+    /// `None` for a file that does not belong to a node.
     node: Option<NodeOf>,
 }
 
@@ -154,10 +154,10 @@ impl Target {
     }
 }
 
-/// What is in one file of a config, whole.
+/// The complete content of one file in a config.
 fn contents(config: &Value, path: &str, name: &str) -> Result<Vec<u8>, OperationError> {
     let files = config.pointer("/storage/files").and_then(Value::as_array);
-    // In spec 2 a path may be there more than once, and the last is written last.
+    // In spec 2, a path may occur more than once; the last entry is effective.
     let file = files.into_iter().flatten().rfind(|file| file["path"] == path);
     let Some(file) = file else {
         return Err(OperationError::new(ErrorKind::Usage, format!("{name} has no file {path}"))

@@ -1,4 +1,4 @@
-//! Puts questions to a person: with arrow keys on a terminal, by lines everywhere else.
+//! Asks the user: with arrow keys on a terminal, otherwise line by line.
 
 use std::fmt;
 use std::io::{self, BufRead, IsTerminal};
@@ -18,7 +18,7 @@ use crate::error::{ErrorKind, OperationError};
 use crate::printable::{printable_block, printable_line};
 use crate::settings::parse;
 
-/// Nobody answers any more.
+/// The error if the input ends.
 fn ended(at: &str) -> OperationError {
     OperationError::new(
         ErrorKind::Stopped,
@@ -27,7 +27,7 @@ fn ended(at: &str) -> OperationError {
     .hint("to start over, run the same command again")
 }
 
-/// Whoever is asked.
+/// How the user is asked.
 pub enum Ask {
     Terminal,
     /// Lines of stdin; questions go to stderr.
@@ -42,7 +42,7 @@ impl Ask {
         match io::stdin().is_terminal() && terminal::is_there() && terminal::is_for_errors() && !dumb {
             true => {
                 std::thread::spawn(leave_with_the_terminal);
-                // Typed lines stay as they are, so lists do too.
+                // The prompt of an answered list does not change, like that of an answered line.
                 let look = RenderConfig::default();
                 inquire::set_global_render_config(look.with_answered_prompt_prefix(look.prompt_prefix));
                 Ask::Terminal
@@ -63,7 +63,7 @@ impl Ask {
         }
     }
 
-    /// One question until its answer passes; `None` when it was left open and may be.
+    /// Asks a question until the answer is valid; `None` if an optional question was not answered.
     pub fn ask(&self, question: &Question, check: &Check) -> Result<Option<String>, OperationError> {
         make_way();
         let answer = match self {
@@ -73,7 +73,7 @@ impl Ask {
         answer.ok_or_else(|| ended(question.setting))
     }
 
-    /// Yes or no; nothing is no.
+    /// Asks for yes or no; an empty answer means no.
     pub fn agree(&self, text: &str) -> Result<bool, OperationError> {
         let text = &printable_line(text);
         make_way();
@@ -94,7 +94,7 @@ impl Ask {
 
 // On a terminal.
 
-/// Ends the program when its terminal goes away and no signal tells so: whoever waits for keys would read its end for ever.
+/// Ends the program if its terminal is closed without a signal: a prompt would read the end of input forever.
 fn leave_with_the_terminal() {
     let stdin = io::stdin();
     loop {
@@ -109,10 +109,10 @@ fn leave_with_the_terminal() {
     }
 }
 
-/// A choice as it stands in a list.
+/// A choice in a list.
 #[derive(Clone)]
 struct Row {
-    /// `None`: it is to be typed.
+    /// `None`: the user types the value.
     value: Option<String>,
     text: String,
 }
@@ -123,7 +123,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Longer lists narrow to what is typed. Shorter ones take no letters, and no control key can be taken for one.
+/// Longer lists are filtered by what is typed. Shorter ones ignore letters, so no control key is mistaken for a letter.
 const PAGE: usize = 7;
 
 fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
@@ -166,9 +166,9 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
     }
 }
 
-/// The choices, and last that which lets other be typed.
+/// The choices, and a last one to type another value.
 fn rows(question: &Question) -> Vec<Row> {
-    // Behind the cursor and the box of a list; a line that breaks would be a second row.
+    // The width beside the cursor and the check box of a list; a wrapped line would look like a second row.
     let width = terminal::width().map_or(usize::MAX, |columns| columns.saturating_sub(7));
     let texts = lines_of(&question.choices)
         .into_iter()
@@ -185,7 +185,7 @@ fn rows(question: &Question) -> Vec<Row> {
     rows
 }
 
-/// Where a row stands when this was typed: one that begins so is before those that only have it somewhere.
+/// The rank of a row for the typed text: rows that start with it come before rows that only contain it.
 fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
     let (typed, text) = (typed.to_lowercase(), text.to_lowercase());
     let index = i64::try_from(index).unwrap_or(i64::MAX);
@@ -193,7 +193,7 @@ fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
     text.contains(&typed).then(|| -behind - index)
 }
 
-/// Any number of the choices; none of them leaves it open.
+/// Any number of the choices; with none, the question is not answered.
 fn several(question: &Question, check: &Check) -> Option<Option<String>> {
     const HELP: &str = "Space selects, Enter confirms.";
     let (message, rows) = (format!("{}:", question.setting), rows(question));
@@ -244,14 +244,14 @@ fn typed(question: &Question, check: &Check) -> Option<Option<String>> {
     })
 }
 
-/// Help beneath a list, which brackets surround.
+/// The help below a list, which inquire puts in brackets.
 fn in_brackets(text: &str) -> String {
     wrapped(&printable_line(text), terminal::width())
         .trim_start()
         .to_owned()
 }
 
-/// Escape asks again, Ctrl-C and the end of input are the end.
+/// Asks again after Escape; Ctrl-C and the end of input end the questions.
 fn patiently<T>(ask: impl Fn() -> Result<T, InquireError>) -> Option<T> {
     loop {
         match ask() {
@@ -262,7 +262,7 @@ fn patiently<T>(ask: impl Fn() -> Result<T, InquireError>) -> Option<T> {
     }
 }
 
-// By lines.
+// Line by line.
 
 fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
     tell(&format!("\n{}", question.text));
@@ -302,14 +302,14 @@ fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
     }
 }
 
-/// The choice of this number, or what was typed.
+/// The choice with this number, or the typed text.
 fn chosen(choices: &[Choice], typed: &str) -> String {
     let number = typed.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
     let choice = number.and_then(|index| choices.get(index));
     choice.map_or(typed, |choice| choice.value.as_str()).to_owned()
 }
 
-/// Choices in columns, each with what speaks against it.
+/// Choices in columns, with their warnings.
 fn lines_of(choices: &[Choice]) -> Vec<String> {
     let wide = choices
         .iter()
@@ -330,11 +330,11 @@ fn refuse(problem: &str) {
     tell(&format!("  {}", printable_block(problem)));
 }
 
-/// The next line without blanks around it; `None` at the end.
+/// The next line, trimmed; `None` at the end of input.
 fn line() -> Option<String> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
-    // What was typed is not shown where it comes from a pipe, and neither is the end of its line.
+    // Input from a pipe is not echoed, and neither is its line break.
     tell("");
     match read {
         Ok(0) | Err(_) => None,

@@ -32,12 +32,12 @@ pub struct Interview {
 }
 
 impl Interview {
-    /// Asks one question and keeps the answer.
+    /// Asks one question and stores the answer.
     pub fn put(&mut self, question: Question) -> Result<()> {
         self.put_checked(question, |_| None)
     }
 
-    /// As `put`, with another check besides that of the settings.
+    /// As `put`, with a check in addition to that of the settings.
     pub fn put_checked(&mut self, question: Question, more: impl Fn(&str) -> Option<String> + 'static) -> Result<()> {
         let (judge, setting) = (self.survey.clone(), question.setting);
         let check: Check = Rc::new(move |value| judge.problem(setting, value).or_else(|| more(value)));
@@ -49,7 +49,7 @@ impl Interview {
         Ok(())
     }
 
-    /// Queries a platform and asks for the settings that it has choices for, until no answer leads to more questions.
+    /// Queries a platform and asks for the settings for which it has choices, until an answer leads to no new question.
     ///
     /// `called` maps a setting of the platform to the setting to ask for, if any.
     pub async fn platform(&mut self, backend: &str, called: fn(&'static str) -> Option<&'static str>) -> Result<()> {

@@ -15,9 +15,9 @@ use crate::commands::terminal;
 /// Why a value is invalid; `None` if it is valid.
 pub type Check = Rc<dyn Fn(&str) -> Option<String>>;
 
-/// How a line is judged and shown while it is typed.
+/// How a line is checked and displayed while it is typed.
 pub(super) struct Line {
-    /// Shown beneath while nothing speaks against what was typed.
+    /// Help line, shown while the input is valid.
     pub help: String,
     pub check: Check,
     pub may_be_empty: bool,
@@ -25,10 +25,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The line without blanks around it; `None` after Ctrl-C, Ctrl-D, or when the terminal went away.
+    /// The trimmed line; `None` after Ctrl-C, Ctrl-D, or if the terminal was closed.
     pub fn read(self, prompt: &str) -> Option<String> {
         let color = match self.secret {
-            // What replaces the characters is drawn as a color would be.
+            // rustyline draws the characters that mask a secret only if colors are enabled.
             true => ColorMode::Forced,
             false => ColorMode::Disabled,
         };
@@ -51,7 +51,7 @@ impl Line {
     }
 }
 
-/// Text beneath the line, which no key takes over.
+/// Text below the line, which no key inserts into the line.
 pub(super) struct Beneath(String);
 
 impl Hint for Beneath {
@@ -104,7 +104,7 @@ impl Completer for Line {
 
 impl Helper for Line {}
 
-/// Text whose lines break between words, for a terminal with so many columns.
+/// Wraps text between words, for a terminal with this number of columns.
 pub(super) fn wrapped(text: &str, columns: Option<usize>) -> String {
     let options = textwrap::Options::new(columns.unwrap_or(80).saturating_sub(1))
         .initial_indent("  ")

@@ -83,7 +83,7 @@ impl Interview {
         let (mut facts, holds) = self.network().await?;
         if facts.cidr.is_none() {
             let question = self.survey.question("machine_network");
-            let optional = self.survey.value("backend") != Some("ovirt");
+            let optional = !self.survey.platform()?.requires_machine_network();
             self.put(Question { optional, ..question })?;
             facts.cidr = self.machine_network();
         }

@@ -38,7 +38,7 @@ impl Interview {
         }
     }
 
-    /// How addresses are learnt, as far as the platform supports it. With static addresses, asks for all of them.
+    /// How pass one learns addresses, if the platform supports it. With static addresses, asks for all of them.
     async fn harvest(&mut self, session: &Session) -> Result<()> {
         let (facts, holds) = self.network().await?;
         let mut choices = vec![Choice::new("boot", "pass one boots temporary machines")];
@@ -56,7 +56,7 @@ impl Interview {
         };
         let judge = self.survey.clone();
         let check: Check = Rc::new(move |value| match value {
-            // The addresses that it requires are asked for next.
+            // The next questions ask for the addresses that it requires.
             "static" => None,
             value => judge.problem("harvest", value),
         });

@@ -1,4 +1,4 @@
-//! The moving lines of a terminal.
+//! Progress lines on a terminal.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::note::{Note, seconds};
 
-/// The moving lines of a terminal: the step, and each machine beneath it.
+/// The progress lines on a terminal: the step, and below it each machine.
 pub(super) struct Bars {
     all: MultiProgress,
     step: Option<Step>,
@@ -83,13 +83,13 @@ impl Bars {
         drop(self.all.println(text));
     }
 
-    /// Takes all lines away and leaves one of the step behind.
+    /// Removes all lines and prints a final line of the step.
     pub(super) fn clear(&mut self) {
         self.close_step();
         drop(self.all.clear());
     }
 
-    /// Leaves one line of the step behind.
+    /// Prints a final line of the step.
     fn close_step(&mut self) {
         let Some(step) = self.step.take() else { return };
         for line in step.machines.values().map(|line| &line.bar).chain([&step.head]) {
@@ -103,6 +103,6 @@ impl Bars {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are constants; a wrong one falls back to indicatif's own.
+    // The templates are constants; an invalid one falls back to indicatif's default.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }

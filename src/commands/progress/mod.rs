@@ -1,4 +1,4 @@
-//! What a person sees while it runs: progress and warnings on stderr, everything in the cluster's log.
+//! Output while a command runs: progress and warnings to stderr, all events to the cluster's log.
 //!
 //! Modules emit tracing events. Those of target `ocpdeploy::progress` have the fields `machine`, `state`,
 //! `step`, `total` (machines of the step), `done` (how many, or `true` for this machine) and a message; a
@@ -29,7 +29,7 @@ use crate::state::home::ClusterDir;
 use bars::Bars;
 use note::{Note, plain, seconds};
 
-/// How much is shown.
+/// The level of detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verbosity {
     Quiet,
@@ -37,7 +37,7 @@ pub enum Verbosity {
     Verbose,
 }
 
-/// The two places to which events go.
+/// The two destinations of events.
 #[derive(Clone)]
 pub struct Progress {
     screen: Arc<Screen>,
@@ -45,7 +45,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts to listen; once in a process.
+    /// Registers for events; once for each process.
     pub fn start(verbosity: Verbosity, style: ProgressStyle) -> Self {
         let view = match (style, verbosity) {
             (_, Verbosity::Quiet) => View::Silent,
@@ -62,7 +62,7 @@ impl Progress {
             .json()
             .with_writer(progress.log.clone())
             .with_filter(ours(Level::DEBUG));
-        // Fails only when something listens already, which no command does twice.
+        // Fails only if it is called twice, which no command does.
         let _ = tracing_subscriber::registry()
             .with(progress.layer())
             .with(file)
@@ -78,27 +78,27 @@ impl Progress {
         Listener(self.screen.clone()).with_filter(ours(level))
     }
 
-    /// From now on everything is also written to `log/ocpdeploy.jsonl` of this cluster, once its folder is there.
+    /// Also writes all further events to `log/ocpdeploy.jsonl` of this cluster, as soon as its folder exists.
     pub fn log_to(&self, dir: &ClusterDir) {
-        // A second cluster in one process keeps the first one's log.
+        // With a second cluster in one process, the log remains that of the first.
         let _ = self.log.dir.set(dir.clone());
     }
 
-    /// Takes the moving lines off the terminal.
+    /// Removes the progress lines from the terminal.
     pub fn finish(&self) {
         self.screen.view().clear();
     }
 }
 
-/// The screen of this process, from the first command's start on: a terminal is one for all.
+/// The screen of this process, from the start of the first command: the process has one terminal.
 static SCREEN: OnceLock<Arc<Screen>> = OnceLock::new();
 
-/// How long somebody else may be busy with the screen, e.g. writing to a reader that does not read.
+/// How long to wait for another thread's use of the screen, e.g. a write to a reader that does not read.
 const BUSY: Duration = Duration::from_millis(500);
 
-/// Uses the terminal while no moving line is on it, and none can come back.
+/// Uses the terminal while it has no progress lines, and none can be drawn.
 ///
-/// Never waits long, and so may be called by whoever ends the program: on a signal, or in a panic within a drawing.
+/// Never waits long, so it can be called to end the program: on a signal, or by a panic during drawing.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     let Some(screen) = SCREEN.get() else { return work() };
     let begin = Instant::now();
@@ -116,7 +116,7 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Only this program's events: libraries may log what must not be told.
+/// Only this program's events: libraries may log secrets.
 fn ours(level: Level) -> Targets {
     Targets::new().with_target("ocpdeploy", level)
 }
@@ -125,7 +125,7 @@ fn is_terminal() -> bool {
     terminal::is_for_errors() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The log of one cluster. What comes before its folder is there is not kept: looking leaves no trace.
+/// The log of one cluster. Events before its folder exists are not stored: a read-only command writes nothing.
 #[derive(Clone, Default)]
 struct Log {
     dir: Arc<OnceLock<ClusterDir>>,
@@ -156,10 +156,10 @@ impl tracing_subscriber::fmt::MakeWriter<'_> for Log {
 }
 
 impl Write for Log {
-    /// One event, whole, as tracing hands it on.
+    /// Writes one complete event of tracing.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(mut file) = self.file() {
-            // A log is read in a terminal, too.
+            // Logs are also displayed in terminals.
             file.write_all(printable_json(&String::from_utf8_lossy(bytes)).as_bytes())?;
         }
         Ok(bytes.len())
@@ -192,19 +192,19 @@ impl<S: Subscriber> Layer<S> for Listener {
     }
 }
 
-/// Where and how progress is drawn.
+/// The destination and style of progress.
 struct Screen {
     begun: Instant,
     verbosity: Verbosity,
     view: Mutex<View>,
-    /// What was last shown of each machine: looks repeat, lines should not.
+    /// The last line of each machine: a poll that finds no change must not repeat it.
     last: Mutex<BTreeMap<String, String>>,
 }
 
 enum View {
     Silent,
     Plain(Box<dyn Write + Send>),
-    /// Each event as an object, for programs.
+    /// Each event as a JSON object, for programs.
     Json(Box<dyn Write + Send>),
     Bars(Bars),
 }
@@ -243,7 +243,7 @@ impl Screen {
         match &mut *self.view() {
             View::Silent | View::Json(_) => {}
             View::Plain(out) => {
-                // Without a terminal there may be nobody to read; that is no reason to stop.
+                // A closed stderr is not an error.
                 let _ = writeln!(out, "[{}] {}", seconds(elapsed), plain(note));
             }
             View::Bars(bars) => bars.show(note, elapsed),
@@ -255,7 +255,7 @@ impl Screen {
         let elapsed = self.begun.elapsed();
         match &mut *self.view() {
             View::Json(out) => {
-                // Without a reader, that is no reason to stop.
+                // A closed stderr is not an error.
                 let _ = out.write_all(note.json(level, elapsed).as_bytes());
                 true
             }
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// What `work` shows, with every time replaced.
+    /// The output of `work`, with every time replaced.
     fn shown(verbosity: Verbosity, work: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let progress = Progress {
@@ -315,11 +315,11 @@ mod tests {
         tracing::info!(target: PROGRESS, step = "pass one", done = 1, total = 2_u64);
         tracing::warn!(target: "ocpdeploy::passes", "the \x1b[31mnetwork\n[0.1s] has no DHCP range");
         tracing::debug!(target: "ocpdeploy::backend::sim", machines = 3, "looked");
-        tracing::error!(target: "hyper", "somebody else's words");
+        tracing::error!(target: "hyper", "an event of a library");
     }
 
     #[test]
-    fn plain_lines_name_the_machine_once_for_each_state() {
+    fn plain_lines_show_each_state_of_a_machine_once() {
         insta::assert_snapshot!(shown(Verbosity::Normal, emit), @r"
         [t] pass one: boots 2 machines
         [t] lab-master-0: 192.168.122.15
@@ -330,10 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn verbose_adds_events_of_our_modules_and_none_of_libraries() {
+    fn verbose_adds_events_of_this_program_and_none_of_libraries() {
         let text = shown(Verbosity::Verbose, emit);
         assert!(text.contains("[t] backend::sim: looked machines=3\n"), "{text}");
-        assert!(!text.contains("somebody"), "{text}");
+        assert!(!text.contains("library"), "{text}");
     }
 
     #[test]

@@ -55,11 +55,11 @@ impl Note {
     }
 }
 
-/// A note for programs, and when it was made.
+/// A note for programs, with its time.
 #[derive(Serialize)]
 struct Line<'a> {
     time: Timestamp,
-    /// Since the command began.
+    /// Time since the start of the command.
     seconds: f64,
     level: &'static str,
     #[serde(flatten)]
@@ -79,7 +79,7 @@ impl Note {
             },
             note: self,
         };
-        // Texts and numbers only: they always serialize.
+        // Texts and numbers can always be serialized.
         report::json_line(&line).unwrap_or_default()
     }
 }
@@ -133,7 +133,7 @@ pub fn plain(note: &Note) -> String {
     line
 }
 
-/// Tenths of a second below a minute, then minutes and seconds.
+/// Below a minute, seconds with tenths; otherwise minutes and seconds.
 pub fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0..60 => format!("{:.1}s", time.as_secs_f64()),

@@ -1,4 +1,4 @@
-//! The env file of the answers.
+//! The env file that contains the answers.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ const HEAD: &str = "\
 /// An answer as it is written to the env file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The setting's name, or `<name>_file` for a secret in a file of its own.
+    /// The setting's name, or `<name>_file` for a secret in its own file.
     pub written: String,
     pub value: String,
-    /// It is the default: written as a comment.
+    /// Whether it is the default, which is written as a comment.
     pub is_default: bool,
 }
 
-/// The text of an env file, and where each setting stands in it.
+/// The text of an env file, and the line of each setting.
 pub(super) struct Rendered {
     pub text: String,
-    /// From 1.
+    /// Counted from 1.
     pub lines: BTreeMap<&'static str, usize>,
 }
 
-/// Writes answers in the order and with the words of the table of settings.
+/// Writes answers in the order and with the help of the table of settings.
 pub(super) fn render(answers: &BTreeMap<&'static str, Answer>) -> Rendered {
     let mut text = HEAD.to_owned();
     let mut lines = BTreeMap::new();
@@ -39,7 +39,7 @@ pub(super) fn render(answers: &BTreeMap<&'static str, Answer>) -> Rendered {
             text += &format!("\n# -- {}\n", variable.group.title);
         }
         text += &format!("\n# {}\n", variable.doc);
-        // A comment ends with its line, and so would not hold a value of several.
+        // A comment is one line, so it cannot contain a value with line breaks.
         if answer.is_default && !answer.value.contains('\n') {
             text += &format!("# {}={}\n", answer.written, quoted(&answer.value));
         } else {
@@ -50,7 +50,7 @@ pub(super) fn render(answers: &BTreeMap<&'static str, Answer>) -> Rendered {
     Rendered { text, lines }
 }
 
-/// A value as it is written in an env file, read the same by us and by bash.
+/// A value in the notation of an env file, which bash and ocpdeploy read alike.
 pub fn quoted(value: &str) -> String {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:@%+,".contains(&b);
     match value.bytes().all(is_plain) {

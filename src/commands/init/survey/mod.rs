@@ -1,6 +1,6 @@
 //! The questions of `ocpdeploy init` as data, and the answers; `commands/init` prompts for them.
 //!
-//! This module has no rules about values. `settings` checks an answer: it reads the env file as it would be with it.
+//! This module has no rules about values: `settings` checks an answer as part of the resulting env file.
 
 mod file;
 
@@ -13,12 +13,12 @@ use crate::cluster::BackendConfig;
 use crate::settings::variables::{self, Kind, Variable};
 use crate::settings::{self, ResolvedValue, SettingsError, Sources, profile};
 
-/// What is asked when the platform's part is answered, addresses between cluster and sizes.
+/// The questions after those about the platform. The addresses come between `CLUSTER` and `SIZES`.
 pub const CLUSTER: &[&str] = &["cluster", "domain", "profile", "masters", "workers"];
 pub const SIZES: &[&str] = &["numcpus", "master_memory", "worker_memory", "disk_size"];
 pub const ACCESS: &[&str] = &["version", "pub_key", "pull_secret"];
 
-/// What most clusters leave as it is, and what it is about: asked only when it is chosen from a list.
+/// Settings that most clusters do not change, with a description: asked only if selected from a list.
 const FURTHER: &[(&str, &str)] = &[
     ("harvest", "how pass one learns the IP addresses"),
     ("extra_networks", "additional NICs of the nodes"),
@@ -32,18 +32,18 @@ const FURTHER: &[(&str, &str)] = &[
     ("registry_mirrors", "registry mirrors"),
     ("ca", "CA certificates that the cluster trusts"),
 ];
-/// Nothing of that list.
+/// The choice of none of these.
 pub const NOTHING: &str = "none";
-/// What is needed where nothing is harvested, besides the virtual IPs.
+/// The addresses that static addresses require, besides the virtual IPs.
 pub const STATIC: &[&str] = &["bootstrap_ip", "master_ips", "worker_ips"];
 
-/// The setting of this name, if it is one that few change.
+/// The setting of this name, if it is one of `FURTHER`.
 pub fn further(name: &str) -> Option<&'static str> {
     let found = FURTHER.iter().find(|(further, _)| *further == name);
     found.map(|(further, _)| *further)
 }
 
-/// The workers' own platform has settings of its own for what both have; `None`: it is not for workers.
+/// The setting of the workers' own platform in place of this one; `None` if it does not concern workers.
 pub fn of_workers(setting: &'static str) -> Option<&'static str> {
     match setting {
         "network" => Some("worker_network"),
@@ -54,16 +54,16 @@ pub fn of_workers(setting: &'static str) -> Option<&'static str> {
     }
 }
 
-/// Sizes are left to the profile unless they differ from it, and what few change to its default.
+/// Whether an answer that equals the default is written as a comment: sizes, and settings of `FURTHER`.
 ///
-/// Not so `harvest`, whose default hangs on the platform.
+/// Not `harvest`, because its default depends on the platform.
 fn stays_default(setting: &str) -> bool {
     SIZES.contains(&setting)
         || ["masters", "workers"].contains(&setting)
         || further(setting).is_some_and(|further| further != "harvest")
 }
 
-/// May stay without an answer.
+/// Whether the setting may remain without an answer.
 fn is_optional(setting: &str) -> bool {
     [
         "api_ip",
@@ -96,18 +96,18 @@ pub struct Question {
     pub text: String,
     /// Empty: the answer is typed.
     pub choices: Vec<Choice>,
-    /// Something else than the choices may be typed.
+    /// The user may type another value than the choices.
     pub open: bool,
-    /// Several of them, separated by commas, are one answer.
+    /// The answer is a list of choices, separated by commas.
     pub many: bool,
-    /// Taken when nothing is answered.
+    /// The value of an empty answer.
     pub default: Option<String>,
-    /// Nothing is an answer where there is no default.
+    /// Without a default, an empty answer is valid.
     pub optional: bool,
     pub secret: bool,
 }
 
-/// The answers so far, and what they are judged by.
+/// The answers so far, and the sources to check them with.
 #[derive(Clone)]
 pub struct Survey<'a> {
     sources: Sources<'a>,
@@ -116,7 +116,7 @@ pub struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// `sources` are this process's surroundings; settings in its environment do not count.
+    /// `sources` are those of this process; settings in its environment are ignored.
     pub fn new(path: PathBuf, mut sources: Sources<'a>) -> Self {
         sources
             .environment
@@ -128,7 +128,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The question for a setting, its text from the table of settings.
+    /// The question for a setting, with the help of the table of settings.
     pub fn question(&self, setting: &'static str) -> Question {
         let variable = variables::find(setting);
         let choices = match variable.map(|variable| variable.kind) {
@@ -139,7 +139,7 @@ impl<'a> Survey<'a> {
                 .collect(),
             _ => Vec::new(),
         };
-        // The pull secret is asked for by its file, which is none.
+        // The answer for the pull secret is the name of its file, which is not secret.
         let secret = variable.is_some_and(|variable| variable.is_secret() && setting != "pull_secret");
         let default = self.usable_default(setting).filter(|_| !secret);
         Question {
@@ -154,7 +154,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The question for what a platform offers; something else may be typed, since a user may know of more than is shown.
+    /// The question for a setting with choices of the platform. The list may be incomplete, so other values are valid.
     pub fn offered(&self, offered: SettingChoices) -> Question {
         let question = self.question(offered.setting);
         let is_there = |value: &String| offered.choices.iter().any(|choice| choice.value == *value);
@@ -173,7 +173,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Which of the settings that few change is to be changed, with what each is now.
+    /// The question which setting of `FURTHER` to change, with the current value of each.
     pub fn further(&self) -> Question {
         let loaded = self.loaded();
         let choice = |(setting, about): &(&str, &str)| match self.value_in(loaded.as_deref(), setting) {
@@ -193,18 +193,18 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// What a deployment would take now: a platform may have defaults of its own.
+    /// The value that a deployment would use now, including the platform's defaults.
     pub fn in_effect(&self, setting: &str) -> Option<String> {
         self.value_in(self.loaded().as_deref(), setting)
     }
 
-    /// All settings as a deployment would take them; `None`: they are not whole yet, and so not known.
+    /// All settings that a deployment would use; `None` while required settings are missing.
     fn loaded(&self) -> Option<Vec<ResolvedValue>> {
         let loaded = settings::load(&self.sources_with(&self.answers)).ok()?;
         Some(loaded.values)
     }
 
-    /// One of them, or where they are not known what was answered.
+    /// The value of one of them; if they are not known, the answer.
     fn value_in(&self, loaded: Option<&[ResolvedValue]>, setting: &str) -> Option<String> {
         let Some(values) = loaded else {
             return self.value(setting).map(str::to_owned);
@@ -213,7 +213,7 @@ impl<'a> Survey<'a> {
         Some(found.value.clone()).filter(|value| !value.is_empty())
     }
 
-    /// What the settings take without an answer, where that would do.
+    /// The default of a setting, if it is valid.
     fn usable_default(&self, setting: &'static str) -> Option<String> {
         self.default_of(setting)
             .filter(|default| self.problem(setting, default).is_none())
@@ -232,7 +232,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Why a value will not do, as the settings say it of the file with this value in it.
+    /// The problem that this value causes in the env file, if any.
     pub fn problem(&self, setting: &'static str, value: &str) -> Option<String> {
         let mut answers = self.answers.clone();
         let answer = Answer {
@@ -243,7 +243,7 @@ impl<'a> Survey<'a> {
         answers.insert(setting, answer);
         let lines = file::render(&answers).lines;
         let error = settings::load(&self.sources_with(&answers)).err()?;
-        // What is still missing has no line. Before this answer no line was wrong, so that one which is now is so by it.
+        // A missing setting has no line. All earlier lines were valid, so an invalid line is due to this answer.
         let of_answer = |place: &String| {
             let line = place.rsplit_once(':').and_then(|(_, line)| line.parse().ok());
             line.is_some_and(|line: usize| lines.values().any(|known| *known == line))
@@ -258,9 +258,9 @@ impl<'a> Survey<'a> {
         })
     }
 
-    /// Keeps an answer. A `~/` is written out, since it means something in a shell only.
+    /// Stores an answer. Expands a `~/`, which has a meaning only in a shell.
     pub fn answer(&mut self, setting: &'static str, value: &str) {
-        // What was answered before is not the default.
+        // An earlier answer must not count as the default.
         self.forget(setting);
         let is_default = stays_default(setting) && self.default_of(setting).as_deref() == Some(value);
         let answer = Answer {
@@ -271,12 +271,12 @@ impl<'a> Survey<'a> {
         self.answers.insert(setting, answer);
     }
 
-    /// As if it had not been asked for.
+    /// Removes the answer.
     pub fn forget(&mut self, setting: &str) {
         self.answers.remove(setting);
     }
 
-    /// A value with the home folder in place of a `~`, where it names a file.
+    /// A value; in the name of a file, `~` is replaced by the home folder.
     fn written_out(&self, setting: &str, value: &str) -> String {
         let names_file = variables::find(setting).is_some_and(names_file);
         let home = self.sources.environment.get("HOME");
@@ -286,7 +286,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Puts the name of its file in place of a secret.
+    /// Replaces a secret by the name of its file.
     pub fn answer_by_file(&mut self, setting: &'static str, file: &str) {
         let answer = Answer {
             written: format!("{setting}_file"),
@@ -305,14 +305,14 @@ impl<'a> Survey<'a> {
         settings::load_platform(&self.sources_with(&self.answers))
     }
 
-    /// The platform of this name by what was answered for it, be it the workers' own.
+    /// The platform of this name with its answers, also if it is the workers' own.
     pub fn platform_of(&self, backend: &str) -> Result<BackendConfig, SettingsError> {
         let mut alone = self.clone();
         alone.answer("backend", backend);
         alone.platform()
     }
 
-    /// What the settings say of the whole file: warnings, or what it still lacks.
+    /// The check of the whole file: warnings, or the remaining problems.
     pub fn verdict(&self) -> Result<Vec<String>, SettingsError> {
         settings::load(&self.sources_with(&self.answers)).map(|loaded| loaded.warnings)
     }

@@ -38,7 +38,7 @@ fn survey(answers: &[(&'static str, &str)]) -> Survey<'static> {
 }
 
 #[test]
-fn an_answer_is_judged_by_the_settings() {
+fn the_settings_check_an_answer() {
     let lab = survey(&[("backend", "libvirt"), ("cluster", "lab"), ("api_ip", "192.168.122.9")]);
     for (setting, bad, why) in [
         ("cluster", "Lab", "`Lab` is not a DNS label"),
@@ -53,7 +53,7 @@ fn an_answer_is_judged_by_the_settings() {
         ("profile", "huge", "the profile `huge` does not exist"),
     ] {
         match (bad, lab.problem(setting, bad)) {
-            // Nothing is no value, and no line of the file is wrong by it.
+            // An empty answer is no value, so no line of the file is invalid.
             ("", problem) => assert_eq!(problem, None),
             (_, problem) => {
                 let problem = problem.unwrap_or_else(|| panic!("{setting}={bad} was taken"));
@@ -65,12 +65,12 @@ fn an_answer_is_judged_by_the_settings() {
     let long = "a".repeat(60);
     assert!(
         lab.problem("cluster", &long).is_some(),
-        "judged before the domain is known"
+        "checked before the domain is known"
     );
 }
 
 #[test]
-fn what_the_profile_says_is_the_default_and_stays_with_it() {
+fn values_of_the_profile_are_defaults_and_not_written() {
     let mut lab = survey(&[("backend", "sim"), ("profile", "compact")]);
     assert_eq!(lab.question("masters").default.as_deref(), Some("3"));
     assert_eq!(lab.question("master_memory").default.as_deref(), Some("24576"));
@@ -82,13 +82,13 @@ fn what_the_profile_says_is_the_default_and_stays_with_it() {
 }
 
 #[test]
-fn a_home_folder_is_written_out_where_a_file_is_named() {
+fn the_home_folder_in_a_file_name_is_expanded() {
     let lab = survey(&[("pull_secret", "~/pull.json"), ("cluster", "lab")]);
     assert_eq!(lab.value("pull_secret"), Some("/home/me/pull.json"));
 }
 
 #[test]
-fn a_password_goes_into_a_file_of_its_own() {
+fn a_password_is_stored_in_its_own_file() {
     let mut lab = survey(&[("cluster", "lab")]);
     lab.answer("ovirt_password", "canary");
     lab.answer_by_file("ovirt_password", "lab.password");
@@ -97,7 +97,7 @@ fn a_password_goes_into_a_file_of_its_own() {
 }
 
 #[test]
-fn a_network_that_is_there_is_the_default() {
+fn an_existing_network_is_the_default() {
     let lab = survey(&[("backend", "libvirt")]);
     let default = |choices: &[&str]| {
         let choices = choices.iter().map(|name| Choice::new(*name, "")).collect();
@@ -110,18 +110,18 @@ fn a_network_that_is_there_is_the_default() {
     assert_eq!(
         lab.offered(bad).default,
         None,
-        "a doubtful one is chosen, not fallen into"
+        "a choice with a warning is never the default"
     );
 }
 
-/// All that an env file can hold.
+/// Any value that an env file can contain.
 fn value() -> impl Strategy<Value = String> {
     proptest::string::string_regex(r"[ -~\n\täöü€]{0,40}").unwrap()
 }
 
 proptest! {
     #[test]
-    fn the_file_holds_exactly_the_answers(values in proptest::collection::vec((0usize..200, value(), any::<bool>()), 0..12)) {
+    fn the_file_contains_the_answers(values in proptest::collection::vec((0usize..200, value(), any::<bool>()), 0..12)) {
         let mut answers = BTreeMap::new();
         for (index, value, is_default) in values {
             let variable = &variables::VARIABLES[index % variables::VARIABLES.len()];
