@@ -1,4 +1,4 @@
-//! Two computers, which are two state folders, and one real libvirt with one network.
+//! Two computers, as two state folders, and one real libvirt with one network.
 
 #![cfg(feature = "libvirt")]
 
@@ -8,7 +8,7 @@ use ocpdeploy::state::parameters::Parameters;
 
 use crate::two_passes::{Lab, awaited, succeeded};
 
-/// Whether a command that ended was refused before it changed anything, as a failed check.
+/// Whether a command was rejected by a check before it changed anything.
 #[track_caller]
 fn is_refused(lab: &Lab, words: &[&str], why: &str) {
     let output = lab.start(words).wait_with_output().unwrap();
@@ -16,14 +16,14 @@ fn is_refused(lab: &Lab, words: &[&str], why: &str) {
     let said = String::from_utf8_lossy(&said);
     assert_eq!(output.status.code(), Some(4), "{words:?}: {said}");
     assert!(said.contains(why), "{words:?}: {said}");
-    // Only with the id, which asks.
+    // Only with the id, which requires a confirmation.
     let unasked = said.contains("ocpdeploy destroy") && !said.contains("--from-backend --id");
     assert!(!unasked, "{words:?}: {said}");
 }
 
 #[test]
 #[ignore = "needs the lab"]
-fn clusters_of_one_name_or_of_two_on_one_network_keep_what_they_have() {
+fn clusters_of_the_same_or_another_name_on_one_network_keep_their_objects() {
     let [first, second] = [Lab::new(), Lab::new()];
     let (cluster, other) = (first.cluster("d", 1, 0), second.cluster("e", 1, 0));
     second.cluster("d", 1, 0);
@@ -31,7 +31,7 @@ fn clusters_of_one_name_or_of_two_on_one_network_keep_what_they_have() {
     let again = ["deploy", env.to_str().unwrap(), "--rehearse"];
     let another = format!("another deployment of cluster {cluster}.example.com");
 
-    // At once: the same name, which is refused, and another one beside.
+    // In parallel: the same name, which is rejected, and another name.
     let mut deployed = first.start_deploy(&cluster);
     awaited(&mut deployed, "a machine", || {
         (!first.domains(&cluster).is_empty()).then_some(())
@@ -50,7 +50,7 @@ fn clusters_of_one_name_or_of_two_on_one_network_keep_what_they_have() {
         .flat_map(|table| [table.virtual_router_id, table.ingress_virtual_router_id]);
     assert_eq!((ips.len(), vrids.collect::<BTreeSet<_>>().len()), (leases.len(), 4));
 
-    // The cluster runs: nothing of the second computer's changes it.
+    // The cluster runs: no command on the second computer changes it.
     let before = first.inventory(&cluster);
     let ip = tables[0].nodes[1].ip.to_string();
     let static_addresses = [
@@ -76,7 +76,7 @@ fn clusters_of_one_name_or_of_two_on_one_network_keep_what_they_have() {
         .start(&["destroy", &cluster, "--yes"])
         .wait_with_output()
         .unwrap();
-    assert_eq!(unknown.status.code(), Some(2), "it has no record of it");
+    assert_eq!(unknown.status.code(), Some(2), "the second computer has no record");
     assert_eq!(first.inventory(&cluster), before);
 
     // The first computer is lost; the second takes the cluster over.

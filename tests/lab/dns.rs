@@ -1,5 +1,5 @@
-//! The nodes' name servers and /etc/resolv.conf at work: real dnsmasq, on nodes that are namespaces on one bridge,
-//! with exactly the files that the program makes. NetworkManager is a stand-in: the files it would have written.
+//! The nodes' name servers and /etc/resolv.conf: real dnsmasq, on nodes that are namespaces on one bridge,
+//! with exactly the files that the program creates. NetworkManager is played by the files that it would write.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -32,7 +32,7 @@ struct Outside {
 }
 
 impl Outside {
-    /// `answers`: what the resolver goes by, as arguments of dnsmasq.
+    /// `answers`: the resolver's arguments of dnsmasq.
     fn new(answers: &[&str]) -> Self {
         let outside = Self::silent();
         let listen = format!("--listen-address={OUTSIDE}");
@@ -58,7 +58,7 @@ impl Outside {
         outside
     }
 
-    /// A network whose resolver gets questions and never answers.
+    /// A network whose resolver gets queries and never answers.
     fn silent() -> Self {
         Self {
             wire: Wire::new(&format!("{OUTSIDE}/24")),
@@ -80,7 +80,7 @@ impl Outside {
         self.folder.path().join("outside.log")
     }
 
-    /// How often somebody asked here for this name.
+    /// The number of queries for this name.
     fn questions(&self, name: &str) -> usize {
         let log = fs::read_to_string(self.log_file()).unwrap_or_default();
         log.lines()
@@ -88,7 +88,7 @@ impl Outside {
             .count()
     }
 
-    /// A node that DHCP gave these resolvers to, with nothing of ours on it yet.
+    /// A node with these resolvers from DHCP, before it gets any of our files.
     fn node(&self, made: &Made, index: usize, resolvers: &[&str]) -> Node {
         let node = &made.parameters.nodes[index];
         let name = format!("{}-{}", made.config.name, node.name);
@@ -101,10 +101,10 @@ impl Outside {
     fn booted(&self, made: &Made, index: usize, resolvers: &[&str]) -> Node {
         let node = self.node(made, index, resolvers);
         node.boot(&parts(made));
-        // Both units start at once here, so the name server may run before it has been told whom to ask.
+        // Both units start at once here, so the name server may run before it has upstream resolvers.
         let name = format!("api.{}", made.parameters.cluster_domain());
         let own = format!("nameserver {}", node.ip);
-        until(SOON, "the node's name server runs, and the node asks it", || {
+        until(SOON, "the node's name server runs, and the node uses it", || {
             let asks = node
                 .log("ocpdeploy-dns.service")
                 .contains(&format!("using nameserver {OUTSIDE}#53"));
@@ -116,7 +116,7 @@ impl Outside {
     }
 }
 
-/// What NetworkManager would have written.
+/// Writes NetworkManager's resolv.conf.
 fn tell(node: &Node, resolvers: &[&str]) {
     let lines: String = resolvers.iter().map(|ip| format!("nameserver {ip}\\n")).collect();
     node.sh(&format!(
@@ -135,7 +135,7 @@ fn parts(made: &Made) -> HostParts {
     parts
 }
 
-/// Status and answers of one question to the first name server of the node's own /etc/resolv.conf.
+/// Status and answers of one query to the first name server in the node's /etc/resolv.conf.
 fn ask(node: &Node, name: &str, kind: &str) -> (String, Vec<String>) {
     ask_at(node, name, kind, &node.ip.to_string())
 }
@@ -150,7 +150,7 @@ fn ask_at(node: &Node, name: &str, kind: &str, server: &str) -> (String, Vec<Str
     (status.unwrap_or("none").to_owned(), answers.map(value).collect())
 }
 
-/// As a resolver asks: again when nothing comes.
+/// As a resolver queries: repeated if there is no answer.
 fn patiently(node: &Node, name: &str, kind: &str) -> (String, Vec<String>) {
     let mut answers = (0..3).map(|_| ask(node, name, kind));
     let answered = answers.find(|(status, _)| status != "none");
@@ -167,7 +167,7 @@ fn resolv_conf(node: &Node) -> Vec<String> {
 
 #[test]
 #[ignore = "needs the lab"]
-fn every_node_knows_the_cluster_and_asks_the_network_for_the_rest() {
+fn every_node_resolves_the_clusters_names_and_forwards_other_queries() {
     let outside = Outside::knowing_example_org();
     let mut made = made("lab", [10, 77, 0, 10]);
     made.release.version = (4, 3);
@@ -229,17 +229,17 @@ fn every_node_knows_the_cluster_and_asks_the_network_for_the_rest() {
                 node.name
             );
         }
-        // By the node's own way: the short name, the name server and the order are those of /etc/resolv.conf.
+        // Through the node's own resolution: with search domain, name server and order of /etc/resolv.conf.
         let found = node.sh("getent ahostsv4 worker-0");
         assert!(found.starts_with(&nodes[4].ip.to_string()), "{found}");
     }
     let asked = outside.questions("lab.example.com");
-    assert_eq!(asked, 0, "the network was asked for the cluster's own names");
+    assert_eq!(asked, 0, "the network got queries for the cluster's own names");
 }
 
 #[test]
 #[ignore = "needs the lab"]
-fn two_clusters_of_one_network_keep_their_names_to_themselves() {
+fn two_clusters_on_one_network_do_not_resolve_each_others_names() {
     let outside = Outside::knowing_example_org();
     let [lab, lab2] = [made("lab", [10, 77, 0, 10]), made("lab2", [10, 77, 0, 100])];
     let nodes = [
@@ -259,9 +259,9 @@ fn two_clusters_of_one_network_keep_their_names_to_themselves() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_dead_resolver_is_asked_once_and_the_cluster_s_names_stay() {
+fn a_dead_resolver_is_queried_once_and_the_clusters_names_still_resolve() {
     let outside = Outside::silent();
-    // Counts what reaches the network's resolver, and is silent.
+    // Counts the queries to the network's resolver, and never answers.
     let listener = "import socket,sys\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('10.77.0.1',53))\n\
                     while 1: print('query[', s.recv(4096), flush=True)";
     outside.wire.start(&["python3", "-c", listener], &outside.log_file());
@@ -270,7 +270,7 @@ fn a_dead_resolver_is_asked_once_and_the_cluster_s_names_stay() {
     let node = outside.booted(&made, 1, &[OUTSIDE]);
     for n in 0..5 {
         let (status, _) = ask(&node, &format!("dead{n}.example.org"), "A");
-        // dnsmasq leaves it to who asks how long to wait.
+        // dnsmasq lets the client decide how long to wait.
         assert_eq!(status, "none");
     }
     for n in 0..5 {
@@ -284,13 +284,13 @@ fn a_dead_resolver_is_asked_once_and_the_cluster_s_names_stay() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn no_question_goes_round_when_the_network_offers_the_cluster_s_own_addresses() {
+fn queries_do_not_loop_when_the_network_offers_the_clusters_own_addresses() {
     let outside = Outside::knowing_example_org();
     let made = made("lab", [10, 77, 0, 10]);
     let parameters = &made.parameters;
     let vip = parameters.api_ip.to_string();
     let (first, second) = (parameters.nodes[1].ip.to_string(), parameters.nodes[2].ip.to_string());
-    // Each offers the other, the VIP and itself.
+    // Each node is offered the other one, the VIP and itself.
     let offered = [vip.as_str(), &first, &second, "127.0.0.1", "127.0.0.53"];
     let nodes = [outside.booted(&made, 1, &offered), outside.booted(&made, 2, &offered)];
     for node in &nodes {
@@ -304,7 +304,7 @@ fn no_question_goes_round_when_the_network_offers_the_cluster_s_own_addresses() 
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_resolver_that_asks_the_node_in_turn_is_left_out() {
+fn a_resolver_that_forwards_to_the_node_is_not_used() {
     let made = made("lab", [10, 77, 0, 10]);
     let node = made.parameters.nodes[1].ip;
     let forward = format!("--server={node}");
@@ -328,8 +328,8 @@ fn a_resolver_that_asks_the_node_in_turn_is_left_out() {
         .start(&[&fixed[..], &[&listen, "--user=root", &forward]].concat(), &log);
     outside.until_it_listens();
     node.boot(&parts(&made));
-    // Until it has been told whom to ask, it refuses, too.
-    until(SOON, "the loop is seen", || {
+    // Without upstream resolvers, it also returns REFUSED.
+    until(SOON, "the loop is detected", || {
         ask(&node, "www.example.org", "A").0 == "REFUSED"
             && node.log("ocpdeploy-dns.service").contains("query loop detected")
     });
@@ -341,7 +341,7 @@ fn a_resolver_that_asks_the_node_in_turn_is_left_out() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn the_node_comes_first_and_what_dhcp_offers_after_it() {
+fn the_nodes_own_resolver_is_first_and_those_of_dhcp_follow() {
     let outside = Outside::knowing_example_org();
     let made = made("lab", [10, 77, 0, 10]);
     let node = outside.booted(&made, 1, &[OUTSIDE, "10.77.0.2", "10.77.0.3", "fe80::1%nic"]);
@@ -354,10 +354,10 @@ fn the_node_comes_first_and_what_dhcp_offers_after_it() {
     ];
     assert_eq!(resolv_conf(&node), first);
 
-    // Nothing to do: the file is the same file.
+    // No change: the file is not replaced.
     let seen = node.sh("stat -c '%i %a %U' /etc/resolv.conf");
     assert!(seen.ends_with(" 644 root\n"), "{seen}");
-    // Nothing of systemd runs here: its stand-in runs the service's command.
+    // systemd does not run here: the test runs the service's command.
     node.sh(
         "printf '#!/bin/sh\\necho \"$*\" >>/run/systemctl.log\\nexec /usr/local/bin/ocpdeploy-resolver\\n' \
          >/usr/local/bin/systemctl && chmod 755 /usr/local/bin/systemctl",
@@ -372,7 +372,7 @@ fn the_node_comes_first_and_what_dhcp_offers_after_it() {
     assert_eq!(call("nic", "up"), restarted);
     assert_eq!(node.sh("stat -c '%i %a %U' /etc/resolv.conf"), seen);
 
-    // A VIP or an address of a pod is not the node's, and other events say nothing about name servers.
+    // A VIP or an address of a pod is not the node's, and other events have no name servers.
     node.sh(&format!(
         "ip addr add {}/32 dev nic && ip link add pod0 type veth peer name pod1 && ip addr add 10.128.0.2/23 dev pod0",
         made.parameters.api_ip
@@ -394,7 +394,7 @@ fn the_node_comes_first_and_what_dhcp_offers_after_it() {
         assert_eq!(resolv_conf(&node), changed, "{interface} {action}");
     }
 
-    // OVN-Kubernetes moves the address to a bridge, where the name server goes on with the resolvers of now.
+    // OVN-Kubernetes moves the address to a bridge, where the name server keeps its current resolvers.
     let ip = node.ip;
     node.sh(&format!(
         "ip link add br-ex type bridge && ip addr del {ip}/24 dev nic && ip link set nic master br-ex \
@@ -451,7 +451,7 @@ fn resolv_conf_has_content_before_the_node_has_its_address_and_kubelet_waits() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn where_systemd_resolved_is_in_use_it_is_told_and_its_file_stays() {
+fn where_systemd_resolved_is_in_use_it_is_configured_and_its_file_kept() {
     let outside = Outside::knowing_example_org();
     let made = made("lab", [10, 77, 0, 10]);
     let node = outside.node(&made, 1, &[OUTSIDE]);
@@ -479,7 +479,7 @@ fn where_systemd_resolved_is_in_use_it_is_told_and_its_file_stays() {
     assert_eq!(node.sh("cat /run/ocpdeploy/dns/upstreams"), "nameserver 10.77.0.1\n");
 }
 
-/// What the payload's CoreDNS would read: its own daemon is not packaged here, so the file is looked at.
+/// The file of the payload's CoreDNS: the daemon is not packaged here, so only the file is checked.
 #[test]
 #[ignore = "needs the lab"]
 fn coredns_gets_the_node_s_address_and_the_network_s_resolvers() {

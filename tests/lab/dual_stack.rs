@@ -17,7 +17,7 @@ const BOND: &str = "interfaces:
   ipv4: {enabled: true}
 ";
 
-/// What the network's DNS server answers: a line for each record.
+/// The answer of the network's DNS server, one line for each record.
 fn resolved(name: &str, kind: &str) -> String {
     let output = Command::new("dig")
         .args(["+short", "+time=2", "@192.168.144.1", name, kind])
@@ -64,7 +64,7 @@ fn each_guest_reports_both_addresses_and_answers_at_both() {
         let report = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(report.contains(&format!("\"{}\"", node.ip)), "{}: {report}", node.name);
     }
-    // The network's own DNS server has a record of each family for each name.
+    // The network's DNS server has a record of each family for each name.
     let mut leases = table.leases();
     leases.retain(|lease| lease.name.as_str() != "bootstrap");
     let named = leases.into_iter().map(|lease| {

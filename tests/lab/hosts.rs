@@ -1,5 +1,5 @@
-//! Hosts as users have them: bridges with a DHCP server of somebody else, a firewall that drops what is forwarded, a
-//! pool that virtlogd may not write to.
+//! Typical hosts of users: bridges with another DHCP server, a firewall that drops forwarded packets, a
+//! pool that virtlogd cannot write to.
 //!
 //! `tests/lab/test.sh` runs these in the lab's network namespace.
 
@@ -22,7 +22,7 @@ struct Outside {
 }
 
 impl Outside {
-    /// `near` is the device at our end, `far` the address at the other, with its prefix.
+    /// `near` is the device at our end, `far` the address at the other end, with its prefix length.
     fn new(near: &str, far: &str, folder: &std::path::Path) -> Self {
         let outside = Self {
             namespace: format!("{near}-outside"),
@@ -37,7 +37,7 @@ impl Outside {
         outside
     }
 
-    /// A DHCP server that says nothing to the host of the guests.
+    /// A DHCP server whose leases the guests' host does not know.
     fn serve_dhcp(&self, range: &str) {
         let (name, pid_file) = (&self.namespace, self.pid_file.display());
         let leases = self.pid_file.with_extension("leases");
@@ -57,13 +57,13 @@ impl Drop for Outside {
         if let Ok(pid) = std::fs::read_to_string(&self.pid_file) {
             let _ = Command::new("kill").arg(pid.trim()).status();
         }
-        // The namespace goes later than its name.
+        // The namespace is removed later than its name.
         let _ = Command::new("ip").args(["link", "delete", &self.near]).status();
         let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
     }
 }
 
-/// Runs a command at the end of a test, also of one that failed.
+/// Runs a command at the end of a test, also after a failure.
 pub(super) struct Finally(pub(super) &'static str, pub(super) String);
 
 impl Drop for Finally {
@@ -122,7 +122,7 @@ while True:
         Self { listener, file }
     }
 
-    /// Prints how long after a machine's DHCPACK its address was known, for each way. `pass_two` is the way of pass two.
+    /// Prints the time from a machine's DHCPACK until its address was known; `pass_two` is the method of pass two.
     pub(super) fn print_figures(&self, lab: &Lab, cluster: &str, pass_two: Option<&str>) {
         let text = std::fs::read_to_string(&self.file).unwrap();
         let acks: Vec<(f64, &str)> = text
@@ -166,7 +166,7 @@ impl Drop for Acks {
     }
 }
 
-/// A rehearsal on a bridge whose DHCP server libvirt knows nothing of; gives what was said.
+/// A rehearsal on a bridge whose DHCP server libvirt does not know; returns the output.
 fn rehearse_on_bridge(name: &str, subnet: &str, host_has_address: bool, more: &str) -> String {
     let lab = Lab::new();
     let (bridge, cable) = (format!("br-{name}"), format!("{name}0"));
@@ -227,7 +227,7 @@ fn guests_on_a_bridge_are_found_by_this_computer() {
 /// The host has no address on the bridge, so only the guests' consoles have their addresses.
 #[test]
 #[ignore = "needs the lab"]
-fn guests_on_a_bridge_without_this_computer_say_their_address_on_the_console() {
+fn guests_on_a_bridge_without_this_computer_report_their_address_on_the_console() {
     let said = rehearse_on_bridge("heard", "192.168.78", false, "");
     assert!(said.contains("read from its serial console"), "{said}");
     assert!(!said.contains("found on the network"), "{said}");
@@ -250,7 +250,7 @@ fn a_firewall_that_drops_forwarded_packets_stops_pass_one() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // As Docker leaves a host: what is forwarded is dropped, whatever other tables accept.
+    // As on a host with Docker: forwarded packets are dropped, whatever other tables accept.
     run("nft", "add table ip dockerlike");
     let _table = Finally("nft", "delete table ip dockerlike".to_owned());
     run(
@@ -276,7 +276,7 @@ fn a_firewall_that_drops_forwarded_packets_stops_pass_one() {
     registry.wait().unwrap();
 }
 
-/// A pool that virtlogd may not write to, as SELinux has it on Fedora.
+/// A pool that virtlogd cannot write to, as with SELinux on Fedora.
 struct PoolWithoutLogs {
     name: String,
     folder: tempfile::TempDir,
@@ -311,10 +311,10 @@ impl PoolWithoutLogs {
     }
 }
 
-/// Nothing but what the guests write while somebody listens tells their addresses.
+/// The guests' addresses are known only from console output that is read live.
 #[test]
 #[ignore = "needs the lab"]
-fn a_machine_whose_console_cannot_be_logged_starts_and_is_listened_to() {
+fn a_machine_whose_console_cannot_be_logged_starts_and_its_console_is_read() {
     let pool = PoolWithoutLogs::new();
     let said = rehearse_on_bridge("nolog", "192.168.79", false, &format!("pool={}\n", pool.name));
     assert!(said.contains("cannot write the log of the serial console"), "{said}");

@@ -1,4 +1,4 @@
-//! A real API server, see `tests/lab/kubernetes/README.md`: of a platform, with KubeVirt, whose controllers, virt-api and CDI
+//! A real API server, see `tests/lab/kubernetes/README.md`: of a platform with KubeVirt, whose controllers, virt-api and CDI
 //! are played; and of a deployed cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ mod pools;
 #[path = "kubernetes/requests.rs"]
 mod requests;
 
-/// All that a cluster has.
+/// The kinds of all objects of a cluster.
 const KINDS: &str = "virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io,datavolumes.cdi.kubevirt.io,\
                      persistentvolumeclaims,secrets,configmaps,services,networkpolicies,\
                      virtualmachinesnapshots.snapshot.kubevirt.io,virtualmachinerestores.snapshot.kubevirt.io";
@@ -52,7 +52,7 @@ fn lab(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Speaks to the API server as its administrator.
+/// Runs kubectl as the API server's administrator.
 fn admin(arguments: &[&str]) -> std::process::Output {
     Command::new("kubectl")
         .args(arguments)
@@ -69,7 +69,7 @@ fn kubectl(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A namespace with a user of its own, who has exactly the documented rights.
+/// A namespace with its own user, who has exactly the documented rights.
 struct Tenant {
     name: String,
     kubeconfig: PathBuf,
@@ -82,7 +82,7 @@ impl Tenant {
         lab(&["tenant", &name]);
         Self {
             kubeconfig: folder().join(format!("state/{name}.kubeconfig")),
-            // Its server is not asked for anything.
+            // Its server gets no requests.
             sandbox: Sandbox::new(World::with_tenants(&["blue", "red"])),
             name,
         }
@@ -98,7 +98,7 @@ impl Tenant {
         self.sandbox.env(cluster, &lines);
     }
 
-    /// What there is of a cluster, as `kind/name`.
+    /// All objects of a cluster, as `kind/name`.
     fn found(&self, cluster: &str) -> Vec<String> {
         let said = kubectl(&[
             "-n",
@@ -138,7 +138,7 @@ impl Tenant {
         })
     }
 
-    /// The words of a run that fails, without what differs from run to run.
+    /// The message of a run that fails, without the parts that differ from run to run.
     fn fails(&self, deployed: anyhow::Result<impl Sized>) -> String {
         let error = deployed.err().expect("it must not succeed");
         let text = format!("{error:#}").replace(&self.name, "<tenant>");
@@ -149,7 +149,7 @@ impl Tenant {
 
 impl Drop for Tenant {
     fn drop(&mut self) {
-        // What failed the test may be that there is no server.
+        // The test may have failed because there is no server.
         admin(&["delete", "namespace", &self.name, "--wait=false"]);
     }
 }
@@ -174,7 +174,7 @@ fn an_api_server_that_is_killed_during_a_run_loses_nothing() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_token_that_is_revoked_during_a_run_is_named_and_nothing_stays() {
+fn a_token_that_is_revoked_during_a_run_is_named_and_nothing_is_left() {
     let tenant = Tenant::new("revoked");
     // A run that outlasts the cache of valid tokens: 10 s (kubernetes/kubernetes:
     // pkg/kubeapiserver/options/authentication.go, TokenSuccessCacheTTL).
@@ -250,7 +250,7 @@ fn a_quota_that_is_reached_is_refused_or_named_by_the_run() {
     assert!(said.contains("requests.memory"), "{said}");
     assert_eq!(tenant.found("quota"), [""; 0]);
     kubectl(&["-n", &tenant.name, "delete", "quota", "small"]);
-    // Reached by others while the run is under way: by the instances, then by the pods.
+    // Used up during the run: by the instances, then by the pods.
     for (kind, hard) in [
         ("virtualmachineinstances", "count/virtualmachineinstances.kubevirt.io=0"),
         ("pods", "count/pods=0"),
@@ -267,7 +267,7 @@ fn a_quota_that_is_reached_is_refused_or_named_by_the_run() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_network_that_is_removed_during_a_run_is_named_and_nothing_stays() {
+fn a_network_that_is_removed_during_a_run_is_named_and_nothing_is_left() {
     let tenant = Tenant::new("removed");
     tenant.env("removed", "");
     let deployed = tenant.deploys_while("removed", "virtualmachine.", || {
@@ -287,9 +287,9 @@ fn a_network_that_is_mistyped_or_cannot_be_read_is_refused() {
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("network=lan\n", "network=lna\n")).unwrap();
     let said = tenant.fails(tenant.sandbox.deploy_patiently("network"));
-    assert!(said.contains("there is no network attachment definition lna"), "{said}");
+    assert!(said.contains("no network attachment definition lna"), "{said}");
     std::fs::write(&path, text).unwrap();
-    // As the cluster role `edit` of plain Kubernetes, which does not know networks.
+    // As the cluster role `edit` of plain Kubernetes, which has no rights on networks.
     let rules = kubectl(&[
         "-n",
         &tenant.name,
@@ -332,7 +332,7 @@ fn the_manifests_of_a_plan_change_nothing_also_when_the_image_is_larger_than_the
         .run(&["plan", "planned.sh", "--rehearse", "--manifests", "manifests"]);
     assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
     let folder = tenant.sandbox.path().join("manifests");
-    // The bootstrap has done its work and is gone.
+    // The bootstrap is complete and deleted.
     for file in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
         if file.to_string_lossy().contains("bootstrap") {
             std::fs::remove_file(file).unwrap();
@@ -358,7 +358,7 @@ fn the_manifests_of_a_plan_change_nothing_also_when_the_image_is_larger_than_the
 
 #[test]
 #[ignore = "needs the lab"]
-fn two_tenants_with_the_same_name_on_one_network_have_nothing_in_common() {
+fn two_tenants_with_the_same_name_on_one_network_share_nothing() {
     let tenants = ["one", "two"].map(Tenant::new);
     std::thread::scope(|scope| {
         for tenant in &tenants {
@@ -429,7 +429,7 @@ fn a_cluster_is_saved_and_restored_twice() {
     tenant.destroys("saved");
 }
 
-/// The last of all: what the other tests asked for is in the audit log.
+/// Runs last: the audit log has the requests of the other tests.
 #[test]
 #[ignore = "needs the lab, after the other tests"]
 fn only_documented_rights_were_used() {
@@ -443,7 +443,7 @@ fn only_documented_rights_were_used() {
         let asked = &event["objectRef"];
         let text = |field: &str| asked[field].as_str().unwrap_or_default();
         let code = event["responseStatus"]["code"].as_u64().unwrap_or(0);
-        // What is refused is no right; the tests of requests ask for such things, too.
+        // Rejected requests are not rights in use; the tests of requests send some, too.
         let is_program = event["userAgent"]
             .as_str()
             .is_none_or(|agent| !agent.starts_with("kubectl"));
@@ -455,7 +455,7 @@ fn only_documented_rights_were_used() {
             resource += &format!("/{}", text("subresource"));
         }
         let verb = event["verb"].as_str().unwrap();
-        // Every user may ask what it may do, and read CDI's settings and virt-api's version.
+        // Every user may query its own rights, and read CDI's settings and virt-api's version.
         let is_everybodys = matches!(resource.as_str(), "selfsubjectaccessreviews" | "cdiconfigs" | "version");
         let right = format!("{verb} {resource}");
         if !is_everybodys && !documented.contains(&format!("{right} x")) {

@@ -1,4 +1,4 @@
-//! What this computer sees of a network, tried on two computers made of network namespaces.
+//! Network probes of this computer, tested with two network namespaces as computers.
 //!
 //! Needs root; `tests/lab/test.sh` runs it. The second half of each test runs in the namespace, as a child.
 
@@ -34,7 +34,7 @@ impl Cable {
         cable
     }
 
-    /// Runs the child of this name among us.
+    /// Runs the child test of this name in namespace `us`.
     fn ask(&self, child: &str) -> String {
         let program = std::env::current_exe().unwrap();
         let output = Command::new("ip")
@@ -97,12 +97,12 @@ fn addresses_in_use_are_found_and_free_ones_are_not() {
     let both = format!("10.99.0.2 {mac}, 10.99.0.4 {mac}");
     assert_eq!(cable.ask("child_asks_who_has"), both);
 
-    // ARP alone is enough: what they answer otherwise has no way back.
+    // ARP alone is sufficient: other answers have no route back.
     ip(&format!("-n {} route delete 10.99.0.0/24 dev lan0", cable.them));
     ip(&format!("-n {} neighbour flush dev lan0", cable.us));
     assert_eq!(cable.ask("child_asks_who_has"), both);
 
-    // What the ARP table remembers of one that is gone does not count.
+    // Stale entries of the ARP table do not count.
     ip(&format!("-n {} route add 10.99.0.0/24 dev lan0", cable.them));
     ip(&format!("-n {} address delete 10.99.0.4/32 dev lan0", cable.them));
     assert_eq!(cable.ask("child_asks_who_has"), format!("10.99.0.2 {mac}"));
@@ -154,7 +154,7 @@ impl Drop for Router {
 
 #[test]
 #[ignore = "needs root"]
-fn virtual_router_ids_of_others_are_heard() {
+fn virtual_router_ids_of_others_are_found() {
     let cable = Cable::new("vrrp");
     assert_eq!(cable.ask("child_listens_for_vrrp"), "{}");
     let _router = Router::new(&cable.them);

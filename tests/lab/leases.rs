@@ -85,7 +85,7 @@ impl Drop for Lan {
 #[ignore = "needs the lab"]
 fn the_node_that_holds_a_virtual_ip_renews_its_lease() {
     let lan = Lan::new();
-    // What pass one did: a machine with the MAC of the virtual IP asked for an address, and is gone.
+    // As in pass one: a machine with the MAC of the virtual IP has requested an address, and is deleted.
     let mac = Mac([0x52, 0x54, 0x00, 0x0a, 0x0b, 0x0c]);
     let client_id = format!("0x3d:01{}", mac.to_string().replace(':', ""));
     let mut helper = lan.node("helper", 50);
@@ -116,14 +116,14 @@ fn the_node_that_holds_a_virtual_ip_renews_its_lease() {
         node
     });
 
-    // Nobody holds it, so nobody asks.
+    // No node has it, so no node renews the lease.
     let before = lan.requests();
     for node in &nodes {
         assert_eq!(node.sh("/usr/local/bin/ocpdeploy-renew-vips"), "");
     }
     assert_eq!(lan.requests(), before);
 
-    // The holder's requests move the end of the lease; its MAC and address stay as they were.
+    // The holder's requests extend the lease; its MAC and address do not change.
     nodes[1].sh(&format!("ip address add {ip}/32 dev nic"));
     until(Duration::from_secs(20), "the lease ends later than before", || {
         let said = nodes[1].sh("/usr/local/bin/ocpdeploy-renew-vips");
@@ -143,7 +143,7 @@ fn the_node_that_holds_a_virtual_ip_renews_its_lease() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_holder_that_knows_no_server_says_so() {
+fn a_holder_without_a_dhcp_server_reports_it() {
     let lan = Lan::new();
     let made = Made::new("lab", SHAPE, Ipv4Addr::new(10, 77, 0, 10));
     let ip = IpAddr::from([10, 77, 0, 100]);

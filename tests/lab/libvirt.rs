@@ -1,6 +1,6 @@
-//! The libvirt backend on a real libvirtd, seen by an independent client: `virsh`.
+//! The libvirt backend on a real libvirtd, checked with an independent client: `virsh`.
 //!
-//! Each test makes clusters of its own and removes them; nothing else on the host is touched, and that is looked at.
+//! Each test creates its own clusters and removes them; tests also check that nothing else on the host changes.
 
 #![cfg(feature = "libvirt")]
 
@@ -35,7 +35,7 @@ fn uri() -> Option<String> {
     uri
 }
 
-/// An own name for each test, so that they run side by side and beside others.
+/// A unique name for each test, so that tests can run in parallel.
 fn cluster(test: &str) -> ClusterId {
     cluster_id(&format!("lv-{test}-{}", std::process::id()), "lab.test")
 }
@@ -70,16 +70,16 @@ fn virsh(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// All that a host has whose name holds `part`: domains, volumes, reservations and DNS records.
+/// All objects of a host whose name contains `part`: domains, volumes, reservations and DNS records.
 fn inventory(part: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for domain in virsh(&["list", "--all", "--name"]).split_whitespace() {
         all.insert(format!("domain {domain}"));
     }
-    // Refused while anybody makes a volume.
+    // Rejected while any client creates a volume.
     let begun = Instant::now();
     while !try_virsh(&["pool-refresh", POOL]).status.success() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the pool is never quiet");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the pool is always busy");
     }
     for line in virsh(&["vol-list", POOL]).lines() {
         all.extend(line.split_whitespace().next().map(|volume| format!("volume {volume}")));
@@ -95,14 +95,14 @@ fn inventory(part: &str) -> BTreeSet<String> {
     all
 }
 
-/// What stays of the bytes of a volume when it is fetched by another client.
+/// The bytes of a volume, downloaded by another client.
 fn download(volume: &str) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
     virsh(&["vol-download", "--pool", POOL, volume, file.path().to_str().unwrap()]);
     std::fs::read(file.path()).unwrap()
 }
 
-/// A qcow2 image that boots nothing and is nobody else's.
+/// A unique qcow2 image that does not boot.
 struct TestImage {
     folder: tempfile::TempDir,
     request: ImageRequest,
@@ -173,7 +173,7 @@ fn spec(cluster: &ClusterId, index: usize, image: &ImageHandle) -> MachineSpec {
     }
 }
 
-/// Removes all of a cluster, and looks with virsh that nothing is left.
+/// Destroys a cluster, and checks with virsh that nothing remains.
 async fn destroy(backend: &Libvirt, cluster: &ClusterId) {
     let machines = backend.list_machines(cluster).await.unwrap();
     for outcome in join_all(
@@ -192,7 +192,7 @@ async fn destroy(backend: &Libvirt, cluster: &ClusterId) {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn machines_are_made_adopted_and_deleted() {
+async fn machines_are_created_adopted_and_deleted() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("life");
     let image = TestImage::new(cluster.domain().as_str(), 1);
@@ -227,7 +227,7 @@ async fn machines_are_made_adopted_and_deleted() {
     assert!(virsh(&["dominfo", specs[1].name.as_str()]).contains("Autostart:      enable"));
     assert_eq!(virsh(&["domstate", first]).trim(), "running");
 
-    // The same again is adopted; one that was switched off is switched on.
+    // The same machine is adopted; if it is off, it is started.
     let again = backend.create_machine(&specs[0]).await.unwrap();
     assert!(matches!(again, Action::Unchanged(_)));
     virsh(&["destroy", first]);
@@ -236,7 +236,7 @@ async fn machines_are_made_adopted_and_deleted() {
     let again = backend.create_machine(&specs[0]).await.unwrap();
     assert!(matches!(again, Action::Done(machine) if machine.power == Power::Running));
 
-    // Another one under this name is not.
+    // Another machine with this name is not adopted.
     let mut other = specs[0].clone();
     other.memory_mib += 1;
     let before = virsh(&["dumpxml", first]);
@@ -259,7 +259,7 @@ async fn machines_are_made_adopted_and_deleted() {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn a_machine_that_changes_its_state_is_in_every_look() {
+async fn a_machine_that_changes_its_state_is_in_every_listing() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("look");
     let image = TestImage::new(cluster.domain().as_str(), 1);
@@ -267,7 +267,7 @@ async fn a_machine_that_changes_its_state_is_in_every_look() {
     let spec = spec(&cluster, 0, &handle);
     backend.create_machine(&spec).await.unwrap();
 
-    // By somebody else, as fast as it goes, until the last look.
+    // Changed by another client as fast as possible, until the last listing.
     let looking = Arc::new(AtomicBool::new(true));
     let changes = Arc::new(AtomicUsize::new(0));
     let script = format!("suspend {0}; resume {0}", spec.name.as_str());
@@ -280,7 +280,7 @@ async fn a_machine_that_changes_its_state_is_in_every_look() {
             }
         }
     });
-    // As many changes as looks: either may be the faster.
+    // As many changes as listings: either may be faster.
     let (mut looks, mut absent) = (0, 0);
     while (looks < 100 || changes.load(Ordering::Relaxed) < 100) && !restless.is_finished() {
         absent += usize::from(backend.list_machines(&cluster).await.unwrap().is_empty());
@@ -288,13 +288,13 @@ async fn a_machine_that_changes_its_state_is_in_every_look() {
     }
     looking.store(false, Ordering::Relaxed);
     restless.join().unwrap();
-    assert_eq!(absent, 0, "of {looks} looks during {changes:?} changes");
+    assert_eq!(absent, 0, "of {looks} listings during {changes:?} changes");
     destroy(&backend, &cluster).await;
 }
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn what_others_made_is_left_alone() {
+async fn objects_of_other_owners_are_left_alone() {
     let Some(backend) = connect().await else { return };
     let (lab, lookalike) = (cluster("own"), cluster("own2"));
     let nested = cluster_id(name_of(&lookalike), lab.domain().as_str());
@@ -309,7 +309,7 @@ async fn what_others_made_is_left_alone() {
         backend.create_machine(&spec).await.unwrap();
         all.push(spec);
     }
-    // Made by hand: a domain with a node's name, a volume that looks like one of ours, and an overlay on our image.
+    // Created manually: a domain with a node's name, a volume that resembles one of ours, and an overlay on our image.
     let stranger = format!("{}-master-9", name_of(&lab));
     let xml = tempfile::NamedTempFile::new().unwrap();
     let domain = format!(
@@ -358,7 +358,7 @@ async fn what_others_made_is_left_alone() {
         format!("volume {by_hand}"),
     ];
     assert_eq!(inventory(&format!("{}-", name_of(&lab))), expected.clone().into());
-    // The overlay made by hand keeps the image.
+    // The manually created overlay keeps the image.
     assert_eq!(inventory(&image.key), [format!("volume {base}")].into());
     virsh(&["undefine", &stranger]);
     for volume in [&decoy, &by_hand, &base] {
@@ -368,13 +368,13 @@ async fn what_others_made_is_left_alone() {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn a_creation_that_was_cut_is_completed() {
+async fn an_interrupted_creation_is_completed() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("cut");
     let image = TestImage::new(cluster.domain().as_str(), 1);
     let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     let spec = spec(&cluster, 0, &handle);
-    // Killed between the volumes and the domain: half an Ignition file, a disk of another size, and one that is not wanted.
+    // Killed between the volumes and the domain: a partial Ignition file, a disk of another size, and an unneeded one.
     let volume = |part: &str| format!("ocpdeploy_{}_{}_{part}", cluster.tag(), spec.name);
     for (part, format) in [
         ("disk.qcow2", "qcow2"),
@@ -394,7 +394,7 @@ async fn a_creation_that_was_cut_is_completed() {
     assert!(matches!(backend.create_machine(&spec).await.unwrap(), Action::Done(_)));
     backend.delete_machine(&cluster, &spec.name).await.unwrap();
 
-    // Killed in the middle and never begun again: no domain leads to the volumes.
+    // Killed in the middle and never repeated: no domain refers to the volumes.
     virsh(&["vol-create-as", POOL, &volume("disk.qcow2"), "1M", "--format", "qcow2"]);
     assert_eq!(backend.list_owned(&cluster).await.unwrap().len(), 2);
     destroy(&backend, &cluster).await;
@@ -402,13 +402,13 @@ async fn a_creation_that_was_cut_is_completed() {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn an_upload_that_was_cut_is_done_anew() {
+async fn an_interrupted_upload_is_repeated() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("upload");
     let image = TestImage::new(cluster.domain().as_str(), 3);
     let length = std::fs::metadata(image.path()).unwrap().len().to_string();
     let name = format!("ocpdeploy_image_{}.qcow2", image.key);
-    // As an upload leaves it when its process dies: of full length, with a body and without a header.
+    // As an upload of a killed process: of full length, with a body and without a header.
     virsh(&["vol-create-as", POOL, &name, &length, "--format", "raw"]);
     let half = image.folder.path().join("half");
     let bytes = std::fs::read(image.path()).unwrap();
@@ -426,7 +426,7 @@ async fn an_upload_that_was_cut_is_done_anew() {
     assert_eq!(handle.0, name);
     assert!(download(&name) == bytes, "the image is not the file");
 
-    // A file that is not what it was said to be never becomes an image.
+    // A file with another digest never becomes an image.
     let mut wrong = TestImage::new(&format!("{cluster} wrong"), 1);
     if let ImageRequest::File { path, .. } = &mut wrong.request {
         let mut bytes = std::fs::read(&path).unwrap();
@@ -480,7 +480,7 @@ async fn an_upload_whose_process_dies_is_taken_over() {
     uploader.wait().unwrap();
     assert!(
         !std::fs::read(&file).unwrap().starts_with(b"QFI"),
-        "the upload was quicker than its end"
+        "the upload was complete before it was killed"
     );
     let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     assert!(
@@ -498,16 +498,16 @@ async fn an_upload_whose_process_dies_is_taken_over() {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn clusters_that_bring_and_leave_an_image_at_once_do_not_harm_each_other() {
+async fn clusters_that_upload_and_delete_an_image_at_once_do_not_disturb_each_other() {
     let image = TestImage::new(&format!("share {}", std::process::id()), 8);
     let bytes = std::fs::read(image.path()).unwrap();
     let name = format!("ocpdeploy_image_{}.qcow2", image.key);
     for round in 0..3 {
-        // A connection each, as three programs have.
+        // Separate connections, as three programs have.
         let one = async |who: usize| {
             let backend = connect().await?;
             let cluster = cluster(&format!("share{who}"));
-            // They begin and end at other times in each round.
+            // They start and end at different times in each round.
             tokio::time::sleep(Duration::from_millis((who * round * 20) as u64)).await;
             let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
             assert_eq!(handle.0, name);
@@ -526,13 +526,13 @@ async fn clusters_that_bring_and_leave_an_image_at_once_do_not_harm_each_other()
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn payloads_arrive_as_they_were_given() {
+async fn payloads_arrive_unchanged() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("payload");
     let image = TestImage::new(cluster.domain().as_str(), 1);
     let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     let mut ignition = spec(&cluster, 0, &handle);
-    // The size of a real bootstrap.ign, and no multiple of anything.
+    // The size of a real bootstrap.ign, and no multiple of a block size.
     let config = format!("{{\"x\":\"{}\"}}", "z".repeat(300_001)).into_bytes();
     ignition.payload = Payload::Ignition(config.clone());
     backend.create_machine(&ignition).await.unwrap();
@@ -573,14 +573,14 @@ async fn payloads_arrive_as_they_were_given() {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn the_console_is_read_and_goes_with_its_machine() {
+async fn the_console_is_read_and_its_log_deleted_with_its_machine() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("console");
     let image = TestImage::new(cluster.domain().as_str(), 1);
     let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
     let spec = spec(&cluster, 0, &handle);
     backend.create_machine(&spec).await.unwrap();
-    // No such image boots, but SeaBIOS says so on the serial port only where it is told to; so write as a guest would.
+    // The image does not boot, and SeaBIOS writes nothing to the serial port by default: the test plays the guest.
     let log = format!(
         "/var/lib/libvirt/images/ocpdeploy_{}_{}_console.log",
         cluster.tag(),
@@ -589,7 +589,7 @@ async fn the_console_is_read_and_goes_with_its_machine() {
     assert!(Path::new(&log).exists(), "{log}");
     let lines: String = (0..5000).map(|line| format!("line {line}\r\n")).collect();
     std::fs::write(&log, lines).unwrap();
-    // A log that grew full lies beside it.
+    // A rotated log is next to it.
     std::fs::write(format!("{log}.0"), "older").unwrap();
     let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
     assert_eq!(tail.lines().count(), 20);
@@ -601,7 +601,7 @@ async fn the_console_is_read_and_goes_with_its_machine() {
     assert!(!Path::new(&log).exists());
 }
 
-/// Addresses that nothing has, from the top of the network; `skip` of them are left to other tests.
+/// Free addresses from the top of the network; the first `skip` are for other tests.
 async fn free_addresses(backend: &Libvirt, skip: usize) -> impl Iterator<Item = IpAddr> {
     let facts = backend.network_facts(NETWORK).await.unwrap();
     let cidr = facts.cidr.unwrap();
@@ -635,7 +635,7 @@ fn hold(cluster: &ClusterId, node: &str, ip: IpAddr) -> AddressReservation {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn addresses_are_held_for_exactly_one_cluster() {
+async fn addresses_are_reserved_for_exactly_one_cluster() {
     let Some(backend) = connect().await else { return };
     let lab = cluster("hold");
     let lookalike = cluster("hold-2");
@@ -675,7 +675,7 @@ async fn addresses_are_held_for_exactly_one_cluster() {
             assert!(now.contains(&format!("{form}{wanted}")), "no {wanted} in {now:?}");
         }
     }
-    // Half of it was only written for the running network, as an older tool may have done.
+    // A part was changed only in the running network, as by an older tool.
     virsh(&["net-update", NETWORK, "delete", "ip-dhcp-host", &entry, "--config"]);
     assert_ne!(everything(), now);
     backend.reserve_address(api).await.unwrap();
@@ -707,7 +707,7 @@ async fn addresses_are_held_for_exactly_one_cluster() {
     assert_eq!(everything(), BTreeSet::new());
 }
 
-/// A name server's answer about one name's IPv4 address, which ends in the address; none where nobody answers.
+/// A name server's answer for one name's IPv4 address, with the address at its end; `None` without an answer.
 fn ask_dns(server: IpAddr, name: &str) -> Option<Vec<u8>> {
     let mut query = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
@@ -726,7 +726,7 @@ fn ask_dns(server: IpAddr, name: &str) -> Option<Vec<u8>> {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
-async fn the_name_server_answers_for_what_is_held() {
+async fn the_name_server_resolves_reserved_addresses() {
     let Some(backend) = connect().await else { return };
     let lab = cluster("dns");
     let ip = free_addresses(&backend, 60).await.next().unwrap();
@@ -748,7 +748,7 @@ async fn the_name_server_answers_for_what_is_held() {
     assert_eq!(inventory(name_of(&lab)), BTreeSet::new());
 }
 
-/// The guest's terminal driver echoes what is typed: seen, it went both ways.
+/// The guest's terminal driver echoes input, so an echo shows that both directions work.
 async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &MachineName) {
     for keys in ["first seat", "second seat"] {
         let mut console = backend.attach_console(cluster, name).await.unwrap().unwrap();
@@ -768,7 +768,7 @@ async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &Mach
             let written = written.unwrap_or_else(|_| panic!("no echo in {}", String::from_utf8_lossy(&seen)));
             seen.extend(written.unwrap().unwrap());
         }
-        // Left, it is free for the next one.
+        // After detaching, the console is free for the next session.
         drop(console.keys);
         while console.screen.recv().await.is_some() {}
     }
@@ -777,7 +777,7 @@ async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &Mach
     let end = async { while let Some(Ok(_)) = console.screen.recv().await {} };
     tokio::time::timeout(Duration::from_secs(60), end)
         .await
-        .expect("it goes on without a guest");
+        .expect("it continues without a guest");
     let refused = backend.attach_console(cluster, name).await.map(drop).unwrap_err();
     assert!(
         refused
@@ -788,7 +788,7 @@ async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &Mach
     );
 }
 
-/// The address of the cluster's only machine, as soon as it shows one.
+/// The address of the cluster's only machine, as soon as it is reported.
 async fn address(backend: &dyn Backend, cluster: &ClusterId) -> IpAddr {
     let begun = Instant::now();
     loop {
@@ -801,7 +801,7 @@ async fn address(backend: &dyn Backend, cluster: &ClusterId) -> IpAddr {
     }
 }
 
-/// Boots for real where `make` has built the rehearsal's images.
+/// Boots a real guest if `make` has built the rehearsal's images.
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test-labs runs it"]
 async fn a_guest_is_seen_with_its_address_and_its_console() {
@@ -835,7 +835,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
     assert!(tail.contains(&ip.to_string()) || tail.lines().count() > 1, "{tail}");
     println!("{tail}");
     sits_at_the_console(&backend, &cluster, &spec.name).await;
-    // What a machine that is gone has been leased is nobody else's to reserve, until the lease ends.
+    // The leased address of a deleted machine cannot be reserved by others until the lease ends.
     let mut other = hold(&cluster, "worker-0", ip);
     let clash = backend.reserve_address(&other).await.unwrap_err();
     assert_eq!(clash.kind, BackendErrorKind::Conflict);
@@ -844,7 +844,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
         backend.reserve_address(&other).await.unwrap(),
         ReservationState::ByPlatform
     );
-    // Nor does its lease show that the next machine with its MAC came up.
+    // Nor does its lease count as an address of the next machine with its MAC.
     backend.delete_machine(&cluster, &spec.name).await.unwrap();
     backend.create_machine(&spec).await.unwrap();
     let machines = backend.list_machines(&cluster).await.unwrap();

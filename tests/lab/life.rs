@@ -1,8 +1,8 @@
-//! The whole life of a cluster, from the commands of `docs/how-to/day-two.md`: real guests on a real libvirt, and a
+//! The commands of `docs/how-to/day-two.md` on one cluster: real guests on a real libvirt, and a
 //! fake API at their VIP.
 //!
 //! The guests of a rehearsal play CoreOS, a strict fake plays openshift-install, and this process is the cluster's API
-//! and its machine config server, on the api VIP: a node of it is there while its guest answers.
+//! and its machine config server, on the api VIP: a node exists while its guest answers.
 
 #![cfg(feature = "libvirt")]
 
@@ -31,7 +31,7 @@ use crate::support::fake_kube::world::{MACHINE_CONFIGS, NODES, PODS, SIGNERS, Wo
 
 const DOMAIN: &str = "example.com";
 
-/// A state folder, the fakes, and a cluster whose name nobody else has.
+/// A state folder, the fakes, and a cluster with a unique name.
 struct Lab {
     folder: tempfile::TempDir,
     cluster: String,
@@ -156,7 +156,7 @@ impl Lab {
         names
     }
 
-    /// All that the host has which names the cluster.
+    /// All objects of the host that contain the cluster's name.
     fn inventory(&self) -> Vec<String> {
         self.virsh(&["pool-refresh", "default"]);
         let all = self.domains("--all").join("\n")
@@ -171,12 +171,12 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Nothing is left where it was destroyed already.
+        // If it was already destroyed, nothing remains.
         self.run("ocpdeploy destroy lab --yes --env lab.sh");
     }
 }
 
-/// Runs beside the test until it is dropped.
+/// A process that runs next to the test until it is dropped.
 struct Beside {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -225,7 +225,7 @@ impl Drop for OnBridge {
     }
 }
 
-/// What the machine config server has for any role: a file that says so.
+/// A machine config server that serves one file for any role.
 fn machine_config_server(vip: IpAddr) -> Beside {
     let listener = TcpListener::bind((vip, 22624)).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -269,7 +269,7 @@ fn commands() -> Vec<String> {
 
 #[test]
 #[ignore = "needs the lab"]
-fn the_life_of_a_cluster_from_the_commands_of_its_page() {
+fn all_commands_of_the_day_two_page_work() {
     let lab = Lab::new();
     let authority = Authority::new();
     let host = |name: &str| format!("{name}.{}.{DOMAIN}", lab.cluster);
@@ -277,7 +277,7 @@ fn the_life_of_a_cluster_from_the_commands_of_its_page() {
     std::fs::write(lab.path("kubeconfig"), authority.kubeconfig(&lab.cluster, &server)).unwrap();
     lab.succeeds("ocpdeploy harvest lab.sh");
 
-    // The cluster comes to life at the VIP; its nodes are there while their guests answer.
+    // The cluster's API starts at the VIP; its nodes exist while their guests answer.
     let table = lab.table();
     let _vip = OnBridge::new(table.api_ip);
     let _mcs = machine_config_server(table.api_ip);
@@ -317,7 +317,7 @@ fn the_life_of_a_cluster_from_the_commands_of_its_page() {
                 assert_eq!(lab.domains("--state-running"), ["master-0", "worker-0"]);
             }
             ["scale", _, "--workers", count] => {
-                // A pod that leaves when it is asked to, wherever it is.
+                // A pod that can be evicted from any node.
                 kube.with(|world| {
                     world.put(PODS, json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": host("worker-1"), "containers": []},
                         "metadata": {"name": "app", "namespace": "shop", "ownerReferences":
@@ -352,10 +352,10 @@ fn the_life_of_a_cluster_from_the_commands_of_its_page() {
                 lab.succeeds(&line);
                 assert_eq!(lab.domains("--state-shutoff"), [""; 0]);
                 let again = kube.with(|world| world.approved.iter().filter(|name| name.contains("-again-")).count());
-                assert_eq!(again, lab.workers().len() + 1, "each node was let in again");
+                assert_eq!(again, lab.workers().len() + 1, "each node got a new certificate");
             }
             ["snapshot", "save", ..] => {
-                // The guests have no SSH server, by which etcd is backed up.
+                // The guests have no SSH server, which an etcd backup requires.
                 lab.succeeds(&line.replace("snapshot save", "snapshot save --no-backup"));
                 assert_eq!(lab.domains("--state-shutoff"), [""; 0]);
             }

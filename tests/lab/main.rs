@@ -1,4 +1,4 @@
-//! The tests on a real libvirt, a real OpenStack or network namespaces: all of them are ignored without their lab.
+//! The tests on a real libvirt, a real OpenStack or network namespaces: all of them require their lab.
 
 #![allow(
     clippy::disallowed_methods,

@@ -27,7 +27,7 @@ fn a_cluster_of_real_nodes_lives_from_both_passes_to_its_end() {
     nodes.deploy();
     nodes.check_all();
     nodes.check_certificates();
-    assert_eq!(nodes.lab.domains(&nodes.name).len(), 2, "the bootstrap is left");
+    assert_eq!(nodes.lab.domains(&nodes.name).len(), 2, "the bootstrap remains");
     nodes.move_to_bridge(&nodes.node("worker-0"));
     nodes.run(&["verify", &nodes.name]);
     nodes.destroy();
@@ -53,7 +53,7 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.run(&["node", "replace", &nodes.name, "worker-0"]);
     nodes.roll_out();
     until("both pods are available", LONG, || nodes.available() == 2);
-    // A kubelet that does not answer; the budget refuses evictions until the other pod is there again.
+    // A kubelet that does not answer; the budget blocks evictions until the other pod is available again.
     nodes.lab.virsh(&["suspend", &nodes.domain(&nodes.node("worker-1"))]);
     nodes.run(&["scale", &nodes.name, "--workers", "1"]);
     nodes.roll_out();
@@ -102,17 +102,17 @@ fn three_masters_survive_losses() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn kubelets_whose_certificates_ended_while_off_are_let_in() {
+fn kubelets_whose_certificates_expired_while_off_are_approved() {
     let nodes = Nodes::new(1, 1, "").with_native_control_plane();
     nodes.deploy();
     nodes.stop_until_certificates_end();
     nodes.start_and_destroy();
 }
 
-/// A deployment is killed at random moments, with each way to carry the pointers; the same command ends well.
+/// A deployment is killed at random moments, with each carrier of pointer configs; the same command succeeds.
 #[test]
 #[ignore = "needs the lab"]
-fn killed_deployments_of_real_nodes_end_well() {
+fn killed_deployments_of_real_nodes_are_completed() {
     for carrier in ["tls", "embed", "http"] {
         let nodes = Nodes::new(1, 1, &format!("mcs={carrier}\n")).with_native_control_plane();
         for limit in [60, 200, 400] {
@@ -128,7 +128,7 @@ fn killed_deployments_of_real_nodes_end_well() {
 #[test]
 #[ignore = "needs the lab"]
 fn nodes_on_a_network_without_dhcp_join_and_reboot() {
-    // The second NIC has no connection, and asks for no address either.
+    // The second NIC has no connection, and requests no address either.
     let settings = "network=ocpd-nodes\nextra_networks=ocpd-nodes\ndhcp=none\nmachine_network=192.168.141.0/24\ngateway=192.168.141.1\n\
                     name_servers=192.168.141.1\napi_ip=192.168.141.10\ningress_ip=192.168.141.11\n\
                     bootstrap_ip=192.168.141.20\nmaster_ips=192.168.141.21\nworker_ips=192.168.141.31\n";
@@ -203,7 +203,7 @@ fn nodes_on_a_vlan_of_a_bond_join_and_reboot() {
     nodes.destroy();
 }
 
-/// The control plane too is in the guests: the bootstrap's etcd gets members, the masters' API takes over.
+/// The control plane is in the guests, too: the bootstrap's etcd gets members, the masters' API takes over.
 #[test]
 #[ignore = "needs the lab"]
 fn the_masters_take_over_from_the_bootstrap() {
@@ -217,7 +217,7 @@ fn the_masters_take_over_from_the_bootstrap() {
 /// etcd is in the guests, so the API has the objects that were deleted after the snapshot, and a broken node is back.
 #[test]
 #[ignore = "needs the lab"]
-fn a_snapshot_brings_back_objects_and_a_disk() {
+fn a_snapshot_restores_objects_and_a_disk() {
     let nodes = Nodes::new(1, 1, "bootstrap_numcpus=2\nnumcpus=2\n");
     nodes.deploy();
     nodes.check_all();

@@ -1,8 +1,8 @@
-//! Whole rehearsals of the program on a real OpenStack with real guests, judged by OpenStack's own library.
+//! Whole rehearsals of the program on a real OpenStack with real guests, checked with OpenStack's own library.
 //!
-//! `tests/lab/openstack/test.sh` runs these where the services and guests can be reached.
+//! `tests/lab/openstack/test.sh` runs these where services and guests can be reached.
 
-/// Apart by name from the tests on libvirt, whose lab skips these.
+/// The name distinguishes these tests from those on libvirt, whose lab skips them.
 mod on_openstack {
     use std::collections::BTreeSet;
     use std::io::{Read, Write};
@@ -47,12 +47,12 @@ mod on_openstack {
         }
         let ips: BTreeSet<_> = seen.kind("ports").iter().flat_map(addresses).collect();
         for vip in [table.api_ip, table.ingress_ip] {
-            assert!(ips.contains(&vip), "no port keeps the VIP {vip}");
+            assert!(ips.contains(&vip), "no port reserves the VIP {vip}");
         }
-        // The bootstrap's config has secrets in it, and goes with the bootstrap.
+        // The bootstrap's config has secrets, and is deleted with the bootstrap.
         for image in seen.kind("images") {
             let name = text(image, "name");
-            assert!(!name.contains("bootstrap") && !name.contains(".ign"), "{name} is left");
+            assert!(!name.contains("bootstrap") && !name.contains(".ign"), "{name} remains");
             assert_eq!(text(image, "visibility"), "private", "{name}");
         }
     }
@@ -76,7 +76,7 @@ mod on_openstack {
         assert_eq!(
             floating.kind("floating_ips"),
             [] as [serde_json::Value; 0],
-            "none was asked for"
+            "none was requested"
         );
         lab.destroy(&cluster);
         nothing_is_left(&lab);
@@ -117,16 +117,16 @@ mod on_openstack {
         assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
     }
 
-    /// Masters and workers are kept apart, and may answer at the virtual IPs of their role.
+    /// Masters and workers are on different hosts, and may use the virtual IPs of their role.
     #[track_caller]
     fn nodes_are_placed_and_addressed_by_role(seen: &Seen, table: &Parameters) {
         let hosts = |role: &str| -> BTreeSet<String> {
             let of_role = seen.servers().into_iter().filter(|(name, _)| name.contains(role));
             of_role.map(|(_, server)| text(server, "host_id").to_owned()).collect()
         };
-        assert_eq!(hosts("-master-").len(), 2, "masters are kept apart");
-        assert_eq!(hosts("-worker-").len(), 2, "workers are kept apart");
-        // Masters may answer for both VIPs, workers for the routers'.
+        assert_eq!(hosts("-master-").len(), 2, "masters are on different hosts");
+        assert_eq!(hosts("-worker-").len(), 2, "workers are on different hosts");
+        // Masters may use both VIPs, workers the ingress VIP.
         for (name, server) in seen.servers() {
             let port = seen
                 .kind("ports")
@@ -147,7 +147,7 @@ mod on_openstack {
         }
     }
 
-    /// The user's floating IP leads to the API, one of ours to the routers.
+    /// The user's floating IP reaches the API, one of ours the routers.
     #[track_caller]
     fn floating_addresses_lead_to_the_virtual_ips(own: &str, cluster: &str, table: &Parameters) {
         let is_ours = |one: &&serde_json::Value| text(one, "description").contains(cluster);
@@ -167,12 +167,12 @@ mod on_openstack {
     /// The largest cluster of this lab, in one deployment: placement, addresses, floating IPs, the loss of a master.
     #[test]
     #[ignore = "needs the OpenStack lab"]
-    fn a_deployment_is_on_the_cloud_as_planned_and_only_ours_goes_with_it() {
+    fn a_deployment_is_on_the_cloud_as_planned_and_destroy_deletes_only_its_objects() {
         let before = Seen::of("demo", "").names();
         let lab = Lab::new("osd");
         let own = judge(&["demo", "floating-put", "public"]);
         let own = own.trim();
-        // This computer asks at the floating IP from the provider's network, on OVN at the nodes from their own.
+        // This computer queries the floating IP from the provider's network, on OVN the nodes from their own network.
         let lines = format!(
             "masters=3\nworkers=2\nos_external_network=public\nos_api_floating_ip={own}\nos_admit=203.0.113.0/24\n"
         );
@@ -206,7 +206,7 @@ mod on_openstack {
 
     #[test]
     #[ignore = "needs the OpenStack lab"]
-    fn three_clusters_at_once_share_nothing_and_go_one_by_one() {
+    fn three_clusters_at_once_share_nothing_and_are_destroyed_one_by_one() {
         let lab = Lab::new("ost");
         let clusters = ["a", "a-2", "b"].map(|name| lab.cluster(name, "masters=1\nworkers=0\n"));
         let runs: Vec<_> = clusters.iter().map(|cluster| lab.start_deploy(cluster)).collect();
@@ -239,9 +239,9 @@ mod on_openstack {
         nothing_is_left(&lab);
     }
 
-    /// Runs the program until it ends by itself, killed after each change it made on the cloud; the response to the last one is lost.
+    /// Runs the program until it ends by itself, killed after each change on the cloud; its last response is lost.
     ///
-    /// A run may have to undo what the last one left half done; where runs only repeat each other, one change more is let through.
+    /// A run may first undo an incomplete change; if runs only repeat each other, one more change is permitted.
     #[track_caller]
     fn killed_after_each_deed(lab: &Lab, line: &Line, arguments: &[&str]) -> usize {
         let (mut seen, mut allowed, mut kills) = (BTreeSet::new(), 1, 0);
@@ -263,7 +263,10 @@ mod on_openstack {
                 .iter()
                 .map(|operation| without_ids(operation))
                 .collect();
-            assert!(kills < 300, "it does not get on; the last operations: {operations:#?}");
+            assert!(
+                kills < 300,
+                "it makes no progress; the last operations: {operations:#?}"
+            );
             allowed = if seen.insert(operations) { 1 } else { allowed + 1 };
         }
     }
@@ -282,7 +285,7 @@ mod on_openstack {
             .collect()
     }
 
-    /// Waits for the child's end, true, or for what else may come, false.
+    /// Waits for the child's end (true) or another condition (false).
     #[track_caller]
     fn ends_or(child: &mut Child, mut moment: impl FnMut() -> bool) -> bool {
         let mut ended = false;
@@ -307,12 +310,12 @@ mod on_openstack {
         nothing_is_left(&lab);
     }
 
-    /// Each eighth change; `OCPDEPLOY_CUT_STEP=1` takes them all.
+    /// Each eighth change; `OCPDEPLOY_CUT_STEP=1` takes every change.
     #[test]
     #[ignore = "needs the OpenStack lab"]
-    fn cut_after_any_change_destroy_leaves_nothing() {
+    fn interrupted_after_any_change_destroy_leaves_nothing() {
         let (lab, line) = (Lab::new("osx"), Line::new());
-        // Simulated computes: servers are there at once, and nothing boots that would have to be waited for.
+        // The fake compute service: servers exist immediately, and no guest boots.
         let cluster = lab.cluster("", "masters=1\nworkers=0\nos_zone=fake\n");
         let deploy = lab.deploy(&cluster);
         let step = std::env::var("OCPDEPLOY_CUT_STEP").map_or(8, |step| step.parse().unwrap());
@@ -326,7 +329,7 @@ mod on_openstack {
                 if done != seen.0 {
                     seen = (done, Instant::now());
                 }
-                // All is made, and no guest will ever answer.
+                // Everything is created, and no guest will answer.
                 is_idle = done > 0 && seen.1.elapsed() > Duration::from_secs(30);
                 is_idle || line.is_cut()
             });
@@ -337,7 +340,7 @@ mod on_openstack {
             line.mend();
             lab.destroy(&cluster);
             let left = Seen::of("demo", &cluster).names();
-            assert_eq!(left, [""; 0], "cut after {operations:#?}");
+            assert_eq!(left, [""; 0], "interrupted after {operations:#?}");
             if is_idle {
                 assert!(operations.len() > 10, "only {operations:?} changes were seen");
                 break;
@@ -345,7 +348,7 @@ mod on_openstack {
         }
     }
 
-    /// Real services, of which no list is asked with its filter; beside the cluster are objects of others of each kind.
+    /// Real services whose lists are queried without filters; objects of each kind of other owners exist, too.
     #[test]
     #[ignore = "needs the OpenStack lab"]
     fn services_that_ignore_filters_lead_to_no_change_of_foreign_objects() {
@@ -403,7 +406,7 @@ mod on_openstack {
         judge(&drop);
     }
 
-    /// A backend as the env file above would open it, for pretend computes.
+    /// A backend with the settings of the env file above, for the fake compute service.
     async fn pretend_computes() -> OpenStack {
         let config = OpenStackConfig {
             cloud: Some("demo".to_owned()),
@@ -427,10 +430,10 @@ mod on_openstack {
         OpenStack::connect(&config).await.unwrap()
     }
 
-    /// `OCPDEPLOY_MACHINES=150` makes that many.
+    /// `OCPDEPLOY_MACHINES=150` creates that many.
     #[test]
     #[ignore = "needs the OpenStack lab"]
-    fn many_machines_are_made_seen_and_deleted() {
+    fn many_machines_are_created_listed_and_deleted() {
         let machines = std::env::var("OCPDEPLOY_MACHINES").map_or(30, |number| number.parse().unwrap());
         let lab = Lab::new("osm");
         lab.cluster("", "masters=1\nos_zone=fake\n");
@@ -513,7 +516,7 @@ mod on_openstack {
         let sum = digest::sha512(&bytes);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            // Glance goes to the usual ports only, and to no loopback.
+            // Glance connects only to the usual ports, and not to loopback.
             let listener = tokio::net::TcpListener::bind("203.0.113.1:80").await.unwrap();
             let bytes = axum::body::Bytes::from(bytes);
             let app = axum::Router::new().route("/guest.qcow2", axum::routing::get(move || async move { bytes }));
@@ -531,7 +534,7 @@ mod on_openstack {
                 ("active", "private")
             );
             assert_eq!(image["size"], std::fs::metadata(&file).unwrap().len());
-            assert_eq!(fetch(url.to_owned()).await.unwrap(), first, "it is there already");
+            assert_eq!(fetch(url.to_owned()).await.unwrap(), first, "it already exists");
             backend.delete_remaining(&cluster).await.unwrap();
             nothing_is_left(&lab);
             for (url, words) in [
@@ -548,7 +551,7 @@ mod on_openstack {
 
     #[test]
     #[ignore = "needs the OpenStack lab"]
-    fn a_member_who_may_not_choose_addresses_is_told_so_before_anything_is_made() {
+    fn a_member_who_may_not_choose_addresses_gets_an_error_before_anything_is_created() {
         let lab = Lab::new("oso");
         let cluster = lab.cluster("", "masters=1\nworkers=0\n");
         let [deploy, env, rehearse] = &lab.deploy(&cluster);
@@ -565,9 +568,9 @@ mod on_openstack {
 
     #[test]
     #[ignore = "needs the OpenStack lab"]
-    fn a_quota_that_is_short_by_one_is_told_before_anything_is_made() {
+    fn a_quota_that_is_short_by_one_is_reported_before_anything_is_created() {
         let lab = Lab::new("osq");
-        // Three nodes at the most at one time.
+        // At most three nodes at a time.
         let cluster = lab.cluster("", "masters=1\nworkers=1\n");
         for (quota, unlimited) in [
             ("instances=2", "instances=-1"),

@@ -1,7 +1,7 @@
 //! `lb=platform` on an OpenStack that has Octavia (`OCPDEPLOY_OPENSTACK_SERVICES=all`): its API, its worker and the ports in
-//! Neutron are real. Amphorae do not run, so no rehearsal ends well there. OpenStack's own library is the judge.
+//! Neutron are real. Amphorae do not run, so no rehearsal succeeds there. OpenStack's own library checks the objects.
 
-/// Apart by name from the tests on libvirt, whose lab skips these.
+/// The name distinguishes these tests from those on libvirt, whose lab skips them.
 mod on_openstack {
     use std::collections::{BTreeMap, BTreeSet};
     use std::process::Child;
@@ -28,7 +28,7 @@ mod on_openstack {
         has
     }
 
-    /// The cluster's load balancers, by the VIP that they are named after; those of others are left out.
+    /// The cluster's load balancers, by the VIP in their name, without those of others.
     fn balancers(id: &str) -> BTreeMap<String, Value> {
         let seen = Seen::of("demo", id);
         let ours = seen.kind("load_balancers").iter();
@@ -37,7 +37,7 @@ mod on_openstack {
             .collect()
     }
 
-    /// Those of VIPs and of amphorae, which name no cluster.
+    /// Ports of VIPs and of amphorae, which have no cluster's tag.
     fn ports_of_octavia() -> BTreeSet<String> {
         let seen = Seen::of("demo", "octavia-lb-");
         let ports = seen.kind("ports").iter();
@@ -96,7 +96,7 @@ mod on_openstack {
 
     #[test]
     #[ignore = "needs the OpenStack lab with all services"]
-    fn each_vip_is_a_load_balancer_and_goes_with_the_cluster() {
+    fn each_vip_is_a_load_balancer_and_is_deleted_with_the_cluster() {
         if !has_octavia() {
             return;
         }
@@ -145,7 +145,7 @@ mod on_openstack {
         lab.destroy(&cluster);
         let left = Seen::of("demo", id);
         let left: Vec<_> = left.kind("load_balancers").iter().map(|one| text(one, "id")).collect();
-        assert_eq!(left, [foreign], "the other one stays");
+        assert_eq!(left, [foreign], "the other one is kept");
         judge(&["demo", "balancer-drop", foreign]);
         nothing_is_left(&lab, &before);
     }
@@ -184,7 +184,7 @@ mod on_openstack {
 
     #[test]
     #[ignore = "needs the OpenStack lab with all services"]
-    fn members_and_monitors_are_as_wanted_after_each_change() {
+    fn members_and_monitors_are_correct_after_each_change() {
         if !has_octavia() {
             return;
         }
@@ -286,7 +286,7 @@ mod on_openstack {
                 ]
             );
             ensure(balancer(Vip::Ingress, Some(&["worker-0"]))).await;
-            assert_eq!(balancers(id), all, "nothing was to be changed");
+            assert_eq!(balancers(id), all, "no change was required");
             backend.delete_remaining(&cluster).await.unwrap();
         });
         nothing_is_left(&lab, &before);

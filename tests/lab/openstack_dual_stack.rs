@@ -1,6 +1,6 @@
 //! Two address families on a real Neutron, whose agent filters the packets of each port.
 
-/// Apart by name from the tests on libvirt, whose lab skips these.
+/// The name distinguishes these tests from those on libvirt, whose lab skips them.
 mod on_openstack {
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -89,7 +89,7 @@ mod on_openstack {
         let second = ipv6.beside(worker.ip);
         let report = report_at(&second).expect("the worker answers at its second address");
         assert!(report.contains(&format!("\"{second}")), "{report}");
-        // Its packets leave the port only because the port has the address.
+        // Its packets pass the port only because the port has the address.
         judge(&["demo", "port-keep", &worker.mac.to_string(), &worker.ip.to_string()]);
         until(Duration::from_secs(60), "the filter of the port", || {
             report_at(&second).is_none()

@@ -18,7 +18,7 @@ mod on_openstack {
         );
     }
 
-    /// The kinds of objects of which there is one.
+    /// The kinds of the existing objects.
     fn kinds(seen: &Seen) -> Vec<&'static str> {
         let all = [
             "servers",
@@ -64,12 +64,12 @@ mod on_openstack {
         lab.destroy(&cluster);
         judge(&["other", "network-drop", &other.network]);
 
-        // A group that is shared with our project, and a public image with the very bytes that ours boots.
+        // A group that is shared with our project, and a public image with the same bytes as ours.
         lab.cloud = "demo";
         let cluster = lab.cluster("-p", lines);
         deploy_in_vain(&lab, &cluster);
         succeeded(lab.start(&["destroy", &cluster, "--keep-addresses", "--yes"]));
-        // As somebody plants them who knows the tag.
+        // As someone who knows the tag could create them.
         let id = id_of(&lab.home(), &cluster).tag().to_owned();
         let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images/coreos.qcow2");
         let planted = judge(&["other", "plant", "demo", &id, &image.display().to_string()]);

@@ -1,7 +1,7 @@
 //! Rehearsals on an OpenStack that has Cinder and Swift, and a Nova that keeps deleted servers
-//! (`OCPDEPLOY_OPENSTACK_SERVICES=all`), judged by OpenStack's own library.
+//! (`OCPDEPLOY_OPENSTACK_SERVICES=all`), checked with OpenStack's own library.
 
-/// Apart by name from the tests on libvirt, whose lab skips these.
+/// The name distinguishes these tests from those on libvirt, whose lab skips them.
 mod on_openstack {
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ mod on_openstack {
         assert_eq!(Seen::of("demo", &lab.mark).names(), [""; 0]);
     }
 
-    /// The program's end with an exit code; gives its messages.
+    /// The program must end with this exit code; returns its messages.
     #[track_caller]
     fn fails(run: Child, code: i32) -> String {
         let output = run.wait_with_output().unwrap();
@@ -97,7 +97,7 @@ mod on_openstack {
                 .kind("images")
                 .iter()
                 .filter(|image| text(image, "name").contains("ignition"));
-            assert_eq!(configs.count(), 0, "a config is in Glance");
+            assert_eq!(configs.count(), 0, "Glance has a config");
             objects = Seen::of("demo", &format!("{cluster}-bootstrap/"))
                 .kind("objects")
                 .to_vec();
@@ -185,7 +185,7 @@ mod on_openstack {
         nothing_is_left(&lab);
     }
 
-    /// A network with a rate limit to the cloud. It ends when this is dropped.
+    /// A network with a rate limit to the cloud, until it is dropped.
     struct Slow {
         name: String,
         forward: Option<Child>,
@@ -204,7 +204,7 @@ mod on_openstack {
     }
 
     impl Slow {
-        /// What is sent to the lab's public addresses has this rate, as in a home office; the other services are on loopback.
+        /// Data to the lab's public addresses have this rate, as in a home office; the other services are on loopback.
         fn new(rate: &str) -> Self {
             let name = format!("slow{}", std::process::id());
             ip(&format!("netns add {name}"));
@@ -259,7 +259,7 @@ mod on_openstack {
         }
     }
 
-    /// 320 MB at 20 Mbit/s: longer than the two minutes after which an upload that does not move is given up.
+    /// 320 MB at 20 Mbit/s: longer than the two minutes after which an upload without progress times out.
     #[test]
     #[ignore = "needs the OpenStack lab"]
     fn an_upload_may_take_longer_than_the_limit_of_an_idle_one() {

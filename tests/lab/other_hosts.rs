@@ -1,6 +1,6 @@
-//! Other libvirt hosts than the lab's: over SSH, for the workers alone, after a power failure, for users without root.
+//! Other libvirt hosts than the lab's: over SSH, only for workers, after a power failure, for users without root.
 //!
-//! Each host is a named lab (`OCPDEPLOY_LAB`), so it has daemons, folders, host name and networks of its own.
+//! Each host is a named lab (`OCPDEPLOY_LAB`) with its own daemons, folders, host name and networks.
 
 #![cfg(feature = "libvirt")]
 
@@ -13,14 +13,14 @@ use super::hosts::{Acks, change_env, lay_cable, run};
 use super::two_passes::{Lab, succeeded};
 use crate::support::sshd::make_key;
 
-/// A libvirt host in a namespace of its own, at the end of a cable. Made before its `Lab`, so that a test that failed can
+/// A libvirt host in a separate namespace, at the end of a cable. Created before its `Lab`, so that a failed test can
 /// destroy its clusters on it.
 struct Host {
     name: String,
     ssh: Option<Ssh>,
 }
 
-/// A real sshd on it, and the files of its client.
+/// A real sshd on the host, and the files of its client.
 struct Ssh {
     folder: PathBuf,
     server: Child,
@@ -30,7 +30,7 @@ struct Ssh {
 const NEAR: &str = "10.97.0.1/30";
 const FAR: &str = "10.97.0.2";
 
-/// A network of the host that others reach by a route, so that its guests can be asked from here.
+/// A routed network of the host, so that its guests can be reached from here.
 const ROUTED: &str = "<network><name>routed</name><bridge name='virbr9'/><forward mode='route'/>\
     <ip address='192.168.131.1' netmask='255.255.255.0'><dhcp>\
     <range start='192.168.131.2' end='192.168.131.254'/></dhcp></ip></network>";
@@ -67,7 +67,7 @@ impl Host {
         self.lab_sh(&[&["exec", "virsh", "-q"], arguments].concat())
     }
 
-    /// What it has of any cluster: domains and volumes.
+    /// The domains and volumes of any cluster.
     fn remains(&self) -> String {
         self.virsh(&["pool-refresh", "default"]);
         self.virsh(&["list", "--all", "--name"]).trim().to_owned() + self.virsh(&["vol-list", "default"]).trim()
@@ -82,7 +82,7 @@ impl Host {
         run("ip", &format!("route add 192.168.131.0/24 via {FAR}"));
     }
 
-    /// Its sshd has a host key of its own, and lets one key in.
+    /// Starts sshd with a new host key; it accepts one key.
     fn serve_ssh(&mut self, folder: &Path) {
         let folder = folder.join("ssh");
         if !folder.exists() {
@@ -110,7 +110,7 @@ impl Host {
         within(20, "sshd answers", || std::net::TcpStream::connect((FAR, 22)).is_ok());
     }
 
-    /// Lets ssh find this host's keys where it looks for those of its user.
+    /// Puts this host's keys into the user's known_hosts, or removes them.
     fn be_known_to(&self, lab: &mut Lab, known: bool) {
         let folder = &self.ssh.as_ref().unwrap().folder;
         let key = std::fs::read_to_string(folder.join("host_key.pub")).unwrap();
@@ -125,7 +125,7 @@ impl Host {
             .into();
     }
 
-    /// Everything on it ends at once, and then it boots.
+    /// Ends everything on the host at once, and boots it again.
     fn lose_power(&mut self) {
         self.lab_sh(&["crash"]);
         if let Some(mut ssh) = self.ssh.take() {
@@ -163,14 +163,14 @@ fn within(seconds: u64, what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Exit code, and what was said.
+/// Exit code and output.
 fn outcome(child: Child) -> (Option<i32>, String) {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     (output.status.code(), said.into_owned())
 }
 
-/// Attaches to a console at a terminal, and leaves it; gives what was seen.
+/// Attaches to a console on a terminal, and detaches; returns the output.
 fn attach_and_leave(lab: &Lab, node: &str, cluster: &str) -> String {
     let mut words = lab.around.clone();
     words.push(env!("CARGO_BIN_EXE_ocpdeploy").to_owned());
@@ -257,7 +257,7 @@ fn a_host_over_ssh_and_after_a_power_failure() {
 }
 
 impl Host {
-    /// Joins a new bridge of the host, without any address, to one of this side's.
+    /// Connects a new bridge of the host, without an address, to a bridge on this side.
     fn share(&self, near_bridge: &str, bridge: &str) {
         let near = format!("s{}", std::process::id());
         let namespace = self.namespace();
@@ -282,7 +282,7 @@ impl Host {
     }
 }
 
-/// As kcli's users spread a cluster: the masters on one host, the workers on another, one network.
+/// As with kcli: the masters on one host, the workers on another, on one network.
 #[test]
 #[ignore = "needs the lab"]
 fn workers_on_a_second_host() {
@@ -400,7 +400,7 @@ fn a_network_that_goes_away_in_the_middle() {
     within(60, "both virtual IPs are reserved", || {
         host.virsh(&["net-dumpxml", "default"]).matches("<host mac=").count() == 2
     });
-    // It stays for as long as it runs, and goes when it is stopped.
+    // An undefined network exists until it is stopped.
     host.virsh(&["net-undefine", "default"]);
     host.virsh(&["net-destroy", "default"]);
     let begun = Instant::now();

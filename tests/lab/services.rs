@@ -1,5 +1,5 @@
-//! keepalived and haproxy at work: real daemons, on nodes that are namespaces on one bridge, with exactly the files
-//! that the program makes. The cluster's own services are stand-ins (`support/fake_node.py`).
+//! Real keepalived and haproxy daemons, on nodes that are namespaces on one bridge, with exactly the files
+//! that the program creates. The cluster's own services are fakes (`support/fake_node.py`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ const SHAPE: Shape = Shape {
 
 /// What the issue of a move promises.
 const MOVED: Duration = Duration::from_secs(5);
-/// keepalived, haproxy and their checks have found their ways.
+/// How long keepalived, haproxy and their checks take to reach a stable state.
 const SETTLED: Duration = Duration::from_secs(20);
 
 /// haproxy has no healthy server for eleven checks in a row, one each 2 s.
@@ -45,14 +45,14 @@ table inet ovn {
 }
 END";
 
-/// A cluster whose nodes are on a wire.
+/// A cluster whose nodes are on one bridge.
 struct Lab {
     made: Made,
     nodes: Vec<Node>,
     folder: PathBuf,
 }
 
-/// An empty folder for logs and the stand-ins' certificate; it goes with the test.
+/// An empty folder for logs and the fakes' certificate; it is deleted with the test.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
@@ -126,7 +126,7 @@ impl Lab {
         self.nodes.iter_mut().find(|node| node.name == name).unwrap().cut();
     }
 
-    /// Starts a stand-in on a node.
+    /// Starts a fake service on a node.
     fn fake(&self, kind: &str, node: &Node) {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/fake_node.py");
         let pem = self.folder.join("pem");
@@ -146,7 +146,7 @@ impl Lab {
     }
 }
 
-/// A test that fails shows what its nodes said.
+/// A failed test prints the logs of its nodes.
 impl Drop for Lab {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -177,7 +177,7 @@ fn sees_haproxy(master: &Node) -> bool {
     last.is_some_and(|line| line.ends_with("succeeded"))
 }
 
-/// An address was at these nodes, one after the other, and at no time at two.
+/// An address was on these nodes, one after the other, and never on two at once.
 #[track_caller]
 fn assert_moves(lab: &Lab, watch: &Watch, expected: &[&str]) {
     let (holders, doubles, gap) = watch.holders();
@@ -189,7 +189,7 @@ fn assert_moves(lab: &Lab, watch: &Watch, expected: &[&str]) {
     );
 }
 
-/// The node that answers a URL, asked from the wire.
+/// The node that answers a URL, queried from the bridge.
 fn who(wire: &Wire, url: &str) -> Option<String> {
     let (answered, name) = wire.sh(&format!("curl -kfs --max-time 1 {url}/who"));
     answered.then(|| name.trim().to_owned())
@@ -208,7 +208,7 @@ while True:
 
 #[test]
 #[ignore = "needs the lab"]
-fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nodes() {
+fn vips_move_from_bootstrap_to_masters_and_with_routers_and_are_never_on_two_nodes() {
     let folder = folder();
     let wire = Wire::new("192.168.122.1/24");
     let arps = folder.path().join("arps");
@@ -222,7 +222,7 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     let [api_watch, ingress_watch] = [api, ingress].map(|ip| Watch::new(&lab.nodes, ip));
     let api_url = format!("https://{api}:6443");
 
-    // The VIP is there before any API is: who comes is told that nobody serves, at once.
+    // The VIP exists before any API: connections are refused immediately.
     lab.boot(Role::Bootstrap);
     let bootstrap = lab.node("bootstrap");
     until(MOVED, "the bootstrap has the api VIP", || bootstrap.has(api));
@@ -252,7 +252,7 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     });
     assert_moves(&lab, &api_watch, &["lab-bootstrap"]);
 
-    // The bootstrap's work is done: its API ends, later the machine.
+    // The bootstrap is complete: its API ends, later the machine.
     bootstrap.sh("kill -9 $(cat /run/fake-api.pid)");
     let took = until(MOVED, "a master has the api VIP", || {
         lab.of(Role::Master).any(|node| node.has(api))
@@ -262,7 +262,7 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     lab.cut("lab-bootstrap");
     assert!(who(&wire, &api_url).is_some());
 
-    // Two ways to lose the holder: its keepalived is killed, the machine is cut off.
+    // Two ways to lose the holder: its keepalived is killed, or the machine loses power.
     let first = lab.holder(api).unwrap().name.clone();
     assert_moves(&lab, &api_watch, &["lab-bootstrap", &first]);
     lab.node(&first).sh("kill -9 $(pgrep keepalived)");
@@ -277,7 +277,7 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
             .count()
             > 1
     });
-    until(SETTLED, "and all is well again", || {
+    until(SETTLED, "and everything is healthy again", || {
         lab.of(Role::Master).all(sees_haproxy)
     });
     assert!(who(&wire, &api_url).is_some());
@@ -288,7 +288,7 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     println!("machine cut off: {took:?}");
     until(MOVED, "its API answers", || who(&wire, &api_url).is_some());
 
-    // The ingress VIP is where a router is, and stays there as long as it is.
+    // The ingress VIP is on a node with a router, and stays there while the router runs.
     assert!(lab.holder(ingress).is_none());
     let ingress_url = format!("http://{ingress}");
     let answers = |name: &str| who(&wire, &ingress_url).as_deref() == Some(name);
@@ -313,10 +313,10 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
         .lines()
         .filter(|line| line.starts_with(&format!("{api} ")))
         .collect();
-    assert!(told.len() >= 3, "each new holder tells its MAC: {told:?}");
+    assert!(told.len() >= 3, "each new holder announces its MAC: {told:?}");
 }
 
-/// APIs that are too busy to answer at once are not dead: neither keepalived nor haproxy gives them up.
+/// APIs that answer slowly count as healthy for keepalived and haproxy.
 #[test]
 #[ignore = "needs the lab"]
 fn slow_apis_keep_the_vip_and_their_place_in_haproxy() {
@@ -345,7 +345,7 @@ fn slow_apis_keep_the_vip_and_their_place_in_haproxy() {
         let checks = master.sh("pgrep -cf '[k]eepalived/check api ' || true");
         assert_eq!(checks.trim(), "1", "checks accumulate");
     }
-    // A check that ends is started again: otherwise its last result would count for ever.
+    // A check that ends is restarted: otherwise its last result would count forever.
     let master = lab.of(Role::Master).next().unwrap();
     let check = || master.sh("pgrep -f '[k]eepalived/check api_here ' || true");
     let ended = check();
@@ -369,7 +369,7 @@ fn slow_apis_keep_the_vip_and_their_place_in_haproxy() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_bootstrap_whose_api_was_short_of_breath_gets_the_vip_back() {
+fn a_bootstrap_whose_api_was_briefly_unready_gets_the_vip_back() {
     let folder = folder();
     let wire = Wire::new("192.168.122.1/24");
     let shape = Shape {
@@ -406,10 +406,10 @@ fn a_bootstrap_whose_api_was_short_of_breath_gets_the_vip_back() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn three_clusters_on_one_wire_do_not_hear_each_other() {
+fn three_clusters_on_one_network_do_not_affect_each_other() {
     let folder = folder();
     let wire = Wire::new("192.168.122.1/24");
-    // A lone worker has no peer, so its adverts go to everybody.
+    // A single worker has no peer, so its advertisements are multicast.
     let one_worker = Shape { workers: 1, ..SHAPE };
     let small = Shape {
         masters: 1,
@@ -433,7 +433,7 @@ fn three_clusters_on_one_wire_do_not_hear_each_other() {
             .all(|lab| lab.node("bootstrap").has(lab.made.parameters.api_ip))
     };
     until(SETTLED, "each bootstrap has its cluster's api VIP", bootstraps);
-    // Unicast where there are peers, multicast where there are none: both must be quiet.
+    // Unicast with peers, multicast without: neither may affect other clusters.
     let held = || {
         labs.iter()
             .all(|lab| lab.holder(lab.made.parameters.ingress_ip).is_some())
@@ -488,14 +488,14 @@ fn a_vip_follows_the_address_to_another_interface() {
         !node.sh("ip -o -4 addr show dev nic").contains(&line)
     });
     lab.fake("api", node);
-    until(MOVED, "and is reached there", || {
+    until(MOVED, "and can be reached there", || {
         who(&wire, &format!("https://{api}:6443")).is_some()
     });
 }
 
 #[test]
 #[ignore = "needs the lab"]
-fn haproxy_takes_a_dead_master_out_and_keeps_long_connections() {
+fn haproxy_removes_a_dead_master_and_keeps_long_connections() {
     let folder = folder();
     let wire = Wire::new("192.168.122.1/24");
     let mut lab = Lab::new(
@@ -528,7 +528,7 @@ fn haproxy_takes_a_dead_master_out_and_keeps_long_connections() {
     let dead = lab.of(Role::Master).find(other).unwrap().name.clone();
     lab.cut(&dead);
     let short = dead.strip_prefix("lab-").unwrap().to_owned();
-    let took = until(Duration::from_secs(15), "haproxy has taken the dead master out", || {
+    let took = until(Duration::from_secs(15), "haproxy has removed the dead master", || {
         let csv = lab.node(&holder).sh("curl -s 'http://127.0.0.1:9444/stats;csv'");
         csv.lines()
             .any(|line| line.starts_with(&format!("apis,{short},")) && line.contains(",DOWN,"))
@@ -536,10 +536,10 @@ fn haproxy_takes_a_dead_master_out_and_keeps_long_connections() {
     println!("out after {took:?}");
     assert!(
         (0..12).all(|_| who(&wire, &url).is_some()),
-        "nobody is sent to the dead master any more"
+        "no request goes to the dead master any more"
     );
     let before = lines().lines().count();
-    until(MOVED, "the long connection goes on", || {
+    until(MOVED, "the long connection continues", || {
         lines().lines().count() > before + 2
     });
 
@@ -555,7 +555,7 @@ fn haproxy_takes_a_dead_master_out_and_keeps_long_connections() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_single_vip_brings_requests_to_a_router_on_a_worker() {
+fn a_single_vip_forwards_requests_to_a_router_on_a_worker() {
     let folder = folder();
     let wire = Wire::new("192.168.122.1/24");
     let shape = Shape {
@@ -605,7 +605,7 @@ fn a_single_vip_brings_requests_to_a_router_on_a_worker() {
     });
 }
 
-/// The addresses of a virtual IP in both families are at one node, and clients of both reach what it serves.
+/// The addresses of a virtual IP in both families are on one node, and clients of both reach its services.
 #[test]
 #[ignore = "needs the lab"]
 fn virtual_ips_of_both_families_move_together() {
@@ -643,7 +643,7 @@ fn virtual_ips_of_both_families_move_together() {
     };
     assert!(both_at_one(&lab), "{}", lab.all_logs());
 
-    // keepalived is killed, and its address is removed by `run`; then the machine is lost.
+    // keepalived is killed, and `run` removes its address; then the machine is lost.
     let first = lab.holder(api).unwrap().name.clone();
     lab.node(&first).sh("kill -9 $(pgrep keepalived)");
     until(MOVED, "another master has both", || {
@@ -661,7 +661,7 @@ fn virtual_ips_of_both_families_move_together() {
     });
 }
 
-/// Without IPv4: each virtual IP is at one node, moves when the node is lost, and clients reach what it serves.
+/// Without IPv4: each virtual IP is on one node, moves when the node is lost, and clients reach its services.
 #[test]
 #[ignore = "needs the lab"]
 fn virtual_ips_of_a_cluster_without_ipv4_move() {

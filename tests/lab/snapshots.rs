@@ -21,7 +21,7 @@ impl Lab {
     }
 }
 
-/// Runs a program on this computer, which the disks are on.
+/// Runs a program on this computer, which has the disks.
 #[track_caller]
 fn output(words: &[&str]) -> String {
     let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
@@ -44,14 +44,14 @@ fn a_broken_disk_is_restored_with_its_cluster() {
     assert!(saved.contains("the cluster runs"), "{saved}");
     let [master, worker] = &nodes;
     lab.virsh(&["destroy", worker]);
-    // Nothing on the disk can be read any more.
+    // The disk is not readable any more.
     let disk = lab.disk(worker);
     let wipe = ["qemu-io", "-f", "qcow2", "-c", "write -P 255 0 64M", &disk];
     output(&wipe);
     let broken = ["qemu-io", "-r", "-f", "qcow2", "-c", "read -P 255 0 64M", &disk];
     assert!(!output(&broken).contains("verification failed"));
 
-    // A user's own snapshot of our machine is not ours.
+    // A user's own snapshot of our machine does not belong to the cluster.
     lab.virsh(&["snapshot-create-as", worker, "mine", "a test"]);
     let listed = run(&["snapshot", "list", &cluster]);
     assert!(!listed.contains("mine") && listed.contains("complete"), "{listed}");
@@ -61,7 +61,7 @@ fn a_broken_disk_is_restored_with_its_cluster() {
     run(&["verify", &cluster]);
     let status = run(&["status", &cluster]);
     assert!(status.contains("from snapshot before of"), "{status}");
-    // It has booted from what was saved.
+    // It has booted from the restored disk.
     let console = run(&["node", "console", &cluster, "worker-0"]);
     assert!(!console.is_empty());
 

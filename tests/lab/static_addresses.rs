@@ -21,7 +21,7 @@ pub(super) struct WithoutDhcp<'l> {
 }
 
 impl<'l> WithoutDhcp<'l> {
-    /// `third` is the third number of its addresses.
+    /// `third` is the third byte of its addresses.
     pub(super) fn new(lab: &'l Lab, name: &'static str, third: u8) -> Self {
         Self::of(
             lab,
@@ -40,7 +40,7 @@ impl<'l> WithoutDhcp<'l> {
         Self { name, lab, requests }
     }
 
-    /// No node has asked for an address so far.
+    /// No node has requested an address so far.
     #[track_caller]
     pub(super) fn assert_silent(&mut self) {
         self.requests.assert_silent();
@@ -83,18 +83,18 @@ while True:
     #[track_caller]
     fn assert_silent(&mut self) {
         let is_listening = self.listener.try_wait().unwrap().is_none();
-        assert!(is_listening, "nobody listens");
+        assert!(is_listening, "it does not listen");
         assert_eq!(std::fs::read_to_string(&self.file).unwrap(), "");
     }
 
-    /// Before its device goes.
+    /// Stops it before its device is deleted.
     fn stop(&mut self) {
         let _ = self.listener.kill();
         let _ = self.listener.wait();
     }
 }
 
-/// Guests without IPv4 report their addresses and answer at them, and the network's gateway and DNS server are libvirt's.
+/// Guests without IPv4 report their addresses and answer there; libvirt provides the network's gateway and DNS server.
 #[test]
 #[ignore = "needs the lab"]
 fn a_rehearsal_without_ipv4() {
@@ -163,7 +163,7 @@ pub(super) const VLAN_OF_A_BOND: &str = "interfaces:
   ipv4: {enabled: true}
 ";
 
-/// A network of this lab's libvirt that has nothing: no address of this computer, no DHCP, no DNS. This computer is the
+/// A network of this lab's libvirt without an address of this computer, DHCP or DNS. This computer is the
 /// gateway on one of its VLANs.
 pub(super) struct Vlan<'l> {
     name: &'static str,
@@ -174,7 +174,7 @@ pub(super) struct Vlan<'l> {
 
 impl<'l> Vlan<'l> {
     pub(super) fn new(lab: &'l Lab, name: &'static str, number: u16, gateway: &str) -> Self {
-        // The kernel of a build machine may have no VLANs: two devices, one in the network and one for the gateway.
+        // The kernel of a build machine may not support VLANs: two devices, one in the network and one for the gateway.
         const RELAY: &str = "import fcntl, os, select, struct, sys
 def tap(name):
     fd = os.open('/dev/net/tun', os.O_RDWR)

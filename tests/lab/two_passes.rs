@@ -1,4 +1,4 @@
-//! Whole rehearsals of the program on a real libvirt with real guests, judged by `virsh`.
+//! Whole rehearsals of the program on a real libvirt with real guests, checked with `virsh`.
 //!
 //! `tests/lab/test.sh` runs these where the guests can be reached, after building their images.
 
@@ -16,7 +16,7 @@ use ocpdeploy::state::parameters::Parameters;
 
 const DOMAIN: &str = "example.com";
 
-/// A state folder and env files for clusters whose names nobody else has.
+/// A state folder and env files for clusters with unique names.
 pub(super) struct Lab {
     pub(super) uri: String,
     pub(super) folder: tempfile::TempDir,
@@ -41,7 +41,7 @@ impl Lab {
         Home::new(self.folder.path().join("home"))
     }
 
-    /// A config of the user's own, with one entry of each kind for the guests to be compared with.
+    /// A user's config with one entry of each kind, to compare the guests with.
     fn fragment(&self) -> PathBuf {
         let path = self.folder.path().join("extra.ign");
         let config = serde_json::json!({
@@ -58,7 +58,7 @@ impl Lab {
         path
     }
 
-    /// Writes the env file of a cluster with this many masters and workers; gives its name.
+    /// Writes the env file of a cluster with this many masters and workers; returns its name.
     pub(super) fn cluster(&self, name: &str, masters: usize, workers: usize) -> String {
         let cluster = format!("{}{name}", self.mark);
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images");
@@ -126,7 +126,7 @@ impl Lab {
             .collect()
     }
 
-    /// All that the host has which names a cluster: domains, volumes, reservations and DNS records.
+    /// All objects of the host that contain a cluster's name: domains, volumes, reservations and DNS records.
     pub(super) fn inventory(&self, cluster: &str) -> BTreeSet<String> {
         let mut all: BTreeSet<String> = self.domains(cluster).into_iter().collect();
         self.virsh(&["pool-refresh", "default"]);
@@ -145,7 +145,7 @@ impl Lab {
         all
     }
 
-    /// Kills a deployment without warning once `moment` has come.
+    /// Kills a deployment (SIGKILL) once `moment` holds.
     fn kill_deployment(&self, cluster: &str, moment: impl Fn() -> bool) {
         let mut child = self.start_deploy(cluster);
         awaited(&mut child, "the moment", || moment().then_some(()));
@@ -155,7 +155,7 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    /// A test that failed leaves no guests to those that follow.
+    /// A failed test leaves no guests.
     fn drop(&mut self) {
         if std::thread::panicking() {
             for cluster in self.home().cluster_names().unwrap_or_default() {
@@ -165,7 +165,7 @@ impl Drop for Lab {
     }
 }
 
-/// What a deployment that goes on brings at some time.
+/// Waits for an event of a running deployment.
 #[track_caller]
 pub(super) fn awaited<T>(run: &mut Child, what: &str, look: impl Fn() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -173,13 +173,13 @@ pub(super) fn awaited<T>(run: &mut Child, what: &str, look: impl Fn() -> Option<
         if let Some(seen) = look() {
             return seen;
         }
-        assert_eq!(run.try_wait().unwrap(), None, "it ended before {what} came");
-        assert!(begun.elapsed() < Duration::from_secs(300), "{what} did not come");
+        assert_eq!(run.try_wait().unwrap(), None, "it ended before {what}");
+        assert!(begun.elapsed() < Duration::from_secs(300), "{what}: not in time");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Waits for the end, which must be good, and gives what was printed.
+/// Waits for the end, which must be a success, and returns the output.
 #[track_caller]
 pub(super) fn succeeded(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
@@ -189,7 +189,7 @@ pub(super) fn succeeded(child: Child) -> String {
 
 #[test]
 #[ignore = "needs the lab"]
-fn three_clusters_at_once_share_nothing_and_go_one_by_one() {
+fn three_clusters_at_once_share_nothing_and_are_destroyed_one_by_one() {
     let lab = Lab::new();
     let clusters = ["a", "a-2", "b"].map(|name| lab.cluster(name, 1, 1));
     let runs: Vec<_> = clusters.iter().map(|cluster| lab.start_deploy(cluster)).collect();
@@ -240,7 +240,7 @@ fn killed_in_either_pass_the_same_command_finishes() {
 
     let printed = succeeded(lab.start_deploy(&cluster));
     assert_eq!(printed.matches(" yes ").count(), 2, "{printed}");
-    assert_eq!(lab.parameters(&cluster), Some(table), "the addresses stay");
+    assert_eq!(lab.parameters(&cluster), Some(table), "the addresses are kept");
     assert_eq!(lab.domains(&cluster), [format!("{cluster}-master-0")]);
     lab.destroy(&cluster);
     assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
@@ -263,7 +263,7 @@ impl Lab {
     fn kill_at_random(&self, arguments: &[&str], kills: usize, long: Duration, chance: &mut Chance) -> usize {
         for killed in 0..kills {
             let mut child = self.start(arguments);
-            // Beginnings differ most: every other kill is an early one.
+            // Runs differ most at their start: every second kill is early.
             let bound = if killed % 2 == 0 { long } else { long / 10 };
             std::thread::sleep(chance.below(bound));
             child.kill().unwrap();
@@ -280,7 +280,7 @@ impl Lab {
         kills
     }
 
-    /// What the host has of a cluster, by names that no run chooses: no address, no MAC.
+    /// The host's objects of a cluster, without addresses and MACs, which differ from run to run.
     fn shape(&self, cluster: &str) -> BTreeSet<String> {
         let named = |thing: String| {
             let cut = |mark: &str, end: char| Some(thing.split_once(mark)?.1.split(end).next()?.to_owned());
@@ -296,10 +296,10 @@ impl Lab {
     }
 }
 
-/// As many as `OCPDEPLOY_KILLS` says: each resumption takes its seconds (`make reliability`).
+/// `OCPDEPLOY_KILLS` sets the number of kills: each resumption takes seconds (`make reliability`).
 #[test]
 #[ignore = "needs the lab"]
-fn killed_at_random_moments_it_ends_as_if_it_had_not_been() {
+fn killed_at_random_moments_a_deployment_has_the_same_result() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let Some(wanted) = number("OCPDEPLOY_KILLS") else {
         left_out("OCPDEPLOY_KILLS says how many kills");
@@ -346,7 +346,7 @@ fn killed_at_random_moments_it_ends_as_if_it_had_not_been() {
     println!("reliability: 0 objects left");
 }
 
-/// An address on the host's side of the network, as another machine's would be.
+/// An address on the host's side of the network, like that of another machine.
 struct Squatter(&'static str);
 
 impl Squatter {
@@ -372,7 +372,7 @@ impl Drop for Squatter {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_virtual_ip_that_something_answers_for_is_refused_before_anything_is_made() {
+fn a_virtual_ip_in_use_is_rejected_before_anything_is_created() {
     let lab = Lab::new();
     let cluster = lab.cluster("v", 1, 0);
     let taken = Squatter::new("192.168.122.251");
@@ -398,7 +398,7 @@ fn a_virtual_ip_that_something_answers_for_is_refused_before_anything_is_made() 
 }
 
 impl Lab {
-    /// The end of a deployment with these settings that must not end well: exit code and what it said.
+    /// The exit code and output of a deployment with these settings, which must fail.
     fn fails(&self, cluster: &str, settings: &[&str]) -> (Option<i32>, String) {
         let env = self.env(cluster);
         let mut arguments = vec!["deploy", env.to_str().unwrap(), "--rehearse"];
@@ -410,7 +410,7 @@ impl Lab {
         )
     }
 
-    /// The first running machine of the cluster whose name has this in it, once there is one.
+    /// The first running machine of the cluster whose name contains `part`, once there is one.
     fn running(&self, run: &mut Child, cluster: &str, part: &str) -> String {
         awaited(run, part, || {
             let all = self.virsh(&["list", "--state-running", "--name"]);
@@ -422,7 +422,7 @@ impl Lab {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_guest_that_never_boots_is_told_with_its_console_and_leaves_nothing() {
+fn a_guest_that_never_boots_is_reported_with_its_console_and_leaves_nothing() {
     let lab = Lab::new();
     let cluster = lab.cluster("n", 1, 0);
     let images = lab.folder.path().join("images");
@@ -451,7 +451,7 @@ fn a_guest_that_never_boots_is_told_with_its_console_and_leaves_nothing() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn a_guest_that_is_paused_is_told_at_once_and_leaves_nothing() {
+fn a_guest_that_is_paused_is_reported_at_once_and_leaves_nothing() {
     let lab = Lab::new();
     let cluster = lab.cluster("p", 1, 0);
     let mut run = lab.start_deploy(&cluster);

@@ -1,9 +1,9 @@
-//! A deployed cluster of which the lab's server is the API; the test plays the rest.
+//! A deployed cluster with the lab's API server; the test plays the rest.
 //!
-//! That is the kubelet of each machine that runs, with a kubelet's rights; the bootstrap; the operators. A pretend oVirt
-//! engine has the machines, and the program's own pretend platform those of one pool.
+//! That is the kubelet of each running machine, with a kubelet's rights; the bootstrap; the operators. A fake oVirt
+//! engine has the machines, and the program's simulated platform those of one pool.
 //!
-//! More than 500 lines: all that a cluster is besides its API server.
+//! More than 500 lines: a complete cluster without its API server.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,9 +64,9 @@ const SETTINGS: &str = "cluster=lab\ndomain=example.com\nbackend=ovirt\nnetwork=
 /// `staging/src/k8s.io/kubelet/pkg/apis/well_known_labels.go`).
 pub(super) const OF_KUBELET: [&str; 3] = ["kubernetes.io/arch", "kubernetes.io/hostname", "kubernetes.io/os"];
 
-/// Two platforms on one network, and what the program needs besides.
+/// Two platforms on one network, and everything else that the program requires.
 pub(super) struct Site {
-    /// Runs the program; its pretend platform has the pool `gpu`.
+    /// Runs the program; its simulated platform has the pool `gpu`.
     pub(super) sandbox: Sandbox,
     pub(super) engine: FakeEngine,
 }
@@ -114,7 +114,7 @@ impl Site {
         self.sandbox.parameters("lab").expect("a parameter file")
     }
 
-    /// A node's machine if it runs, as text that no other machine has: its platform, and what tells it from an earlier one.
+    /// A node's running machine as a unique text: its platform, and a property that no earlier machine had.
     pub(super) fn machine(&self, node: &str) -> Option<String> {
         let name = format!("lab-{node}");
         let there = self.engine.look(|world| {
@@ -279,7 +279,7 @@ where
     patched.unwrap();
 }
 
-/// All of the cluster that is not its API server, until it is dropped.
+/// Everything of the cluster except its API server, until it is dropped.
 pub(super) struct Cluster {
     runtime: Runtime,
     lives: JoinHandle<()>,
@@ -296,7 +296,7 @@ impl Cluster {
         Self { runtime, lives }
     }
 
-    /// Fails if something of it did.
+    /// Fails if one of its tasks has failed.
     pub(super) fn is_well(&mut self) {
         if self.lives.is_finished() {
             self.runtime.block_on(&mut self.lives).unwrap();
@@ -345,7 +345,7 @@ async fn live(site: Arc<Site>) {
     }
 }
 
-/// How far the installation is.
+/// The progress of the installation.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
     Bootstrap,
@@ -370,7 +370,7 @@ impl Stage {
         };
         match self {
             Stage::Bootstrap if are_ready(&[Role::Master]) => {
-                // The bootstrap has created what the installer made, and etcd has left it.
+                // The bootstrap has created the installer's manifests, and left etcd.
                 let made = std::fs::read_to_string(site.sandbox.path().join("openshift.json")).unwrap();
                 let made: BTreeMap<String, String> = serde_json::from_str(&made).unwrap();
                 for text in made.values() {
@@ -460,7 +460,7 @@ fn is_ready(node: &&Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// A condition that is so for an hour.
+/// A condition that has held for an hour.
 fn condition(kind: &str, yes: bool) -> Value {
     let since = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
     json!({"type": kind, "status": if yes { "True" } else { "False" }, "reason": "AsExpected", "message": "",
@@ -522,7 +522,7 @@ async fn token_of_nodes() -> String {
     }
 }
 
-/// The api VIP, where the server answers too.
+/// The api VIP, at which the server also answers.
 struct OnLoopback(IpAddr);
 
 impl OnLoopback {
@@ -547,7 +547,7 @@ pub(super) fn host(node: &str) -> String {
     format!("{node}.lab.example.com")
 }
 
-/// Removes what an earlier attempt left, and defines the kinds of OpenShift.
+/// Removes the objects of an earlier attempt, and defines the kinds of OpenShift.
 pub(super) fn fresh() {
     for kind in ["nodes", "certificatesigningrequests"] {
         kubectl(&["delete", kind, "--all"]);

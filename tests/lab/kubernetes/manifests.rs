@@ -1,4 +1,4 @@
-//! Our manifests and the definitions of each OpenShift release, on a real API server.
+//! Our manifests with the definitions of each OpenShift release, on a real API server.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{admin, kubectl};
 use crate::support::shape::{Made, Shape};
 
-/// What we write for a cluster inside another one, in this order.
+/// The manifests for a cluster inside another one, in this order.
 const WRITTEN: [&str; 7] = [
     "MachineConfig",
     "MachineConfig",
@@ -21,7 +21,7 @@ const WRITTEN: [&str; 7] = [
     "MachineConfiguration",
 ];
 
-/// Releases, and the kinds that they are not judged for: the folder has no definition of 4.7's machine config operator and
+/// Releases, and kinds that are not tested with them: the folder has no definition of 4.7's machine config operator and
 /// of 4.20's registry, a nested cluster's network requires fields that 4.7 does not have, and `renew` writes policies for
 /// 4.17 and later.
 const RELEASES: [((u32, u32), &[&str]); 4] = [
@@ -31,7 +31,7 @@ const RELEASES: [((u32, u32), &[&str]); 4] = [
     ((4, 20), &["Config"]),
 ];
 
-/// The kinds that we write as manifests, by the plural names of their definitions.
+/// The kinds of our manifests, by the plural names of their definitions.
 const KINDS: [&str; 6] = [
     "machineconfigs.machineconfiguration.openshift.io",
     "ingresscontrollers.operator.openshift.io",
@@ -76,7 +76,7 @@ pub(super) fn define((major, minor): (u32, u32), kinds: &[&'static str]) -> Vec<
     defined
 }
 
-/// What of `ours` is not in `stored`, by its place.
+/// The paths of `ours` that are not in `stored`.
 pub(super) fn pruned(ours: &Value, stored: &Value, place: &str) -> Vec<String> {
     match (ours, stored) {
         (Value::Object(ours), Value::Object(stored)) => {
@@ -133,7 +133,7 @@ fn manifests_are_accepted_by_each_release_and_nothing_is_pruned() {
             }
             let file = folder.path().join("manifest.json");
             fs::write(&file, ours.to_string()).unwrap();
-            // What kubectl knows of a kind may be of the last release: the server decides, and `pruned` compares.
+            // kubectl may have cached the previous release's kind: the server decides, and `pruned` compares.
             let stored = kubectl(&[
                 "create",
                 "--validate=false",

@@ -1,4 +1,4 @@
-//! Node pools on a real API server: what it lets a kubelet do, and what it stores of labels, taints and pools.
+//! Node pools on a real API server: a kubelet's rights, and the stored labels, taints and pools.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -21,7 +21,7 @@ fn names(list: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// The generation of each object, which a change of what it says makes a new one.
+/// The generation of each object, which changes with its spec.
 fn versions(list: &Value) -> BTreeMap<String, u64> {
     let items = list["items"].as_array().unwrap().iter();
     let of = |item: &Value| {
@@ -44,7 +44,7 @@ fn marks() -> BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> {
     let nodes = get(&["nodes"]);
     let of = |node: &Value| {
         let labels = node["metadata"]["labels"].as_object().unwrap();
-        // The node lifecycle controller repeats those of the kubelet under their former names.
+        // The node lifecycle controller copies those of the kubelet to their former names.
         let is_others = |key: &str| !OF_KUBELET.contains(&key) && !key.starts_with("beta.kubernetes.io/");
         let labels = labels.iter().filter(|(key, _)| is_others(key));
         let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap()));
@@ -83,7 +83,7 @@ fn marks() -> BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> {
         .collect()
 }
 
-/// What the nodes must have, by the settings and what OpenShift itself sets.
+/// The labels and taints that the nodes must have, from the settings and from OpenShift.
 fn wanted(nodes: &[&str]) -> BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> {
     let of = |node: &&str| {
         let (labels, taints): (&[&str], &[&str]) = match node.split('-').next().unwrap() {
@@ -112,7 +112,7 @@ fn wanted(nodes: &[&str]) -> BTreeMap<String, (BTreeSet<String>, BTreeSet<String
     nodes.iter().map(of).collect()
 }
 
-/// A pod on a node that an eviction must end, as its controller would have made it.
+/// Creates a pod on a node, as its controller would, for an eviction.
 fn put_pod(node: &str) {
     let create = |object: Value| {
         let mut child = Command::new("kubectl")
@@ -161,7 +161,7 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
     };
     run("deploy lab.sh");
     assert_eq!(marks(), wanted(&FIRST));
-    // All in one table, with the addresses that the API has; one of them is on the other platform.
+    // All nodes are in one table, with the addresses of the API; one of them is on the other platform.
     let table = site.table();
     let mut seen = BTreeMap::new();
     for node in get(&["nodes"])["items"].as_array().unwrap() {
@@ -178,7 +178,7 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
         assert_eq!(is_here, node == "gpu-0", "{node}");
     }
 
-    // What its definition stored of the MachineConfigPool finds the pool's nodes, and the workers' files.
+    // The stored MachineConfigPool selects the pool's nodes and the workers' files.
     let pools = get(&["machineconfigpools"]);
     assert_eq!(names(&pools), ["infra"].map(str::to_owned).into());
     let spec = &pools["items"][0]["spec"];
@@ -231,7 +231,7 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
 
     run("scale lab --pool infra=2 --pool gpu=1");
     assert_eq!(marks(), wanted(&FIRST));
-    // Taints of controllers are theirs: none of them was brought back with ours.
+    // Taints of controllers are not restored with ours.
     until(LONG, "the nodes are ready", || {
         let nodes = get(&["nodes"]).to_string();
         !nodes.contains("node.kubernetes.io/not-ready") && !nodes.contains("node.kubernetes.io/unreachable")

@@ -186,7 +186,7 @@ fn all() -> Vec<Ask> {
     all
 }
 
-/// What is compared of an answer, and whatever else it has for who looks at a difference.
+/// The compared parts of an answer, and its other parts to explain a difference.
 fn seen(status: u16, kind: &str, body: &str) -> Value {
     let kind = kind.split(';').next().unwrap_or_default();
     let Ok(parsed) = serde_json::from_str::<Value>(body) else {
@@ -205,7 +205,7 @@ fn seen(status: u16, kind: &str, body: &str) -> Value {
     seen
 }
 
-/// Words of Kubernetes 1.20, and those of today, which the fake has.
+/// Messages of Kubernetes 1.20, and the current ones, which the fake has.
 const OLDER: [(&str, &str); 5] = [
     ("must have at most", "may not be more than"),
     ("[]string{\"10.9.9.9\"}", "[\"10.9.9.9\"]"),
@@ -213,7 +213,7 @@ const OLDER: [(&str, &str); 5] = [
         "failed to allocated ip:10.9.9.9 with error:provided",
         "failed to allocate IP 10.9.9.9: the provided",
     ),
-    // Decoders say more in each version.
+    // Decoders report more in newer versions.
     ("v1.Secret.Data: decode base64: ", ""),
     ("data.k: ", ""),
 ];
@@ -223,7 +223,7 @@ fn plain(message: &str) -> String {
     let message = OLDER
         .iter()
         .fold(message.to_owned(), |text, (old, new)| text.replace(old, new));
-    // What a decoder could not read it quotes.
+    // A decoder quotes invalid input.
     let cut = ["illegal base64 data", "cannot be handled as a ConfigMap"];
     let end = cut.iter().find_map(|words| Some(message.find(words)? + words.len()));
     let message = &message[..end.unwrap_or(message.len())];

@@ -1,4 +1,4 @@
-//! What must hold in a cluster and inside of its nodes.
+//! Checks of a cluster and its nodes.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,7 +21,7 @@ const OWN: &str = "with-its-own-address";
 const FORGED: &str = "with-the-address-of-another";
 
 impl Nodes {
-    /// All units came up, and in the order that they declare: names are resolved before the network counts as online,
+    /// All units started, in their declared order: names are resolved before the network counts as online,
     /// and the kubelet starts after that.
     pub(super) fn check_units(&self, node: &NodeAddress) {
         let failed = self.on(node, "systemctl list-units --state=failed --plain --no-legend");
@@ -41,8 +41,8 @@ impl Nodes {
         assert!(is_in_order, "{}: resolver, online, kubelet: {moments:?}", node.name);
     }
 
-    /// The node resolves the cluster's names by itself, forwards and backwards, and no name that does not exist. Of the
-    /// nodes, those that the role's MachineConfig names.
+    /// The node itself resolves the cluster's names, forward and reverse, and no name that does not exist. Of the
+    /// nodes, it resolves those in the role's MachineConfig.
     pub(super) fn check_names(&self, node: &NodeAddress) {
         let mut table = self.table();
         let served = self.served(node.role);
@@ -91,7 +91,7 @@ impl Nodes {
         assert_eq!(unknown.status.code(), Some(2), "{}: {unknown:?}", node.name);
     }
 
-    /// What the machine config server serves to a role: the config of the installation with our MachineConfig of now.
+    /// The machine config server's config of a role: that of the installation with our current MachineConfig.
     pub(super) fn served(&self, role: Role) -> Value {
         let config = std::fs::read(self.path(&format!("{role}.json"))).unwrap();
         let mut config: Value = serde_json::from_slice(&config).unwrap();
@@ -123,7 +123,7 @@ impl Nodes {
         self.on(node, &format!("sha256sum --check --quiet <<'END'\n{sums}END\n"));
     }
 
-    /// The cluster knows the node by its own address, also if a virtual IP is beside it.
+    /// The cluster knows the node by its own address, also if it has a virtual IP.
     pub(super) fn check_object(&self, node: &NodeAddress) {
         let name = self.table().cluster_domain().fqdn(node.name.as_str());
         let object = self.get(&["node", &name]);
@@ -185,7 +185,7 @@ impl Nodes {
                 &BASE64.decode(request["spec"]["request"].as_str().unwrap()).unwrap(),
             );
             let node = nodes.iter().find(|node| subject.contains(&id.fqdn(node.name.as_str())));
-            let node = node.unwrap_or_else(|| panic!("a request of nobody: {subject}"));
+            let node = node.unwrap_or_else(|| panic!("a request of an unknown node: {subject}"));
             let conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let reason = conditions
                 .first()
@@ -232,7 +232,7 @@ impl Nodes {
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
-    /// The haproxy of each master knows all masters' API servers, and that they are healthy.
+    /// The haproxy of each master has all masters' API servers as healthy.
     pub(super) fn check_balancing(&self) {
         let masters: Vec<NodeAddress> = self.table().of_role(Role::Master).cloned().collect();
         let mut names: Vec<&str> = masters.iter().map(|master| master.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! A cluster of the lab, and the ways into it: the program, ssh to its nodes, kubectl.
+//! A cluster of the lab and its clients: the program, ssh to its nodes, kubectl.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,13 +18,13 @@ use super::native::{self, Native};
 use super::{source, text, until};
 use crate::support::fake_installer;
 
-/// A cluster whose installer makes the release of `tests/lab/nodes/release`.
+/// A cluster whose installer uses the release in `tests/lab/nodes/release`.
 pub(super) struct Nodes {
     pub(super) lab: Lab,
     pub(super) name: String,
     /// Its control plane outside of the guests.
     pub(super) native: Native,
-    /// Has the key to the nodes, as the agent of a user's session.
+    /// The ssh-agent with the key to the nodes, as in a user's session.
     agent: Child,
 }
 
@@ -81,7 +81,7 @@ impl Nodes {
         eprintln!("deployed within {:.0} s", begun.elapsed().as_secs_f64());
     }
 
-    /// Removes all of the cluster but its addresses, and deploys it again, without pass one.
+    /// Destroys the cluster except its addresses, and deploys it again, without pass one.
     pub(super) fn deploy_again(&self) {
         let table = self.table();
         self.run(&["destroy", &self.name, "--yes", "--keep-addresses"]);
@@ -106,7 +106,7 @@ impl Nodes {
         self
     }
 
-    /// Kills a deployment within so many seconds, unless it ends before.
+    /// Kills a deployment within this many seconds, unless it ends before.
     pub(super) fn kill_a_deployment(&self, seconds: u64) {
         let moment = RandomState::new().build_hasher().finish() % (seconds * 1000);
         let env = self.lab.env(&self.name);
@@ -128,7 +128,7 @@ impl Nodes {
         self.lab.folder.path().join(name)
     }
 
-    /// Runs the program to a good end; what it prints becomes this test's output, with the times of its progress.
+    /// Runs the program, which must succeed; its output becomes this test's output, with time stamps.
     #[track_caller]
     pub(super) fn run(&self, arguments: &[&str]) -> String {
         let output = self.lab.start(arguments).wait_with_output().unwrap();
@@ -154,7 +154,7 @@ impl Nodes {
         found.unwrap_or_else(|| panic!("the table has no {name}"))
     }
 
-    /// `ssh` to a node, by one connection to each: an emulated guest takes many seconds to let in another one.
+    /// `ssh` to a node, with one shared connection: an emulated guest takes many seconds to accept another one.
     fn ssh(&self, node: &NodeAddress) -> Command {
         let mut ssh = Command::new("timeout");
         ssh.args(["120", "ssh", "-q", "-i"])
@@ -190,7 +190,7 @@ impl Nodes {
         child.wait_with_output().unwrap()
     }
 
-    /// What a script prints that must succeed.
+    /// The output of a script, which must succeed.
     #[track_caller]
     pub(super) fn on(&self, node: &NodeAddress, script: &str) -> String {
         let output = self.try_on(node, script);
@@ -204,7 +204,7 @@ impl Nodes {
         out
     }
 
-    /// What the nodes of a test that failed said.
+    /// Prints the journals of the nodes after a failure.
     fn show_journals(&self) {
         let table = self.lab.parameters(&self.name);
         for node in table.map(|table| table.nodes).unwrap_or_default() {
@@ -270,7 +270,7 @@ impl Drop for Nodes {
         }
         let _ = self.agent.kill();
         let _ = self.agent.wait();
-        // Also the connections that a guest's end left.
+        // Also connections to guests that have ended.
         let files = std::fs::read_dir(self.lab.folder.path());
         for file in files.into_iter().flatten().flatten() {
             if file.file_name().as_encoded_bytes().starts_with(b"ssh-") {

@@ -1,4 +1,4 @@
-//! Faults that the checks must find.
+//! Faults that the checks must detect.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{LONG, answers_within, until};
 /// A check of one node.
 type Check = fn(&Nodes, &NodeAddress);
 
-/// What breaks a node, how it is mended, and the check that must find it.
+/// A fault, its command, the command that repairs it, and the check that must detect it.
 const FAULTS: [(&str, &str, &str, Check); 6] = [
     (
         "a second writer of resolv.conf",
@@ -53,21 +53,21 @@ const FAULTS: [(&str, &str, &str, Check); 6] = [
 ];
 
 impl Nodes {
-    /// Each check finds what it is for.
+    /// Each check detects its fault.
     pub(super) fn check_the_checks(&self, node: &NodeAddress) {
         for (what, fault, mend, check) in FAULTS {
             self.on(node, fault);
             let found = catch_unwind(AssertUnwindSafe(|| check(self, node)));
             self.on(node, mend);
-            assert!(found.is_err(), "{what} is not found");
+            assert!(found.is_err(), "{what} is not detected");
             eprintln!("found: {what}");
             // On a busy computer a virtual IP may move for a moment.
             let is_mended = || catch_unwind(AssertUnwindSafe(|| check(self, node))).is_ok();
-            until("it is mended", LONG, is_mended);
+            until("it is repaired", LONG, is_mended);
         }
     }
 
-    /// A missing order of units is found after a reboot.
+    /// A missing order of units is detected after a reboot.
     pub(super) fn check_the_order_of_units(&self, node: &NodeAddress) {
         // Without default dependencies: a target is ordered after what it wants (systemd/systemd: man/systemd.target.xml).
         let unit = "/etc/systemd/system/ocpdeploy-resolver.service";
@@ -75,11 +75,11 @@ impl Nodes {
         self.reboot(node);
         let found = catch_unwind(AssertUnwindSafe(|| self.check_units(node)));
         self.on(node, &format!("mv /etc/kept.service {unit}; systemctl daemon-reload"));
-        assert!(found.is_err(), "a resolver that nothing waits for is not found");
+        assert!(found.is_err(), "a resolver that nothing waits for is not detected");
         eprintln!("found: a resolver that nothing waits for");
     }
 
-    /// A master that has a virtual IP and lost the services behind it gives the IP away, and would not do so without the
+    /// A master that has a virtual IP and lost the services behind it releases the IP, and would not do so without the
     /// checks of its keepalived.
     pub(super) fn check_the_checks_of_keepalived(&self) {
         let table = self.table();
@@ -90,18 +90,18 @@ impl Nodes {
         let unchecked = "cp -p keepalived.conf.in /run/kept; sed -i '/track_file {/,/}/d' keepalived.conf.in";
         self.on(&holder, &format!("cd /etc/ocpdeploy/keepalived; {unchecked}; sleep 10"));
         assert_eq!(self.holders(table.api_ip), std::slice::from_ref(&holder.name));
-        // The played operators would write the API server's manifest again.
+        // The fake operators would write the API server's manifest again.
         self.on(
             &holder,
             "systemctl stop operators; mkdir -p /run/pods; cd /etc/kubernetes/manifests; mv kube-apiserver.json *haproxy* /run/pods",
         );
         // A busy kubelet starts them again before it notices that it has to end them.
-        until("its services are gone", LONG, || {
+        until("its services have ended", LONG, || {
             let them = "'relay.cfg|ocpdeploy/haproxy'";
             let gone = format!("pkill -f {them}; sleep 5; ! pgrep -f {them}");
             self.try_on(&holder, &gone).status.success()
         });
-        // A holder with checks gives the address away within 5 s.
+        // A holder with checks releases the address within 5 s.
         std::thread::sleep(Duration::from_secs(20));
         assert!(
             !answers_within(&url, 1),

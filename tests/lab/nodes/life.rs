@@ -1,4 +1,4 @@
-//! What happens to clusters: the network plugin's bridge, reboots, evictions, lost machines, certificates that end.
+//! Events of clusters: the network plugin's bridge, reboots, evictions, lost machines, expired certificates.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::cluster::Nodes;
 use super::{LONG, answers, answers_within, text, until};
 
-/// How long the API may be away; five seconds where the guests are not emulated.
+/// How long the API may be unavailable; five seconds if the guests are not emulated.
 const FAILOVER: Duration = Duration::from_secs(15);
 
 impl Nodes {
-    /// A deployment whose installation takes too long ends with a bundle of what the cluster and its nodes say; the settings
+    /// A deployment whose installation takes too long ends with a bundle from the cluster and its nodes; the settings
     /// are then as before.
     pub(super) fn fail_to_install(&self) {
         let env = self.lab.env(&self.name);
@@ -130,7 +130,7 @@ impl Nodes {
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
-    /// Two replicas on different nodes, one of which must always be there.
+    /// Two replicas on different nodes, one of which must always be available.
     pub(super) fn with_busy_pods(&self) {
         let labels = serde_json::json!({"app": "busy"});
         self.apply(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -153,7 +153,7 @@ impl Nodes {
         deployment["status"]["availableReplicas"].as_u64().unwrap_or_default()
     }
 
-    /// How long the API is away when something happens to the node that has its virtual IP.
+    /// How long the API is unavailable when something happens to the node that has its virtual IP.
     fn api_away(&self, happens: impl FnOnce(&NodeAddress)) -> (NodeAddress, Duration) {
         let table = self.table();
         let url = format!("https://{}:6443/readyz", table.api_ip);
@@ -166,7 +166,7 @@ impl Nodes {
         let (mut last_failure, mut good) = (Duration::ZERO, 0);
         // The API may answer for a moment longer.
         while good < 20 {
-            assert!(begun.elapsed() < LONG, "the API does not come back");
+            assert!(begun.elapsed() < LONG, "the API stays unavailable");
             if answers_within(&url, 1) {
                 good += 1;
             } else {
@@ -175,7 +175,7 @@ impl Nodes {
             std::thread::sleep(Duration::from_millis(100));
         }
         eprintln!(
-            "{}: the API was away for {:.1} s",
+            "{}: the API was unavailable for {:.1} s",
             holder.name,
             last_failure.as_secs_f64()
         );
@@ -192,7 +192,7 @@ impl Nodes {
         node
     }
 
-    /// The API server of the node that has the virtual IP ends, and nothing else: haproxy or keepalived goes around it.
+    /// Only the API server of the node with the virtual IP ends: haproxy or keepalived selects another one.
     pub(super) fn lose_an_api_server(&self) {
         let pod = "/etc/kubernetes/manifests/kube-apiserver.json";
         let (node, away) = self.api_away(|node| {
@@ -211,7 +211,7 @@ impl Nodes {
         format!("{}-{}", self.name, node.name)
     }
 
-    /// What an administrator does before replacing a master (etcdctl member remove); the operator is played.
+    /// Removes an etcd member, as an administrator does before replacing a master; the operator is played.
     pub(super) fn remove_etcd_member(&self, node: &NodeAddress) {
         let name = self.table().cluster_domain().fqdn(node.name.as_str());
         let patch = serde_json::json!({ "data": { name: null } }).to_string();
@@ -229,7 +229,7 @@ impl Nodes {
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
-    /// Starts a stopped cluster, which is complete again, and destroys it.
+    /// Starts a stopped cluster, checks that it is complete, and destroys it.
     pub(super) fn start_and_destroy(&self) {
         self.run(&["start", &self.name]);
         self.check_all();
@@ -273,9 +273,9 @@ impl Nodes {
         self.run(&["snapshot", "delete", &self.name, "before"]);
     }
 
-    /// All kubelets' certificates end while the cluster is off.
+    /// All kubelets' certificates expire while the cluster is off.
     pub(super) fn stop_until_certificates_end(&self) {
-        // They count from five minutes before the certificate is issued (kubernetes/kubernetes v1.20.2:
+        // They are valid from five minutes before the certificate is issued (kubernetes/kubernetes v1.20.2:
         // `pkg/controller/certificates/authority`).
         self.native.sign_for("10m");
         for node in self.nodes() {

@@ -13,11 +13,11 @@ use super::source;
 
 /// Where the lab's guests reach this computer.
 pub(super) const ADDRESS: &str = "192.168.122.1:7443";
-/// How long the kubelets' certificates live, as in a cluster of a month.
+/// How long the kubelets' certificates are valid, as in a cluster of a month.
 const LONG_LIVED: &str = "720h";
 const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// The programs, by name; none in a cluster whose masters run them.
+/// The programs by name; empty in a cluster whose masters run them.
 pub(super) struct Native {
     folder: PathBuf,
     running: Arc<Mutex<BTreeMap<&'static str, Running>>>,
@@ -32,7 +32,7 @@ impl Drop for Running {
     }
 }
 
-/// The thread that restarts the programs may share them until this process has ended.
+/// Ends the programs; the thread that restarts them may share them until this process has ended.
 impl Drop for Native {
     fn drop(&mut self) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -47,8 +47,8 @@ impl Native {
         }
     }
 
-    /// Starts the programs whenever the installer has made certificates: an interrupted deployment may make them again.
-    /// `address` is where nodes reach this computer; of a network without IPv4, another than `ADDRESS`.
+    /// Starts the programs whenever the installer has created certificates: an interrupted deployment may do so again.
+    /// `address` is where nodes reach this computer; in a network without IPv4, it is not `ADDRESS`.
     pub(super) fn follow_installer(&self, address: &str) {
         let settings = serde_json::json!({ "native": address });
         std::fs::write(self.folder.join("settings.json"), settings.to_string()).unwrap();
@@ -56,7 +56,7 @@ impl Native {
         std::thread::spawn(move || restart_with_certificates(&folder, &running));
     }
 
-    /// Restarts what signs the kubelets' certificates.
+    /// Restarts the signer of the kubelets' certificates.
     pub(super) fn sign_for(&self, duration: &str) {
         let name = "kube-controller-manager";
         let mut running = self.running.lock().unwrap();

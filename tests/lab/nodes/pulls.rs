@@ -1,4 +1,4 @@
-//! Images of nodes, pulled through the registry cache of this computer by skopeo in the guest, which reads the node's own
+//! Images of nodes, pulled through this computer's registry cache by skopeo in the guest, which reads the node's own
 //! files in their places.
 
 use std::process::Command;
@@ -21,7 +21,7 @@ const ADDRESS: &str = "192.168.122.1";
 const LOGIN: &str = "me:secret";
 const SOON: Duration = Duration::from_secs(120);
 
-/// The anchors are those of CoreOS, where `update-ca-trust` makes one file of them.
+/// The anchors are those of CoreOS, where `update-ca-trust` merges them into one file.
 const PULL: &str = "cat /etc/pki/ca-trust/source/anchors/* >/run/anchors.pem\n\
                     rm -rf /var/tmp/pulled\n\
                     SSL_CERT_FILE=/run/anchors.pem skopeo --insecure-policy copy --quiet \\\n\

@@ -1,4 +1,4 @@
-//! Plays the machine config daemon: what it does on the nodes after a MachineConfig has changed.
+//! Plays the machine config daemon: its actions on the nodes after a change of a MachineConfig.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::cluster::Nodes;
 use super::until;
 
 impl Nodes {
-    /// Writes the files that differ, one node after the other, and takes the actions of their policies; none may be without
-    /// a policy, for which a node would reboot (openshift/machine-config-operator: `pkg/daemon/update.go`,
+    /// Writes the files that differ, one node after the other, and runs their policies' actions; none may be without
+    /// a policy, because the node would reboot (openshift/machine-config-operator: `pkg/daemon/update.go`,
     /// `calculatePostConfigChangeNodeDisruptionActionFromMCDiffs`, `performPostConfigChangeNodeDisruptionAction`).
     ///
-    /// Then each node that may hold the ingress VIP knows all others.
+    /// Afterwards, each node that may have the ingress VIP knows all others.
     pub(super) fn roll_out(&self) {
         let configuration = self.get(&["machineconfiguration", "cluster"]);
         let policies = &configuration["status"]["nodeDisruptionPolicyStatus"]["clusterPolicies"]["files"];

@@ -1,4 +1,4 @@
-"""The lab's mechanism drivers for Neutron."""
+"""Mechanism drivers of the lab for Neutron."""
 
 from neutron_lib import constants
 from neutron_lib.api.definitions import portbindings
@@ -6,7 +6,7 @@ from neutron_lib.plugins.ml2 import api
 
 
 class FakeHosts(api.MechanismDriver):
-    """Ports on Nova's pretend computes are bound at once, with no agent."""
+    """Binds ports on Nova's fake compute nodes immediately, without an agent."""
 
     def initialize(self):
         pass
@@ -27,7 +27,7 @@ class FakeHosts(api.MechanismDriver):
 
 
 class Userspace(api.MechanismDriver):
-    """Tells Nova that OVN's bridges are of the userspace datapath; listed before the driver `ovn`.
+    """Reports to Nova that OVN's bridges use the userspace datapath; listed before the driver `ovn`.
 
     Otherwise os-vif makes br-int a bridge of the kernel's datapath (vif_plug_ovs/ovs.py: _get_vif_datapath_type). Neutron's
     driver `openvswitch` puts the type into a port's details itself (mech_openvswitch.py: get_supported_vif_type).

@@ -1,4 +1,4 @@
-"""forward.py PORT,PORT.. NETNS..: the services' ports on the loopback of other computes' namespaces too."""
+"""forward.py PORT,PORT.. NETNS..: forwards the services' ports to the loopback of other compute nodes' namespaces."""
 
 import asyncio
 import ctypes

@@ -1,6 +1,6 @@
-"""Octavia's network driver of the lab: all of Neutron is real, but there are no amphorae to plug ports into.
+"""Network driver of the lab for Octavia: all of Neutron is real, but there are no amphorae.
 
-A port that would be plugged into an amphora is created, and names the amphora as its device.
+A port that would be plugged into an amphora is created, with the amphora as its device.
 """
 
 from octavia.network.data_models import Interface
@@ -28,7 +28,7 @@ class Ports(AllowedAddressPairsDriver):
         return self.get_plugged_networks(compute_id) if compute_id else []
 
     def _detach(self, port_id):
-        """Nova deletes with an amphora, or when it is detached, what it created itself; the other port Octavia deletes."""
+        """Nova deletes ports that it created, with the amphora or on detach; Octavia deletes the other port."""
         if self.get_port(port_id).name.startswith("octavia-lb-vrrp-"):
             self.neutron_client.update_port(port_id, {"port": {"device_id": ""}})
         else:

@@ -1,4 +1,4 @@
-"""What the lab's cloud has before any test: catalog, projects, users, flavors, networks. Everything may be run again.
+"""Creates the initial content of the lab's cloud: catalog, projects, users, flavors, networks. Every command can be repeated.
 
 seed.py catalog PASSWORD SERVICES  users of the services, and their endpoints; SERVICES is base or all
 seed.py world PASSWORD CLOUDS SERVICES  projects, flavors and networks; CLOUDS gets their clouds.yaml
@@ -27,16 +27,16 @@ MORE_ENDPOINTS = {
     "object-store": ("swift", ":8090/v1/AUTH_%(project_id)s"),
     "load-balancer": ("octavia", ":9876"),
 }
-# Guests reach what is public through their router; only Glance and Swift have something for them.
+# Guests reach public endpoints through their router; they need only Glance and Swift.
 FOR_GUESTS = "http://203.0.113.1"
 HOSTS = {"public": {"image": FOR_GUESTS, "object-store": FOR_GUESTS}, "internal": {}, "admin": {}}
-# A region with the same services, but a Nova that keeps deleted servers.
+# A region with the same services, but a Nova that retains deleted servers.
 KEEPS, KEEPS_COMPUTE = "KeepsDeleted", ":8784/v2.1"
-# Name, vCPUs, memory in MiB, disk in GiB. The first is what a rehearsal's guest needs.
+# Name, vCPUs, memory in MiB, disk in GiB. The first one fits a rehearsal guest.
 FLAVORS = [("nano", 1, 192, 1), ("tiny", 1, 256, 1), ("small", 1, 512, 2), ("medium", 2, 1024, 10), ("large", 4, 16384, 100)]
-# User and project of one name, member only; `demo` owns the network `private`, `other` sees the shared one.
+# User and project have the same name, with role member only; `demo` owns the network `private`, `other` sees the shared one.
 MEMBERS = ["demo", "other"]
-# What project demo's user may use, beside what any member may.
+# Additional roles of the user of project demo.
 MORE_ROLES = ["swiftoperator", "load-balancer_member"]
 
 what, password = sys.argv[1:3]
@@ -81,7 +81,7 @@ def catalog(services):
 
 
 def networks():
-    """`public`, the provider's, external and shared; `private` and `dual`, of project demo, behind a router; `quiet`, likewise demo's."""
+    """`public`: a provider network, external and shared; `private` and `dual`: in project demo, behind a router; `quiet`: in demo."""
     all_ = admin.network
     public = all_.find_network("public") or all_.create_network(
         name="public",
@@ -100,7 +100,7 @@ def networks():
     )
     mine = connect("demo", "demo").network
     private = mine.find_network("private") or mine.create_network(name="private")
-    # Room for hundreds of pretend servers; the top is left for addresses that are asked for by number.
+    # Space for hundreds of fake servers; the upper part is for addresses that tests request explicitly.
     subnet = mine.find_subnet("private") or mine.create_subnet(
         name="private",
         network_id=private.id,
@@ -109,12 +109,12 @@ def networks():
         gateway_ip="10.20.0.1",
         allocation_pools=[{"start": "10.20.1.0", "end": "10.20.15.255"}],
     )
-    # For pretend servers by the hundred: no agent has anything to do for its ports.
+    # For hundreds of fake servers: no agent has work for ports of this network.
     quiet = mine.find_network("quiet") or mine.create_network(name="quiet", port_security_enabled=False)
     mine.find_subnet("quiet") or mine.create_subnet(
         name="quiet", network_id=quiet.id, ip_version=4, cidr="10.21.0.0/16", enable_dhcp=False
     )
-    # Of both address families. No router is in the second one: its advertisements need radvd.
+    # Both address families. There is no IPv6 router, because router advertisements need radvd.
     dual = mine.find_network("dual") or mine.create_network(name="dual")
     dual_subnet = mine.find_subnet("dual") or mine.create_subnet(
         name="dual", network_id=dual.id, ip_version=4, cidr="10.22.0.0/24", gateway_ip="10.22.0.1"
@@ -138,7 +138,7 @@ def world(clouds, services):
         user_of(name, name, "member")
     if services == "all":
         user_of("demo", "demo", *MORE_ROLES)
-        # A volume of this type is in zone `far`.
+        # Volumes of this type are in zone `far`.
         storage = admin.block_storage
         storage.find_type("far") or storage.create_type(name="far", extra_specs={"volume_backend_name": "far"})
     user_of("admin", "demo", "admin")
@@ -159,7 +159,7 @@ def world(clouds, services):
 
 
 def wait(computes, agents):
-    """Until all of them are alive; then each kind of compute is a zone of its own."""
+    """Waits until all are alive, then puts each kind of compute node into its own zone."""
     seen, end = None, time.monotonic() + 300
     while time.monotonic() < end:
         try:
@@ -171,7 +171,7 @@ def wait(computes, agents):
             seen = error
         time.sleep(0.5)
     else:
-        sys.exit(f"openstack lab: not all computes and agents came up: {seen}")
+        sys.exit(f"openstack lab: not all compute nodes and agents started: {seen}")
     for zone in "real", "fake":
         group = admin.compute.find_aggregate(zone) or admin.compute.create_aggregate(name=zone, availability_zone=zone)
         for host in (one.service_details["host"] for one in hosts.values()):
@@ -196,7 +196,7 @@ elif what == "port":
     port = admin.network.create_port(
         network_id=network.id,
         name="lab",
-        # Of the cloud, as the router's.
+        # Owned by the cloud, like the router's ports.
         device_owner="network:lab",
         binding_host_id=sys.argv[3],
         fixed_ips=[{"ip_address": ip} for ip in sys.argv[5:]],

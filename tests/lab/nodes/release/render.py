@@ -1,7 +1,7 @@
-"""A release that really runs, in miniature: what the Ignition configs of its bootstrap and its nodes contain.
+"""A minimal release that really runs: creates the content of the Ignition configs of its bootstrap and its nodes.
 
-The folders beside this file are trees of files and units: `all` for every machine, `bootstrap`, `node` for masters and
-workers, `master`, `worker`; `native` replaces files of `all` if the control plane runs outside of the guests. A word
+The directories next to this file are trees of files and units: `all` for every machine, `bootstrap`, `node` for masters and
+workers, `master`, `worker`; `native` replaces files of `all` if the control plane runs outside of the guests. A placeholder
 `@name@` in a file is replaced; a unit is enabled if it has an `[Install]` section.
 """
 import base64, json, os, re, subprocess
@@ -18,7 +18,7 @@ def file(path, text, mode=0o644):
 
 
 def tree(name, values):
-    """The files and units of a folder."""
+    """The files and units of a directory."""
     files, units = [], []
     top = os.path.join(HERE, name)
     for folder, _, names in sorted(os.walk(top)):
@@ -34,7 +34,7 @@ def tree(name, values):
 
 
 class Authorities:
-    """Keys and certificates that end after 24 hours, as the installer's do (openshift/installer: `pkg/asset/tls`)."""
+    """Keys and certificates that expire after 24 hours, like the installer's (openshift/installer: `pkg/asset/tls`)."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -79,7 +79,7 @@ def pki(folder, domain):
     made = Authorities(folder)
     for name in ('root-ca', 'kube-ca', 'front-ca', 'router-ca'):
         made.authority(name)
-    # Only the internal name: openshift/installer, pkg/asset/tls/mcscertkey.go.
+    # Contains only the internal name: openshift/installer, pkg/asset/tls/mcscertkey.go.
     made.certificate('machine-config-server', '/CN=system:machine-config-server', 'root-ca', 'DNS:api-int.' + domain)
     made.certificate('kube-apiserver', '/CN=kube-apiserver', 'kube-ca', ','.join(
         ['DNS:' + name for name in ('api.' + domain, 'api-int.' + domain, 'localhost', 'kubernetes.default.svc')]
@@ -87,7 +87,7 @@ def pki(folder, domain):
     for name in ('admin', 'kube-controller-manager', 'kube-scheduler', 'operators', 'apiserver-to-kubelet'):
         made.certificate(name, '/O=system:masters/CN=' + name, 'kube-ca')
     made.certificate('front-proxy', '/CN=front-proxy-client', 'front-ca')
-    # As after the first rotation: the installer's signer lives for a day.
+    # As after the first rotation: the installer's signer is valid for one day.
     made.certificate('csr-signer', '/CN=csr-signer', 'kube-ca', days='30')
     made.certificate('router', '/CN=router', 'router-ca', 'DNS:*.apps.' + domain)
     made.openssl('genrsa', '-out', 'service-account.key', '2048')
@@ -96,8 +96,8 @@ def pki(folder, domain):
 
 
 def merge(into, files, units):
-    """Files and units by path and name: later ones win, drop-ins add up (openshift/machine-config-operator:
-    `pkg/controller/common/helpers.go`)."""
+    """Merges files by path and units by name: later ones take precedence, drop-ins are combined
+    (openshift/machine-config-operator: `pkg/controller/common/helpers.go`)."""
     into['files'].update({entry['path']: entry for entry in files})
     for unit in units:
         before = into['units'].get(unit['name'], {})
@@ -113,8 +113,8 @@ def trees(values, *names):
 
 
 def pool(role, values, secrets):
-    """What the machine config server serves to a role: the release's files, then the MachineConfigs of the folder
-    `openshift`, by name."""
+    """The config that the machine config server serves to a role: the release's files, then the MachineConfigs in the
+    directory `openshift`, by name."""
     merged = trees(values, 'node', role)
     merge(merged, secrets, [])
     manifests = [yaml.safe_load(open('openshift/' + name)) for name in os.listdir('openshift')]
@@ -128,9 +128,9 @@ def pool(role, values, secrets):
 
 
 def complete(bootstrap, config, here, pointer):
-    """Adds the release to the bootstrap's config; the admin's kubeconfig, the CA of the machine config server and what it
-    serves become files of the folder `here`, where `settings.json` has words to replace. `pointer` makes a role's pointer
-    from them."""
+    """Adds the release to the bootstrap's config. Writes the admin's kubeconfig, the CA of the machine config server and the
+    configs that it serves to the directory `here`; `settings.json` there contains values of placeholders. `pointer` returns
+    the pointer config of a role."""
     domain = f'{config["metadata"]["name"]}.{config["baseDomain"]}'
     made = pki(os.path.join(here, 'tls'), domain)
     values = {'domain': domain, 'masters': str(config['controlPlane']['replicas']), 'signing_duration': '720h', 'native': '',
@@ -148,8 +148,8 @@ def complete(bootstrap, config, here, pointer):
     secrets += [key(name) for name in ('front-ca.crt', 'router-ca.crt', 'service-account.key', 'service-account.pub')]
     secrets += [file(f'/etc/kubernetes/{name}.kubeconfig', made.kubeconfig(loopback, name), 0o600)
                 for name in ('kube-controller-manager', 'kube-scheduler')]
-    # As whom the masters ask for certificates. The installer gives them a certificate of that name (openshift/installer:
-    # pkg/asset/tls/kubelet.go, KubeletClientCertKey), which is too long a name for openssl.
+    # The identity with which masters request certificates. The installer gives them a certificate with this name
+    # (openshift/installer: pkg/asset/tls/kubelet.go, KubeletClientCertKey), which is too long for openssl.
     token, groups = os.urandom(16).hex(), 'system:serviceaccounts:openshift-machine-config-operator,system:serviceaccounts'
     account = 'system:serviceaccount:openshift-machine-config-operator:node-bootstrapper'
     with open(os.path.join(made.folder, 'tokens.csv'), 'w') as f:
