@@ -1,4 +1,4 @@
-//! A folder as it once was, to begin from again.
+//! A backup of a folder, which can be restored.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ impl Backup {
         backup
     }
 
-    /// Makes the folder what it was, with all modes, and nothing else in it.
+    /// Restores the folder with all modes, and removes everything else in it.
     pub fn restore(&self, folder: &Path) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

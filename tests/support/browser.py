@@ -1,7 +1,7 @@
-"""Opens a page in headless Chromium at several widths, light and dark, and prints what it measures there as JSON.
+"""Opens a page in headless Chromium at several widths, light and dark, and prints its measurements as JSON.
 
-browser.py CHROMIUM PAGE [FOLDER]: with a folder, a picture of each is left there. Speaks the DevTools protocol over the
-pipe that Chromium offers (`--remote-debugging-pipe`): messages of JSON that end in a NUL.
+browser.py CHROMIUM PAGE [FOLDER]: stores a screenshot of each in FOLDER. Uses the DevTools protocol over Chromium's pipe
+(`--remote-debugging-pipe`): JSON messages that end in a NUL.
 """
 
 import base64
@@ -15,7 +15,7 @@ import tempfile
 
 WIDTHS = [1280, 390]
 SCHEMES = ["light", "dark"]
-# Seconds without a word from the browser.
+# Seconds without a message from the browser.
 LIMIT = 60
 
 MEASURE = """(() => {
@@ -60,7 +60,7 @@ class Browser:
             os.dup2(their_read, 3)
             os.dup2(their_write, 4)
 
-        # Numbers that the child's own pipes must not have before they are put in place.
+        # Descriptor numbers that the child's own pipes must not have before they are moved there.
         their_read, their_write = [self.above(number) for number in (their_read, their_write)]
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe"]
         self.child = subprocess.Popen(
@@ -110,7 +110,7 @@ class Browser:
         return answer["result"].get("value")
 
     def reached_by_tab(self):
-        """What the keyboard comes to, one after the other, until it comes round."""
+        """The elements that the Tab key reaches, in order, until the first one again."""
         reached = []
         for _ in range(60):
             for kind in ("keyDown", "keyUp"):

@@ -1,4 +1,4 @@
-//! Configs made comparable.
+//! Normalizes configs for comparison.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! A cluster to test with: settings as a rehearsal reads them, and a table of addresses.
+//! A cluster for tests: settings of a rehearsal, and a table of addresses.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Ignition configs made up along the table of the spec: any field may be there or not, and all of it is valid.
+//! Ignition configs generated from the table of the spec: each field is optional, and every config is valid.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use ocpdeploy::ignition::spec::{self, Field, Key, Shape};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// A valid config of a version 3.0 to 3.`newest`, and valid still when merged with others made here.
+/// A valid config of a version 3.0 to 3.`newest`, which stays valid when it is merged with others generated here.
 pub fn config(newest: u32) -> impl Strategy<Value = Value> {
     let minor = prop_oneof![0..=newest, Just(newest)];
     (minor, object("", spec::CONFIG)).prop_map(|(minor, mut fields)| {
@@ -56,7 +56,7 @@ fn value(at: &str, shape: &'static Shape) -> BoxedStrategy<Value> {
     }
 }
 
-/// Keys are always there, and what no entry of its kind may be without.
+/// Whether a field is required: keys, and fields that no entry of its kind may lack.
 fn is_key(at: &str) -> bool {
     let (above, name) = at.rsplit_once('.').unwrap_or_default();
     let list = above.rsplit('.').next().unwrap_or_default();
@@ -69,7 +69,7 @@ fn is_key(at: &str) -> bool {
     }
 }
 
-/// What a field may say.
+/// The values that a field can have.
 fn pool(at: &str) -> Vec<Value> {
     let words = |words: &[&str]| words.iter().map(|word| json!(word)).collect();
     let (above, name) = at.rsplit_once('.').unwrap_or_default();
@@ -117,9 +117,9 @@ fn pool(at: &str) -> Vec<Value> {
     }
 }
 
-/// Makes a made-up config one that Ignition takes, alone and merged.
+/// Changes a generated config so that Ignition accepts it, alone and merged.
 fn legalize(config: &mut Value) {
-    // What these name is fetched at once.
+    // The sources of these are fetched immediately.
     for (object, field) in [("/ignition", "config"), ("/ignition", "security")] {
         config
             .pointer_mut(object)
@@ -200,7 +200,7 @@ fn legalize(config: &mut Value) {
     give_sources(config);
 }
 
-/// Headers and a hash are of something.
+/// Headers and a hash require a source.
 fn give_sources(value: &mut Value) {
     match value {
         Value::Array(entries) => entries.iter_mut().for_each(give_sources),

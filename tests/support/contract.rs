@@ -1,7 +1,7 @@
-//! What every backend promises, each promise one function over a `Stage`.
+//! The guarantees of every backend; each promise is one function over a `Stage`.
 //!
-//! A promise creates clusters of its own under unique names, so that all promises can run at once on one shared
-//! platform. Their objects are removed afterwards, also if the promise is broken.
+//! A promise creates its own clusters with unique names, so that all promises can run in parallel on one shared
+//! platform. Their objects are deleted afterwards, even if the promise is broken.
 
 use crate::support::cluster::cluster_id;
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ pub trait Ground {
     fn network(&self) -> String;
     fn image(&self) -> ImageRequest;
 
-    /// An Ignition config that can be carried; a guest that boots finds nothing to do in it.
+    /// A small Ignition config; a guest that boots with it does nothing.
     fn config(&self) -> Vec<u8> {
         br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()
     }
@@ -54,32 +54,32 @@ pub trait Ground {
     /// Why the platform, not the backend, cannot do this. The promise is then left out, with this reason.
     fn lacks(&self, ability: Ability) -> Option<&'static str>;
 
-    /// Creates, finds and removes a machine that is not owned by a cluster, past the backend.
+    /// Creates, finds and removes a machine that is not owned by a cluster, without the backend.
     fn put_unowned(&self, name: &MachineName);
     fn has_unowned(&self, name: &MachineName) -> bool;
     fn remove_unowned(&self, name: &MachineName);
 
-    /// Puts objects of each kind there past the backend, and makes listings return them, whatever these ask for.
+    /// Creates objects of each kind without the backend, and makes listings return them, whatever their filter.
     fn put_foreign(&self, _: &[Foreign]) {
         unimplemented!("it lacks `Foreign`");
     }
 
-    /// Each of those objects as it is now, but for what the platform itself does to it.
+    /// The current state of those objects, without changes by the platform itself.
     fn foreign(&self) -> Vec<String> {
         Vec::new()
     }
 
     fn remove_foreign(&self) {}
 
-    /// Writes to the disk of a machine that is off, past the backend.
+    /// Writes to the disk of a machine that is off, without the backend.
     fn write_disk(&self, _: &MachineName, _: u8) {}
 
-    /// What `write_disk` wrote; `None` where it writes nothing.
+    /// What `write_disk` wrote; `None` if it writes nothing.
     fn read_disk(&self, _: &MachineName) -> Option<u8> {
         None
     }
 
-    /// Creates a snapshot past the backend, without the tag and under the name that the backend would choose.
+    /// Creates a snapshot without the backend, without the tag and under the name that the backend would choose.
     fn put_foreign_snapshot(&self, _: &MachineName, _: &Snapshot) {}
 
     /// The number of a machine's snapshots, of any owner.
@@ -109,7 +109,7 @@ pub enum Ability {
     Foreign,
 }
 
-/// Runs one promise on one platform under test, and cleans up.
+/// Tests one promise on one platform, and cleans up.
 pub fn keep<G: Ground>(
     promise: &str,
     needs: &[Ability],
@@ -118,7 +118,7 @@ pub fn keep<G: Ground>(
 ) {
     let Some(ground) = ground else { return };
     if let Some(why) = needs.iter().find_map(|ability| ground.lacks(*ability)) {
-        // Past the test harness, which keeps the output of a passing test to itself.
+        // Not through the test harness, which hides the output of a passing test.
         let _ = writeln!(std::io::stderr(), "left out on {}: {promise}: {why}", ground.name());
         return;
     }
@@ -167,7 +167,7 @@ impl<G: Ground> Stage<G> {
         self.ground.backend()
     }
 
-    /// `unique` with something behind or before it.
+    /// A cluster whose name and domain derive from `unique`.
     fn cluster_named(&self, name: &str, domain: &str) -> Owner {
         let id = cluster_id(name, domain);
         self.clusters.lock().unwrap().insert(id.clone());
@@ -181,7 +181,7 @@ impl<G: Ground> Stage<G> {
         self.cluster_named(&self.unique, "contract.test")
     }
 
-    /// Another deployment with the name of this one, as a second computer would make it.
+    /// Another deployment with the same name, as from a second computer.
     fn redeployed(&self, owner: &Owner) -> Owner {
         let deployment = "zzzzzzzz".parse().unwrap();
         let id = ClusterId::new(owner.id.domain().clone(), deployment);
@@ -208,19 +208,19 @@ impl<G: Ground> Stage<G> {
             .unwrap()
     }
 
-    /// An address that nothing on the network has; from the top, where DHCP servers seldom begin.
+    /// A free address of the network; from the top, where DHCP servers seldom start.
     async fn free_ip(&self) -> IpAddr {
-        // Promises that are tested at the same time, each in its process, seldom begin at the same address.
+        // Promises that are tested in parallel, each in its process, seldom start at the same address.
         static TAKEN: LazyLock<AtomicU32> = LazyLock::new(|| (std::process::id() % 32 * 4).into());
         let facts = self.backend().network_facts(&self.ground.network()).await.unwrap();
-        let cidr = facts.cidr.expect("the network tells its addresses");
+        let cidr = facts.cidr.expect("the network's CIDR is known");
         let IpAddr::V4(broadcast) = cidr.broadcast() else {
             panic!("{cidr}");
         };
         loop {
             let last = u32::from(broadcast) - 1;
             let ip = IpAddr::V4(Ipv4Addr::from(last - TAKEN.fetch_add(1, Ordering::Relaxed)));
-            assert!(cidr.contains(ip), "no free address is left on {cidr}");
+            assert!(cidr.contains(ip), "no free address on {cidr}");
             if !facts.taken.contains_key(&ip) && facts.gateway != Some(ip) {
                 return ip;
             }
@@ -232,7 +232,7 @@ impl<G: Ground> Stage<G> {
         self.backend()
             .ensure_image(Role::Worker, &owner.id, &request)
             .await
-            .expect("bring the image")
+            .expect("upload the image")
     }
 
     async fn spec(&self, owner: &Owner, index: usize) -> MachineSpec {
@@ -261,7 +261,7 @@ impl<G: Ground> Stage<G> {
         spec
     }
 
-    /// Disks of these sizes, where the platform has such.
+    /// Extra disks of these sizes, if the platform supports them.
     fn extra_disks(&self, gib: &[u64]) -> Vec<u64> {
         match self.ground.lacks(Ability::ExtraDisks) {
             Some(_) => vec![],
@@ -311,7 +311,7 @@ impl<G: Ground> Stage<G> {
         assert_eq!(owned, [], "{} still owns something", owner.id);
     }
 
-    /// Removes all that this stage made, and says what stayed.
+    /// Deletes everything that this stage created, and returns what could not be deleted.
     async fn clean_up(&self) -> Vec<String> {
         let clusters = self.clusters.lock().unwrap().clone();
         let mut left = Vec::new();
@@ -356,13 +356,13 @@ fn words(error: &PlatformError) -> String {
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(outcome: Result<T, PlatformError>, kind: BackendErrorKind, names: &str) {
-    let error = outcome.expect_err("it should have been refused");
+    let error = outcome.expect_err("the call should have failed");
     let text = words(&error);
     assert_eq!(error.kind(), kind, "{text}");
     assert!(text.contains(names), "`{text}` does not name {names}");
 }
 
-/// A machine as its spec says it must look, but for power and addresses.
+/// The machine matches its spec, except for power and addresses.
 fn as_asked(machine: &Machine, spec: &MachineSpec) {
     assert_eq!(machine.name, spec.name);
     assert_eq!(machine.node, spec.node);
@@ -523,7 +523,7 @@ pub async fn deleting_removes_all_that_was_made<G: Ground>(stage: &Stage<G>) {
     let deleted = stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
     assert_eq!(deleted, Action::Done(()));
     assert_eq!(stage.names_of(&owner).await, [""; 0]);
-    // The image is shared and goes with the cluster, not with a machine.
+    // The image is shared and is deleted with the cluster, not with a machine.
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), before);
     stage.backend().delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
@@ -542,7 +542,7 @@ pub async fn a_deleted_machine_can_be_made_again<G: Ground>(stage: &Stage<G>) {
     assert_eq!(stage.names_of(&owner).await, [spec.name.as_str()]);
 }
 
-/// Three clusters whose names begin, end or nest in each other.
+/// Three clusters whose names start with, end with or contain each other.
 fn lookalikes<G: Ground>(stage: &Stage<G>) -> [Owner; 3] {
     let lab = stage.unique.clone();
     [
@@ -632,10 +632,10 @@ pub async fn a_reservation_of_another_cluster_is_a_conflict<G: Ground>(stage: &S
     later.dns_later = true;
     for (what, clash) in [("address", ip), ("MAC", mac), ("name", name), ("name", later)] {
         match stage.backend().reserve_address(&clash).await {
-            Ok(held) => panic!("a second hold of one {what} was granted: {held:?}"),
+            Ok(held) => panic!("a second reservation of one {what} was granted: {held:?}"),
             refusal => refused(refusal, BackendErrorKind::Conflict, &clash.assignment.ip.to_string()),
         }
-        // A refused hold leaves no half of itself.
+        // A rejected reservation leaves no part of itself.
         assert_eq!(stage.held_by(&other).await, [], "{what}");
         stage.owns_nothing(&other).await;
     }
@@ -685,7 +685,7 @@ pub async fn all_that_is_owned_is_listed<G: Ground>(stage: &Stage<G>) {
         );
     }
     assert_eq!(owned.iter().collect::<BTreeSet<_>>().len(), owned.len(), "{owned:?}");
-    // The machine first: what is held belongs to it.
+    // The machine first: the reservation belongs to it.
     stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
     stage.backend().delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
@@ -715,7 +715,7 @@ pub async fn every_cluster_that_has_something_is_found<G: Ground>(stage: &Stage<
             let name = name.parse().unwrap();
             stage.backend().delete_machine(&owner.id, &name).await.unwrap();
         }
-        // Its image is left, or nothing.
+        // Only its image remains, or nothing.
         let owned = stage.backend().list_owned(&owner.id).await.unwrap();
         assert_eq!(found().await.contains(&owner.id), !owned.is_empty(), "{owned:?}");
         stage.backend().delete_remaining(&owner.id).await.unwrap();
@@ -748,7 +748,7 @@ pub async fn machines_can_be_created_in_parallel<G: Ground>(stage: &Stage<G>) {
         .collect()
         .await;
     for machine in made {
-        machine.expect("each machine is made");
+        machine.expect("each machine is created");
     }
     assert_eq!(stage.names_of(&owner).await.len(), count);
     let deleted: Vec<_> = stream::iter(&specs)
@@ -775,7 +775,7 @@ pub async fn two_parallel_requests_for_one_machine_create_it_once<G: Ground>(sta
         .backend()
         .create_machine(&spec)
         .await
-        .expect("asking again is success");
+        .expect("a repetition succeeds");
     assert_eq!(stage.names_of(&owner).await, [spec.name.as_str()]);
 }
 
@@ -793,7 +793,7 @@ fn needs<G: Ground>(stage: &Stage<G>, owner: &Owner, name: &MachineName) -> Requ
 
 async fn failures<G: Ground>(stage: &Stage<G>, needs: &Requirements) -> Vec<String> {
     let findings = stage.backend().preflight(needs).await.unwrap();
-    assert!(!findings.is_empty(), "a preflight says what it looked at");
+    assert!(!findings.is_empty(), "a preflight reports its checks");
     let fails = findings.into_iter().filter(|finding| finding.verdict == Verdict::Fail);
     fails.map(|finding| finding.text).collect()
 }
@@ -802,7 +802,7 @@ pub async fn preflight_reports_name_conflicts_and_missing_networks<G: Ground>(st
     let owner = stage.cluster();
     let name = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 0));
     let mut needs = needs(stage, &owner, &name);
-    assert_eq!(failures(stage, &needs).await, [""; 0], "nothing is in the way");
+    assert_eq!(failures(stage, &needs).await, [""; 0], "there are no conflicts");
     stage.put_unowned(&name);
     let fails = failures(stage, &needs).await;
     assert!(fails.len() == 1 && fails[0].contains(name.as_str()), "{fails:?}");
@@ -864,7 +864,7 @@ pub async fn an_image_is_uploaded_once_and_shared<G: Ground>(stage: &Stage<G>) {
     assert_eq!(stage.image(&other).await, first);
     stage.backend().delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
-    // What the other cluster has asked for still boots.
+    // The machine of the other cluster still boots.
     let mut spec = stage.spec(&other, 0).await;
     spec.image = first;
     stage.backend().create_machine(&spec).await.unwrap();
@@ -930,7 +930,7 @@ pub async fn one_address_is_released_alone<G: Ground>(stage: &Stage<G>) {
     let released = stage.backend().release_address(&goes).await.unwrap();
     assert_eq!(released, Action::Done(()));
     assert_eq!(stage.held_by(&owner).await, std::slice::from_ref(&stays.assignment));
-    // Its names went with it, those of the other stayed.
+    // Its names were deleted with it, those of the other cluster were kept.
     let left = stage.backend().list_owned(&owner.id).await.unwrap();
     assert!(
         left.len() < owned.len() && left.iter().all(|thing| owned.contains(thing)),
@@ -977,8 +977,8 @@ pub async fn a_machine_is_stopped_and_started_again<G: Ground>(stage: &Stage<G>)
             .power
     };
     let started = backend.start_machine(&owner.id, &spec.name).await.unwrap();
-    assert_eq!(started, Action::Unchanged(()), "it runs since it was made");
-    // A guest that finds nothing to do may not listen; its power is what the platform has in hand.
+    assert_eq!(started, Action::Unchanged(()), "it has been running since its creation");
+    // A guest without a config may ignore a shutdown, so the power is switched off.
     backend
         .stop_machine(&owner.id, &spec.name, Stop::Graceful)
         .await
@@ -993,7 +993,7 @@ pub async fn a_machine_is_stopped_and_started_again<G: Ground>(stage: &Stage<G>)
     let started = backend.start_machine(&owner.id, &spec.name).await.unwrap();
     assert_eq!(started, Action::Done(()));
     assert_ne!(power(&spec.name).await, Power::Off);
-    // What was off is still the machine that was made, and adopting it starts it.
+    // A machine that is off is still the same machine, and adopting it starts it.
     backend.stop_machine(&owner.id, &spec.name, Stop::Force).await.unwrap();
     let adopted = backend.create_machine(&spec).await.unwrap();
     as_asked(&adopted.into_inner(), &spec);

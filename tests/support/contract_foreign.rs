@@ -1,14 +1,14 @@
-//! The promise about objects that look like a cluster's and are not, in listings of a server that ignores filters.
+//! The promise about objects that resemble a cluster's and are not, in listings of a server that ignores filters.
 
 use ocpdeploy::backend::Action;
 use ocpdeploy::cluster::ClusterId;
 
 use super::{Ability, Ground, Stage, as_asked};
 
-/// Objects that are not of the cluster of a promise, and look as if.
+/// An object that resembles those of a promise's cluster and is not.
 #[derive(Clone, Debug)]
 pub struct Foreign {
-    /// Nobody else's, and nearly that of a machine of the cluster.
+    /// Unique, and similar to the name of a machine of the cluster.
     pub name: String,
     pub mark: Mark,
 }
@@ -23,7 +23,7 @@ pub enum Mark {
 }
 
 impl Foreign {
-    /// What stands in the place of the tag, which is made of a cluster's id by `tag`.
+    /// The text in the place of the tag; `tag` forms a tag from a cluster's id.
     pub fn text(&self, tag: impl Fn(&str) -> String) -> Option<String> {
         match &self.mark {
             Mark::Of(id) => Some(tag(id)),
@@ -32,7 +32,7 @@ impl Foreign {
         }
     }
 
-    /// All that a cluster may be confused with: by prefix, suffix, domain, id, case and text around it.
+    /// All objects that may be mistaken for a cluster's: by prefix, suffix, domain, id, case and surrounding text.
     fn of(cluster: &ClusterId) -> Vec<Self> {
         let (tag, domain) = (cluster.tag(), cluster.domain());
         let (name, rest) = tag.split_once('.').unwrap();
@@ -99,7 +99,7 @@ pub async fn foreign_objects_in_a_listing_are_never_changed<G: Ground>(stage: &S
     }
     backend.delete_machine(&owner.id, &specs[1].name).await.unwrap();
     unchanged("deleting a machine");
-    // While a machine is there, and when none is.
+    // With a machine and without one.
     backend.delete_remaining(&owner.id).await.unwrap();
     unchanged("releasing all beside a machine");
     assert_eq!(stage.names_of(&owner).await, [specs[0].name.as_str()]);

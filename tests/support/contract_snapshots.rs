@@ -7,7 +7,7 @@ use ocpdeploy::cluster::{MachineName, NodeName, Role};
 
 use super::{Ground, Stage, refused};
 
-/// The platform, if its capabilities say that it has snapshots; otherwise it refuses them.
+/// The platform, if it supports snapshots by its capabilities; otherwise it must reject them.
 async fn with_snapshots<G: Ground>(stage: &Stage<G>) -> Option<&Platforms> {
     let backend = stage.backend();
     if backend.capabilities(Role::Worker).snapshots.is_ok() {
@@ -40,7 +40,7 @@ pub async fn snapshots_are_saved_listed_and_deleted<G: Ground>(stage: &Stage<G>)
     let owner = stage.cluster();
     let spec = stage.create(&owner, 0).await;
     let other = stage.create(&owner, 1).await;
-    // Names of which one begins the other, and one name at two times.
+    // One name that starts another, and one name at two times.
     let saved = [snapshot("a", 1), snapshot("a", 2), snapshot("a-b", 1)];
     for name in [&spec.name, &other.name] {
         backend.stop_machine(&owner.id, name, Stop::Force).await.unwrap();
@@ -48,7 +48,7 @@ pub async fn snapshots_are_saved_listed_and_deleted<G: Ground>(stage: &Stage<G>)
     let checked = backend
         .check_snapshots(&owner.id, &[spec.name.clone(), other.name.clone()])
         .await;
-    assert!(!checked.unwrap().is_empty(), "a check says what it looked at");
+    assert!(!checked.unwrap().is_empty(), "a check reports its findings");
     for one in &saved {
         let first = backend.save_snapshot(&owner.id, &spec.name, one).await.unwrap();
         assert_eq!(first, Action::Done(()), "{one:?}");
@@ -75,7 +75,7 @@ pub async fn snapshots_are_saved_listed_and_deleted<G: Ground>(stage: &Stage<G>)
     }
     expected.retain(|one| *one != of(&spec.name, &saved[0]));
     assert_eq!(backend.list_snapshots(&owner.id).await.unwrap(), expected);
-    // The rest goes with the machines.
+    // The rest is deleted with the machines.
     for name in [&spec.name, &other.name] {
         backend.delete_machine(&owner.id, name).await.unwrap();
     }
@@ -142,7 +142,7 @@ pub async fn a_machine_is_reverted_to_what_it_was<G: Ground>(stage: &Stage<G>) {
         .revert_to_snapshot(&owner.id, &spec.name, &snapshot("first", 3))
         .await;
     refused(missing, BackendErrorKind::NotFound, spec.name.as_str());
-    // A deleted snapshot takes nothing away from the disk.
+    // Deleting a snapshot does not change the disk.
     backend.delete_snapshot(&owner.id, &spec.name, &first).await.unwrap();
     assert_eq!(ground.read_disk(&spec.name), earlier);
     backend.start_machine(&owner.id, &spec.name).await.unwrap();
@@ -180,7 +180,7 @@ pub async fn snapshots_are_of_machines_of_this_cluster_that_are_off<G: Ground>(s
     backend.stop_machine(&owner.id, &spec.name, Stop::Force).await.unwrap();
     backend.save_snapshot(&owner.id, &spec.name, &one).await.unwrap();
     assert_eq!(backend.list_snapshots(&other.id).await.unwrap(), []);
-    // One that a user made of this machine: no name is too similar, only the tag counts.
+    // A user's snapshot of this machine: only the tag counts, however similar the name is.
     stage.ground.put_foreign_snapshot(&spec.name, &snapshot("two", 2));
     let both = stage.ground.count_snapshots(&spec.name);
     assert_eq!(backend.list_snapshots(&owner.id).await.unwrap(), [of(&spec.name, &one)]);

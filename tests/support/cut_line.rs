@@ -1,5 +1,5 @@
-//! Stands between the program and a cloud: counts the calls that change something, can cut the line after one;
-//! and makes services that ignore filters, since what is not passed on cannot be heeded.
+//! A proxy between the program and a cloud: counts the calls that change something, can cut the connection after one,
+//! and can remove queries, so that services ignore filters.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 /// The services' ports on the cloud's loopback: Keystone, Nova, Placement, Glance, Neutron.
 const SERVICES: [u16; 5] = [5000, 8774, 8778, 9292, 9696];
 
-/// The lab for programs beside it, and for guests, who reach it through their router.
+/// The addresses of the lab for programs on its computer, and for guests, which reach it through their router.
 const HOSTS: [&str; 2] = ["127.0.0.1", "203.0.113.1"];
 
 /// What a proxy must not pass on.
@@ -27,7 +27,7 @@ const HOP: [HeaderName; 4] = [
     header::CONNECTION,
 ];
 
-/// A line to the cloud. It ends when this is dropped.
+/// A proxy for the cloud. It ends when this is dropped.
 pub struct Line {
     shared: Arc<Shared>,
     _runtime: Runtime,
@@ -35,13 +35,13 @@ pub struct Line {
 
 struct Shared {
     client: reqwest::Client,
-    /// The cloud's port of each service, and the one that stands for it.
+    /// The cloud's port of each service, and the proxy's port for it.
     ports: Vec<(u16, u16)>,
     /// Answered calls that changed something: what was asked, the first of its digest, and the status.
     operations: Mutex<Vec<String>>,
     /// After this many operations the connection is cut: the last is done, but its response is lost.
     cut_at: AtomicUsize,
-    /// What only looks is asked without its query.
+    /// `GET` requests are sent without their query.
     strips: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ impl Line {
                 .iter()
                 .map(|(service, listener)| (*service, listener.local_addr().unwrap().port()));
             let shared = Arc::new(Shared {
-                // A connection for each call: one that a service has just closed would look like a fault of its own.
+                // A new connection for each call: one that a service has just closed would look like another fault.
                 client: reqwest::Client::builder()
                     .no_proxy()
                     .pool_max_idle_per_host(0)
@@ -81,7 +81,7 @@ impl Line {
         }
     }
 
-    /// What stands for a service of the cloud at this port.
+    /// The proxy's port for the cloud's service at this port.
     pub fn port_of(&self, service: u16) -> u16 {
         self.shared.mine(service)
     }
@@ -129,7 +129,7 @@ impl Shared {
     }
 }
 
-/// For ever, as on a line that is cut; it ends with its caller.
+/// Never returns, as on a connection without answers; it ends with its caller.
 async fn silence<T>() -> T {
     std::future::pending().await
 }
@@ -151,7 +151,7 @@ async fn relay(State((shared, service)): State<(Arc<Shared>, u16)>, request: Req
     }
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let said = sha256(&body)[..8].to_owned();
-    // What nobody awaits any longer is still done by the cloud: a killed program's last words arrive.
+    // The cloud still completes calls that are not awaited any more: a killed program's last request arrives.
     let call = shared
         .client
         .request(parts.method, format!("http://127.0.0.1:{service}{path}"))
@@ -180,7 +180,7 @@ async fn relay(State((shared, service)): State<(Arc<Shared>, u16)>, request: Req
 }
 
 impl Shared {
-    /// Catalogs and links lead to this line, too.
+    /// Makes catalogs and links point to this proxy, too.
     fn rewritten(&self, headers: &axum::http::HeaderMap, bytes: &[u8]) -> Vec<u8> {
         let is_json = headers
             .get(header::CONTENT_TYPE)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""decode_all.py FILE WORD...: prints each WORD that is in FILE, in whatever of it can be decoded, and how it was found.
+"""decode_all.py FILE WORD...: prints each WORD that FILE contains, plain or decoded, and how it was found.
 
-Tar, gzip, base64 in both alphabets (wrapped, at each alignment), percent signs and JSON's escapes, in each other.
+Decodes tar, gzip, base64 in both alphabets (wrapped, at each alignment), percent encoding and JSON escapes, also nested.
 """
 import base64, gzip, io, re, sys, tarfile, urllib.parse, zlib
 

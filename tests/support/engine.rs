@@ -1,4 +1,4 @@
-//! Judges of Ignition configs: Debian's own engine, which applies them to a folder, and its validator.
+//! Independent programs for Ignition configs: Debian's engine, which applies them to a folder, and its validator.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 const ENGINE: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 const MISSING: &str = "this test needs Debian's Ignition: apt-get install --no-install-recommends ignition";
 
-/// A root with nothing in it but what the engine asks for. `core` is root there, so that the engine's user can write.
+/// A root file system with only what the engine requires. `core` is root there, so that the engine's user can write.
 pub struct Root {
     folder: tempfile::TempDir,
 }
@@ -65,14 +65,14 @@ impl Root {
         self.try_apply(config).unwrap_or_else(|log| panic!("{log}"));
     }
 
-    /// What the engine said of the stage in which it failed.
+    /// Runs all stages; the error is the engine's output of the failed stage.
     pub fn try_apply(&self, config: &[u8]) -> Result<(), String> {
         ["fetch-offline", "fetch", "files"]
             .into_iter()
             .try_for_each(|stage| self.stage(stage, config))
     }
 
-    /// The config that the engine makes of this one and all that it merges, or what it said.
+    /// The config after the engine has merged all configs that this one names, or the engine's output.
     pub fn merged(&self, config: &[u8]) -> Result<Value, String> {
         self.stage("fetch", config)?;
         Ok(json_of(&fs::read(self.folder.path().join("cache.json")).unwrap()))
@@ -82,7 +82,7 @@ impl Root {
         assert!(Path::new(ENGINE).exists(), "{MISSING}");
         let work = self.folder.path();
         fs::write(work.join("node.ign"), config).unwrap();
-        // The engine changes owners and keeps its state in /run: it is root, and sees a /run of its own.
+        // The engine changes owners and stores its state in /run: it runs as root, with a private /run.
         let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
         let own_run = "mount -t tmpfs tmpfs /run && exec \"$0\" \"$@\"";
         let mut command = Command::new("unshare");
@@ -109,7 +109,7 @@ impl Root {
         }
     }
 
-    /// Compares all that an effective config says of files, units and ssh keys with what is here; counts the files.
+    /// Compares files, units and ssh keys of an effective config with this root; returns the number of files.
     #[track_caller]
     pub fn compare(&self, effective: &Value) -> usize {
         let list = |sandbox: &str| {
@@ -190,7 +190,7 @@ impl Root {
     }
 }
 
-/// A server on the loopback: paths to configs, and what was asked.
+/// A server on the loopback, with configs by path, which records requests.
 pub struct Server {
     asked: Arc<Mutex<Vec<Vec<String>>>>,
 }
@@ -249,7 +249,7 @@ pub fn content(resource: &Value) -> Vec<u8> {
     }
 }
 
-/// Fails unless Debian's validator takes the config without a word.
+/// Fails unless Debian's validator accepts the config without warnings.
 #[track_caller]
 pub fn validate(config: &[u8]) {
     let mut child = Command::new("ignition-validate")
@@ -259,7 +259,7 @@ pub fn validate(config: &[u8]) {
         .stderr(Stdio::piped())
         .spawn()
         .expect(MISSING);
-    // It may stop reading at the first fault.
+    // It may stop reading at the first error.
     let _ = child.stdin.take().unwrap().write_all(config);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);

@@ -1,5 +1,5 @@
-//! A thin cloud for what real services won't do on demand: it answers few questions, breaks on order, and fails the test
-//! when it is asked what it does not know. The real services are the judges of everything else.
+//! A fake cloud for faults that real services do not show on demand: it answers few requests, and fails
+//! the test after an unknown request. Everything else is tested with the real services.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -30,20 +30,20 @@ pub use ports::ipv6_subnet;
 pub use projects::THEIRS;
 pub use stores::{ACCOUNT, Stores};
 
-/// What is wrong with the next answer to a request.
+/// The fault of the next answer to a request.
 #[derive(Clone, Debug)]
 pub enum Trouble {
-    /// An answer in place of the usual one, nothing done.
+    /// Another answer; the operation is not done.
     Status(u16, Value),
-    /// As `Status`, with the seconds after which to come again.
+    /// As `Status`, with a Retry-After in seconds.
     Later(u16, u32),
-    /// It is done, but the answer breaks off.
+    /// The operation is done, but the answer is cut off.
     Half,
-    /// It is done after a while.
+    /// The operation is done after this time.
     Slow(Duration),
     /// The token is no longer known.
     Expired,
-    /// Nothing yet: the next one is.
+    /// No fault: the next request has the next fault.
     None,
 }
 
@@ -53,7 +53,7 @@ pub struct World {
     troubles: BTreeMap<String, VecDeque<Trouble>>,
     /// Answers to `GET` of a path, in place of the usual ones.
     pub answers: BTreeMap<String, Value>,
-    /// Lists hold everything, whatever they are asked for, as Contrail's Neutron does with most filters
+    /// Lists contain everything, whatever their filters, as Contrail's Neutron does with most filters
     /// (tungstenfabric/tf-controller: neutron_plugin_db.py: port_list, floatingip_list, security_group_list).
     pub ignores_filters: bool,
     /// The user is an administrator, to whom some services list the objects of all projects.
@@ -61,7 +61,7 @@ pub struct World {
     /// Service types missing in the catalog.
     pub lacking: Vec<&'static str>,
     pub ports: Vec<Value>,
-    /// Ports that others create right before the first of ours.
+    /// Ports that others create immediately before our first one.
     pub others_ports: Vec<Value>,
     pub neutron: ports::Ports,
     pub stores: Stores,
@@ -119,22 +119,22 @@ impl FakeCloud {
         look(&mut self.world.lock().unwrap())
     }
 
-    /// The next answers to requests that begin so.
+    /// The faults of the next requests that start with this text.
     pub fn trouble(&self, request: &str, troubles: impl IntoIterator<Item = Trouble>) {
         self.with(|world| world.troubles.entry(request.to_owned()).or_default().extend(troubles));
     }
 
-    /// How often requests that begin so were made.
+    /// The number of requests that start with this text.
     pub fn asked(&self, request: &str) -> usize {
         self.with(|world| world.log.iter().filter(|line| line.starts_with(request)).count())
     }
 
     #[track_caller]
     pub fn was_asked_well(&self) {
-        self.with(|world| assert_eq!(world.unknown, [""; 0], "the cloud was asked what it does not know"));
+        self.with(|world| assert_eq!(world.unknown, [""; 0], "the cloud got unknown requests"));
     }
 
-    /// Ends it; fails where a trouble never came up or a request was not understood.
+    /// Ends it; fails if a fault was never used or a request was unknown.
     #[track_caller]
     pub fn finish(mut self) -> World {
         if let Some(runtime) = self.runtime.take() {
@@ -143,7 +143,7 @@ impl FakeCloud {
         self.was_asked_well();
         let world = std::mem::take(&mut *self.world.lock().unwrap());
         let unmet: Vec<_> = world.troubles.iter().filter(|(_, queue)| !queue.is_empty()).collect();
-        assert!(unmet.is_empty(), "nobody asked for {unmet:?}\n{}", world.log.join("\n"));
+        assert!(unmet.is_empty(), "not requested: {unmet:?}\n{}", world.log.join("\n"));
         world
     }
 }
@@ -191,7 +191,7 @@ async fn handle(world: Arc<Mutex<World>>, address: SocketAddr, request: Request)
     match trouble {
         Some(Trouble::Half) => {
             let first = Ok(Bytes::from_static(b"{\"port\": {\"id\": \"p"));
-            // The beginning is on its way before the rest fails.
+            // The first part is sent before the rest fails.
             let cut = async {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 Err(io::ErrorKind::ConnectionReset.into())
@@ -242,7 +242,7 @@ impl World {
             return self.sign_in(&body, address);
         }
         let number = token.and_then(|token| token.strip_prefix("token-")?.parse().ok());
-        // A temporary URL asks for no token.
+        // A temporary URL requires no token.
         let is_signed = query.iter().any(|(key, _)| key == "temp_url_sig");
         let is_known =
             |number: &usize| *number > self.ended && *number <= self.tokens && !self.revoked.contains(number);
@@ -375,7 +375,7 @@ pub fn flavor(name: &str, cpus: u32, memory_mib: u32, disk_gib: u32) -> Value {
            "OS-FLV-EXT-DATA:ephemeral": 0})
 }
 
-/// Neutron's filters: each name once or more, any of its values. What says nothing of a name has any value. Projects are
+/// Neutron's filters: a name may be repeated, and any value matches. Objects without the field match. Projects are
 /// compared by `projects::show`.
 fn filter(all: &[Value], query: &[(String, String)]) -> Vec<Value> {
     let fits = |one: &&Value| {

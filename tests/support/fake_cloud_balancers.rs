@@ -1,4 +1,4 @@
-//! Octavia of the thin cloud: load balancers that change one thing at a time, as the real one's API keeps it.
+//! Octavia of the fake cloud: load balancers allow one change at a time, as the real API requires.
 //!
 //! Sources (openstack/octavia): octavia/api/root_controller.py (versions, /v2 and /v2.0), octavia/api/v2/controllers
 //! (order of checks, status codes), octavia/common/exceptions.py (faults), octavia/policies/base.py (roles),
@@ -21,15 +21,15 @@ pub struct Octavia {
     pub provider: &'static str,
     /// The newest version of its API.
     pub version: u32,
-    /// How often a load balancer is looked at until a change of it is done.
+    /// How often a load balancer is queried until a change of it is done.
     pub slowness: u32,
-    /// Roles: without any nothing is allowed, an observer may read.
+    /// The user's role: without one, nothing is allowed; an observer may read.
     pub role: Option<&'static str>,
     /// -1 is unlimited.
     pub quota: i64,
     /// Load balancers of these names fail in their next change.
     pub failing: Vec<&'static str>,
-    /// How often a change was refused because another one was under way.
+    /// How often a change was rejected because another one was not complete.
     pub refused: usize,
     made: usize,
 }
@@ -115,7 +115,7 @@ impl Octavia {
         tree
     }
 
-    /// Each look at a load balancer is a while.
+    /// Each query of a load balancer lets time pass.
     fn go_on(&mut self, id: &str, ports: &mut Vec<Value>) {
         let Some(at) = self.load_balancers.iter().position(|balancer| balancer["id"] == id) else {
             return;
@@ -151,7 +151,7 @@ impl Octavia {
         }
     }
 
-    /// Begins a change; refused while another one is under way, and after a failure.
+    /// Starts a change; rejected during another change, and after a failure.
     fn begin(&mut self, id: &str, what: &str) -> Result<(), Answer> {
         let slowness = self.slowness;
         let balancer = self.load_balancers.iter_mut().find(|balancer| balancer["id"] == id);

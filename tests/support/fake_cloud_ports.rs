@@ -1,4 +1,4 @@
-//! Networks, subnets and ports of the thin cloud, with the addresses that Neutron gives to ports (openstack/neutron:
+//! Networks, subnets and ports of the fake cloud, with the addresses that Neutron assigns to ports (openstack/neutron:
 //! neutron/db/ipam_pluggable_backend.py: _allocate_ips_for_port, _update_ips_for_port; neutron/db/ipam_backend_mixin.py:
 //! _get_changed_ips_for_port).
 
@@ -16,10 +16,10 @@ const SUBNET: &str = "sub-1";
 
 #[derive(Default)]
 pub struct Ports {
-    /// Networks of others that this project sees, and their subnets.
+    /// Networks of other projects that this project sees, and their subnets.
     pub others: Vec<Value>,
     pub more_subnets: Vec<Value>,
-    /// IPv6 subnets of the network, beside its IPv4 subnet.
+    /// IPv6 subnets of the network, in addition to its IPv4 subnet.
     pub ipv6_subnets: Vec<Value>,
     made: usize,
 }
@@ -197,7 +197,7 @@ impl Ports {
         Ok((200, json!({"port": port})))
     }
 
-    /// The addresses that each port has without being asked.
+    /// The addresses that each port has without a request.
     fn automatic(&self, port: &Value) -> Vec<Value> {
         let mac: Mac = port["mac_address"].as_str().unwrap().parse().unwrap();
         let subnets = self.ipv6_subnets.iter().filter(|subnet| is_automatic(subnet));

@@ -1,5 +1,5 @@
-//! Whose the objects of the thin cloud are, and who sees them in lists. Objects that tests put there without a project
-//! are of the token's.
+//! The projects of the fake cloud's objects, and who sees them in lists. Objects that tests add without a project
+//! belong to the token's project.
 //!
 //! Sources: openstack/neutron: neutron/db/db_base_plugin_v2.py: _port_filter_hook (the owner of a network sees all of its
 //! ports), neutron/extensions/security_groups_shared_filtering.py (`shared`); openstack/glance:
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// The project of all tokens.
 pub const OURS: &str = "project-1";
-/// A project of somebody else.
+/// Another project.
 pub const THEIRS: &str = "project-2";
 
 /// Lists of objects with the field of their project, and whether an administrator gets those of all projects.
@@ -33,7 +33,7 @@ fn is_shared(object: &Value) -> bool {
     object["shared"] == true || object["visibility"] == "public" || object["network_id"] == "net-1"
 }
 
-/// Leaves in a list what this token sees of it, and what it asked for.
+/// Filters a list by the objects that this token sees, and by its query.
 pub fn show(mut answer: Value, is_admin: bool, query: &[(String, String)]) -> Value {
     for (list, field, is_of_all) in LISTS {
         let Some(objects) = answer.get_mut(list).and_then(Value::as_array_mut) else {

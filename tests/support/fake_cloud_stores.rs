@@ -1,5 +1,5 @@
-//! What the thin cloud keeps for whole deployments: images, groups, servers and, where the lab has no service for them,
-//! volumes (Cinder) and objects (Swift), which it guards strictly.
+//! Objects of the fake cloud for whole deployments: images, groups, servers and, where the lab has no service for them,
+//! volumes (Cinder) and objects (Swift), with strict checks.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ pub struct Stores {
     pub routers: Vec<Value>,
     pub server_groups: Vec<Value>,
     pub servers: Vec<Value>,
-    /// As they were asked for.
+    /// The bodies of the requests.
     pub bodies: Vec<Value>,
     pub volumes: Vec<Value>,
-    /// Volumes of these names fail while they are made.
+    /// Volumes of these names fail during their creation.
     pub bad_volumes: Vec<&'static str>,
     /// Volumes remain in creation.
     pub slow_volumes: bool,
@@ -46,7 +46,7 @@ const TYPES: [&str; 2] = ["__DEFAULT__", "ssd"];
 /// The account of Swift, as its endpoint has it.
 pub const ACCOUNT: &str = "/object/v1/AUTH_1";
 
-/// Each look at a server is a while: it gets its host, then it runs.
+/// Each query of a server lets time pass: it gets its host, then it runs.
 fn get_on(server: &mut Value) {
     if server["status"] == "SOFT_DELETED" {
         return;
@@ -277,7 +277,7 @@ impl Stores {
         for port in ports.iter_mut().filter(|port| port["device_id"] == id) {
             port["device_id"] = json!("");
         }
-        // Nova deletes what it was told to delete with the server.
+        // Nova deletes volumes that are marked for deletion with the server.
         self.volumes
             .retain(|volume| volume["attachments"][0]["server_id"] != id);
     }
@@ -411,7 +411,7 @@ impl Stores {
                 None => no_volume(id),
                 Some(at) => {
                     let shown = self.volumes[at].clone();
-                    // Each look is a while.
+                    // Each query lets time pass.
                     let bad = self.bad_volumes.iter().any(|name| shown["name"] == *name);
                     match shown["status"].as_str().unwrap() {
                         "creating" if self.slow_volumes => {}

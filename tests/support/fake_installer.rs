@@ -1,4 +1,4 @@
-//! Fakes of openshift-install and oc with the files that a real installation needs, and whose API stands behind them.
+//! Fakes of openshift-install and oc with the files that a real installation requires, and the CA of its API.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub const LINES: &str = "installer=openshift-install\npull_secret=pull-secret.js
 /// One that the fake of `oc` accepts.
 pub const PULL_SECRET: &str = r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#;
 
-/// Puts the programs and their files into a folder, and returns what signs the certificates of cluster `lab`.
+/// Puts the programs and their files into a folder, and returns the CA of cluster `lab`.
 pub fn install(folder: &Path) -> Authority {
     programs(folder);
     let authority = Authority::new();
@@ -52,9 +52,9 @@ pub fn release(folder: &Path, version: &str) {
     std::fs::write(folder.join("oc.images"), image).unwrap();
 }
 
-/// Whether a node's machine of pass two is on, by the simulated platform's file.
+/// Whether a node's machine of pass two is on, from the simulated platform's file.
 pub fn is_on(file: PathBuf) -> Box<dyn Fn(&NodeName) -> bool + Send> {
-    // Read again only when it has changed: this is asked hundreds of times a second.
+    // Read again only when it has changed: this is called hundreds of times a second.
     let seen = std::cell::RefCell::new((None, Value::Null));
     Box::new(move |node| {
         let now = std::fs::metadata(&file)

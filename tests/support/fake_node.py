@@ -1,9 +1,9 @@
-"""What runs on a node beside ours, as far as ours can tell: `api`, which serves an API's /readyz on 6443 and a
-machine config server's /healthz on 22623 by TLS, or `router`, with /healthz/ready on 1936 and requests on 80.
+"""Simulates the programs that OpenShift runs on a node: `api` serves /readyz of an API on 6443 and /healthz of a machine
+config server on 22623, both over TLS; `router` serves /healthz/ready on 1936 and requests on 80.
 
-Each answers /who with the name it was given and /stream with a line every 0.2 s. The process id is in
-/run/fake-KIND.pid; while /run/fake-KIND.unready exists, it says that it is not ready, and while /run/fake-KIND.slow
-exists, it says how it is after as many seconds as that file names.
+Each responds to /who with its name and to /stream with a line every 0.2 s. The process id is in /run/fake-KIND.pid. While
+/run/fake-KIND.unready exists, it reports that it is not ready. While /run/fake-KIND.slow exists, it delays health responses
+by the number of seconds in that file.
 """
 import http.server
 import os
@@ -40,18 +40,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """At all addresses of both families."""
+    """Listens on all addresses of both families."""
 
     address_family = socket.AF_INET6
 
 
 class OfIpv4(http.server.ThreadingHTTPServer):
-    """As an API server listens in a cluster whose first family is IPv4 (openshift/cluster-kube-apiserver-operator:
+    """Listens like an API server in a cluster whose first family is IPv4 (openshift/cluster-kube-apiserver-operator:
     pkg/operator/configobservation/network/observe_network.go: tcp4)."""
 
 
 class OfIpv6(Server):
-    """As one listens without IPv4: tcp6."""
+    """Listens like an API server in a cluster without IPv4: tcp6."""
 
     def server_bind(self):
         self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -69,7 +69,7 @@ def serve(port, tls):
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-        # The handshake is the connection's own thread's, or a slow client would hold up all others.
+        # The connection's own thread does the handshake; otherwise a slow client would block all others.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever).start()
 

@@ -44,7 +44,7 @@ pub struct Image {
 }
 
 struct World {
-    /// With its port.
+    /// The name with the port.
     name: String,
     address: SocketAddr,
     /// `user:password`.
@@ -61,6 +61,8 @@ pub struct FakeRegistry {
     /// PEM text of its certificate.
     pub certificate: String,
     running: Option<Runtime>,
+    /// Its port, while it refuses connections.
+    held: Option<socket2::Socket>,
 }
 
 impl FakeRegistry {
@@ -94,6 +96,7 @@ impl FakeRegistry {
             tls: Arc::new(tls),
             certificate: made.cert.pem(),
             running: None,
+            held: None,
         };
         registry.serve(socket);
         registry
@@ -127,12 +130,15 @@ impl FakeRegistry {
         while std::net::TcpStream::connect(self.world.address).is_ok() {
             std::thread::yield_now();
         }
-    }
-
-    pub fn restore(&mut self) {
+        // Otherwise its port may become that of another test's connection.
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.set_reuse_address(true).unwrap();
         socket.bind(&self.world.address.into()).unwrap();
+        self.held = Some(socket);
+    }
+
+    pub fn restore(&mut self) {
+        let socket = self.held.take().expect("it was cut off");
         socket.listen(64).unwrap();
         self.serve(socket.into());
     }
@@ -268,7 +274,7 @@ async fn pull(State(world): State<Arc<World>>, headers: HeaderMap, Path(path): P
 
 const DIGEST: axum::http::HeaderName = axum::http::HeaderName::from_static("docker-content-digest");
 
-/// Counts what is asked for with a body: axum answers HEAD by GET's handler.
+/// Counts only requests with a response body: axum answers HEAD with GET's handler.
 async fn storage(State(world): State<Arc<World>>, method: axum::http::Method, Path(digest): Path<String>) -> Response {
     let mut first = Bytes::from(world.content.lock().unwrap()[&digest].clone());
     let size = first.len();

@@ -1,4 +1,4 @@
-//! Calls to a platform that fail where a test says so, or guests that are not asked whether they are up.
+//! Platforms with injected faults, or without probes of guests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use ocpdeploy::backend::{Backend, BackendError, BackendErrorKind, Capabilities};
 pub struct Failing {
     pub name: &'static str,
     pub kind: BackendErrorKind,
-    /// It was done all the same; only the answer is lost.
+    /// The operation was done; only the answer is lost.
     pub done: bool,
-    /// What the platform asks for.
+    /// The pause that the platform requests.
     pub pause: Option<Duration>,
 }
 
@@ -26,7 +26,7 @@ pub enum When {
     Once(usize),
     /// From that one on, each of the same verb.
     Ever(usize),
-    /// Each one, the first time that it is made, the third, the fifth, …
+    /// Each one, the first, third, fifth … time that it is made.
     EachFirst,
 }
 
@@ -95,7 +95,7 @@ impl Hook for Faults {
     }
 }
 
-/// Nobody asks the guests over the network whether they are up, and machines are listed this often.
+/// Guests are not probed over the network, and machines are listed this often.
 struct Far(Duration);
 
 impl Hook for Far {
@@ -112,7 +112,7 @@ impl Hook for Far {
     }
 }
 
-/// A platform whose guests are not asked over the network whether they are up: those of fakes have none.
+/// A platform whose guests are not probed over the network: those of fakes have none.
 pub fn no_guest_probe(backend: impl Backend + 'static, poll_interval: Duration) -> Platforms {
     Platforms::on("fake", Box::new(backend)).with_hook(Rc::new(Far(poll_interval)))
 }

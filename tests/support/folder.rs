@@ -1,4 +1,4 @@
-//! What a refused command must not change: the bytes of a cluster's folder but its log and its lock, and the platform.
+//! What a rejected command must not change: a cluster's folder except its log and lock, and the platform.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use ocpdeploy::digest::sha256;
 use serde_json::{Value, json};
 
-/// The simulated platform without what goes on there by itself: machines that boot get addresses. What is not said is
+/// The simulated platform without changes by itself: machines that boot get addresses. A missing field counts as
 /// empty.
 pub fn platform(state: &Value) -> Value {
     let all = |value: &Value| value.as_object().cloned().unwrap_or_default();

@@ -102,7 +102,7 @@ impl Ground for KubevirtGround {
         if self.is_on_pods { "pod" } else { "lan" }.to_owned()
     }
 
-    /// A guest's address is kept before the guest is made.
+    /// Reserves a guest's address before the guest is created.
     async fn prepare(&self, spec: &MachineSpec) {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if self.is_on_pods {
@@ -120,7 +120,7 @@ impl Ground for KubevirtGround {
                 dns_later: false,
                 allowed: vec![],
             };
-            // Several specs of one node are made in some promises; the first one's address stays.
+            // Some promises have several specs of one node; the first one's address is kept.
             let _ = self.backend.reserve_address(&hold).await;
         }
     }
@@ -191,7 +191,7 @@ impl Ground for KubevirtGround {
         });
         let mut planted = self.foreign.lock().unwrap();
         planted.extend(all.iter().map(|one| one.name.clone()));
-        // Somebody's copy of an image, which took the labels along.
+        // A copy of an image by another user, with its labels.
         let ours = all.iter().find_map(|one| match &one.mark {
             Mark::Around(id) => Some(id),
             _ => None,
@@ -280,14 +280,14 @@ const KINDS: [&str; 11] = [
     "virtualmachinerestores",
 ];
 
-/// A real API server, past the backend spoken to with kubectl.
+/// A real API server, with kubectl as an independent client.
 pub struct NamedGround {
     kubeconfig: PathBuf,
     backend: Platforms,
 }
 
 impl NamedGround {
-    /// The one that the environment names; none when it names none.
+    /// The one that the environment names, if any.
     pub fn named() -> Option<Self> {
         let Some(kubeconfig) = std::env::var_os("OCPDEPLOY_TEST_KUBECONFIG").map(PathBuf::from) else {
             static TOLD: std::sync::Once = std::sync::Once::new();
@@ -319,7 +319,7 @@ impl NamedGround {
 
 impl Ground for NamedGround {
     fn name(&self) -> &'static str {
-        "the KubeVirt that is named"
+        "the named KubeVirt"
     }
 
     fn backend(&self) -> &Platforms {
@@ -352,7 +352,7 @@ impl Ground for NamedGround {
             "metadata": {"name": name.as_str()},
             "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": disks}}},
         });
-        // The server judges it; what kubectl knows of such objects is from there anyway.
+        // The server validates it; kubectl has its schemas from there anyway.
         assert!(self.kubectl(&["create", "--validate=false", "-f", "-"], &object.to_string()));
     }
 
@@ -369,7 +369,7 @@ impl Drop for KubevirtGround {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.server
-                .with(|world| assert_eq!(world.unknown, [""; 0], "the API was asked what it does not know"));
+                .with(|world| assert_eq!(world.unknown, [""; 0], "the API got unknown requests"));
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::support::qcow2;
 pub struct LibvirtGround {
     name: &'static str,
     backend: Platforms,
-    /// A way past the backend, with libvirt's own calls.
+    /// libvirt's own calls, as an independent client.
     direct: Connect,
     pool: String,
     network: String,
@@ -34,7 +34,7 @@ pub struct LibvirtGround {
 }
 
 impl LibvirtGround {
-    /// Knows domains, volumes and networks, but moves no bytes and runs nothing.
+    /// It has domains, volumes and networks, but copies no data and runs nothing.
     pub fn test_driver() -> Self {
         let uri = "test:///default";
         // First, because it loads libvirt's library.
@@ -43,7 +43,7 @@ impl LibvirtGround {
         let pool = direct.lookup_storage_pool_by_name("default-pool").unwrap();
         let volume = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity>\
                       <target><format type='qcow2'/></target></volume>";
-        // Another promise may have made it: all of this process share one test driver.
+        // Another promise may have created it: all promises of this process share one test driver.
         let _ = StorageVol::create_xml(&pool, volume, 0);
         Self {
             name: "libvirt's test driver",
@@ -58,7 +58,7 @@ impl LibvirtGround {
         }
     }
 
-    /// The libvirt that the environment names; none when it names none.
+    /// The libvirt that the environment names, if any.
     pub fn named() -> Option<Self> {
         static TOLD: Once = Once::new();
         let variable = |name: &str| std::env::var(format!("OCPDEPLOY_CONTRACT_LIBVIRT_{name}")).ok();
@@ -118,7 +118,7 @@ impl LibvirtGround {
         self.direct.lookup_storage_pool_by_name(&self.pool).unwrap()
     }
 
-    /// Runs a command of qemu-io on the first disk of a machine; `None` if nothing has files of disks here.
+    /// Runs a command of qemu-io on the first disk of a machine; `None` if disks have no files here.
     fn qemu_io(&self, name: &MachineName, command: &str) -> Option<String> {
         let xml = self
             .direct
@@ -180,7 +180,7 @@ impl Ground for LibvirtGround {
         match ability {
             Ability::Images | Ability::Configs if is_test_driver => Some("it has no volume upload"),
             Ability::Leases if !self.boots => Some("no image that boots is named"),
-            // Its network's plan is its user's.
+            // A real network may have other reservations.
             Ability::Foreign if !is_test_driver => Some("it may have other addresses"),
             _ => None,
         }
@@ -237,7 +237,7 @@ impl Ground for LibvirtGround {
             let host = one
                 .text(|id| format!("worker-0.{id}.ocpdeploy"))
                 .unwrap_or(one.name.clone());
-            // From the network's end, where no promise takes any.
+            // From the network's end, where no promise reserves any.
             let ip = format!("192.168.122.{}", 20 + index);
             let mac = format!("52:54:01:{index:02x}:00:{:02x}", std::process::id() % 256);
             let entries = [
@@ -276,7 +276,7 @@ impl Ground for LibvirtGround {
             .unwrap()
             .xml_desc(0)
             .unwrap();
-        // In one line each, as they were put there.
+        // One line each, as they were added.
         let lines: Vec<_> = network.lines().map(str::trim).collect();
         let network = lines.concat();
         found.extend(

@@ -1,4 +1,4 @@
-//! What is around the machines, and changes seldom: clusters, storage, hosts, networks and pools.
+//! The machines' environment, which seldom changes: clusters, storage, hosts, networks and pools.
 
 use super::faults::{Outcome, Refusal};
 use super::http::Request;
@@ -182,7 +182,7 @@ impl World {
             .link("storagedomains", link("storagedomains"))
     }
 
-    /// Outside of a data center a domain has no status, but says which it is in.
+    /// Outside of a data center, a domain has no status, but names its data center.
     fn show_storage_domain(&self, domain: &StorageDomain, is_attached: bool) -> Node {
         let shown = entity("storage_domain", "storagedomains", &domain.id)
             .text("name", &domain.name)
@@ -297,7 +297,7 @@ fn role_id(name: &str) -> String {
     format!("{number:08x}-0000-4000-8000-000000000000")
 }
 
-/// Of what a role allows, the part that has to do with machines.
+/// The permits of a role that concern machines.
 pub(super) fn permits_of(role: &str) -> &'static [&'static str] {
     match role {
         "UserTemplateBasedVm" => &["login", "create_vm"],

@@ -1,4 +1,4 @@
-//! What tests that are not written in Rust ask of the engine: JSON, beside the API.
+//! The engine's control interface for tests that are not written in Rust: JSON, next to the API.
 //!
 //! `POST /control/advance {"seconds"}`, `/control/expire`, `/control/fault {"method", "path", "status", "detail" | "html"
 //! | "lost"}`, `/control/guest {"mac", "gets_none"}`, `/control/version [4, 3, 10]`;
@@ -56,7 +56,7 @@ pub fn serve(world: &mut World, request: &Request) -> Answer {
     Answer::new(200, "application/json", answer.to_string())
 }
 
-/// A request as other programs read it.
+/// A request as JSON for other programs.
 pub fn recorded(request: &Request) -> Value {
     json!({
         "method": request.method,

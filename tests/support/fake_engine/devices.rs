@@ -6,7 +6,7 @@ use super::shapes;
 use super::world::*;
 use super::xml::Node;
 
-/// A storage domain with less than this left takes nothing more.
+/// A storage domain with less free space than this stores nothing more.
 const CRITICAL: u64 = 5 * GIB;
 
 impl World {
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// One of the pool that neither a machine has nor one of these.
+    /// A MAC of the pool that no machine and none of these NICs has.
     pub fn free_mac(&self, cluster: &str, besides: &[Nic]) -> Outcome<String> {
         let number = |bytes: [u8; 6]| bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
         let text = |mac: u64| {
@@ -189,7 +189,7 @@ impl World {
         Ok(())
     }
 
-    /// Refuses while one of these is locked.
+    /// Rejects an operation while one of these is locked.
     pub fn disks_unlocked<'a>(&self, ids: impl Iterator<Item = &'a str>, operation: &str) -> Outcome<()> {
         let disks: Vec<_> = ids.filter_map(|id| self.disk(id)).collect();
         // Locks come before all other checks (oVirt/ovirt-engine: TransferDiskImageCommand, RemoveDiskCommand,
@@ -357,7 +357,7 @@ impl World {
         Ok(())
     }
 
-    /// Locked now, gone later, and its space free again.
+    /// Locks the disk, and later deletes it and frees its space.
     pub fn lose_disk(&mut self, id: &str) {
         let Some(disk) = self.disk_mut(id) else { return };
         disk.status = "locked".to_owned();

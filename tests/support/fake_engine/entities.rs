@@ -51,7 +51,7 @@ pub fn by_name<'a, T: Entity>(all: &'a [T], name: &str) -> Option<&'a T> {
     all.iter().find(|one| one.name() == name)
 }
 
-/// The id behind a name that a fresh site has.
+/// The id of a named object in a fresh site.
 pub fn id_of<T: Entity>(all: &[T], name: &str) -> String {
     by_name(all, name).map_or(String::new(), |one| one.id().to_owned())
 }
@@ -140,7 +140,7 @@ pub struct Permission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agent {
     Installed,
-    /// When its cloud-init is told to install `qemu-guest-agent`.
+    /// If its cloud-init config installs `qemu-guest-agent`.
     ByCloudInit,
     Never,
 }
@@ -162,7 +162,7 @@ pub struct Template {
     pub created: Instant,
 }
 
-/// What a template hands on to its machines.
+/// The properties that machines inherit from a template.
 #[derive(Clone, Debug)]
 pub struct Hardware {
     pub memory: u64,
@@ -195,7 +195,7 @@ pub struct Attachment {
     pub active: bool,
 }
 
-/// What a machine is told at its first boot, as it was given.
+/// The first-boot configuration of a machine, as it was requested.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Init {
     pub custom_script: Option<String>,
@@ -222,9 +222,9 @@ pub struct Vm {
     pub pinned: Vec<String>,
     pub affinity: String,
     pub status: String,
-    /// It was up once, so that it gets no payload any more unless asked for.
+    /// It was up once, so it gets a payload only on request.
     pub is_initialized: bool,
-    /// An act on it is under way, so that others are refused.
+    /// An operation on it is running, so others are rejected.
     pub is_busy: bool,
     pub nics: Vec<Nic>,
     pub disks: Vec<Attachment>,
@@ -238,7 +238,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// A machine of a template that is down, without NICs and disks.
+    /// A machine of a template, switched off, without NICs and disks.
     pub fn new(id: String, name: &str, cluster: String, template: &Template, now: Instant) -> Self {
         Self {
             id,
@@ -325,7 +325,7 @@ pub struct Transfer {
     pub phase: String,
     pub direction: String,
     pub format: String,
-    /// What authorizes the data's requests.
+    /// The ticket that authorizes requests for the data.
     pub ticket: String,
     pub inactivity_timeout: Instant,
     /// `legacy`, `cancel` or `pause`.

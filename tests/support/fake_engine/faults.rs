@@ -1,4 +1,4 @@
-//! Refusals in the engine's form, and faults that a test puts in its way.
+//! Rejections in the engine's form, and faults that a test injects.
 
 use super::http::Answer;
 use super::xml::{Node, node};
@@ -6,28 +6,28 @@ use super::xml::{Node, node};
 /// Why a request was not fulfilled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
-    /// An entity that is not there: 404 without a body (oVirt/ovirt-engine: BaseBackendResource).
+    /// A missing entity: 404 without a body (oVirt/ovirt-engine: BaseBackendResource).
     NotFound,
     Fault {
         status: u16,
         reason: &'static str,
         detail: String,
     },
-    /// An exception that nothing catches: 500 with HTML.
+    /// An uncaught exception: 500 with HTML.
     Exception,
-    /// Nothing that the fake knows.
+    /// Unknown to the fake.
     Unknown,
 }
 
 pub type Outcome<T> = Result<T, Refusal>;
 
 impl Refusal {
-    /// 409: something is in the way now, or for good.
+    /// 409: a temporary or permanent conflict.
     pub fn conflict<T>(sentence: impl Into<String>) -> Outcome<T> {
         Err(Self::failed(409, sentence))
     }
 
-    /// 400: what was asked can never be.
+    /// 400: an impossible request.
     pub fn bad<T>(sentence: impl Into<String>) -> Outcome<T> {
         Err(Self::failed(400, sentence))
     }
@@ -49,7 +49,7 @@ impl Refusal {
         })
     }
 
-    /// `what` is more than the engine says: the place of what it does not know.
+    /// `what` is not part of the engine's answer: the path of the unknown element.
     pub fn syntax(usage: &str, what: &str) -> Self {
         let usage = format!("https://127.0.0.1/ovirt-engine/apidoc#services/{usage}");
         Self::Fault {
@@ -59,7 +59,7 @@ impl Refusal {
         }
     }
 
-    /// In an action the fault is inside of it.
+    /// The answer; in an action, the fault is inside of the `<action>`.
     pub fn answer(&self, is_action: bool) -> Answer {
         let (status, reason, detail) = match self {
             Self::NotFound | Self::Unknown => return Answer::new(404, "", ""),
@@ -75,14 +75,14 @@ impl Refusal {
     }
 }
 
-/// Something that goes wrong with requests of one kind. One that never happened fails the test.
+/// A fault of requests of one kind. A fault that never happened fails the test.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// `*` stands for any.
     pub method: String,
     /// Below `/ovirt-engine/api`, or a whole path; `*` stands for any text.
     pub path: String,
-    /// Requests that are let through first.
+    /// The number of requests that succeed first.
     pub skip: usize,
     /// How often it happens.
     pub times: usize,
@@ -95,20 +95,20 @@ pub enum What {
     Refuse(Refusal),
     /// A proxy in front of the engine, or the engine while it starts: HTML.
     Html(u16),
-    /// As `Html`, with the seconds after which to come again.
+    /// As `Html`, with a Retry-After in seconds.
     Later(u16, u32),
     /// The session ended: the token is forgotten.
     Expired,
-    /// The connection breaks before the engine has seen the request.
+    /// The connection breaks before the engine gets the request.
     LostRequest,
-    /// The engine does what it was asked, and its answer is lost.
+    /// The engine executes the request, and its answer is lost.
     LostAnswer,
-    /// The engine does what it was asked, and the connection breaks in the midst of its answer.
+    /// The engine executes the request, and the connection breaks during its answer.
     HalfAnswer,
 }
 
 impl Fault {
-    /// Locked once, until another act on the same thing is over.
+    /// A fault that happens once: the object is locked by another operation.
     pub fn on(method: &str, path: &str) -> Self {
         let sentence = "Cannot do this. Related operation is currently in progress. Please try again later.";
         Self {
@@ -146,7 +146,7 @@ impl Fault {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for any text.
+/// Whether a text matches a pattern in which `*` stands for any text.
 pub fn like(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;

@@ -1,4 +1,4 @@
-//! What binds machines together: tags, affinity groups and affinity labels.
+//! Tags, affinity groups and affinity labels.
 
 use super::faults::{Outcome, Refusal};
 use super::http::Request;

@@ -1,7 +1,7 @@
-//! The guests: what each was given at its start, and which addresses its agent reports.
+//! The guests: the configuration that each got at its start, and the addresses that its agent reports.
 //!
-//! A DHCP server answers them that goes by client-id: cloud-init's CentOS sends a DUID unless told to send its MAC,
-//! CoreOS sends the MAC. So a pass-one machine that was not told gets another address than its node.
+//! Their DHCP server assigns addresses by client-id: CentOS with cloud-init sends a DUID unless told to send its MAC,
+//! CoreOS sends the MAC. So a pass-one machine without this setting gets another address than its node.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,20 +11,20 @@ use super::world::{Agent, Instant, Vm, World};
 /// How one guest behaves; times count from the start of its machine.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// What DHCP gives it; `None`: the next free one, the same for the same client-id.
+    /// The address from DHCP; `None`: the next free one, the same for the same client-id.
     pub address: Option<Ipv4Addr>,
     /// When it has its lease and its agent reports it.
     pub after: Instant,
     /// It never gets a lease.
     pub gets_none: bool,
-    /// Later it has another address.
+    /// The time at which its address changes, and the new one.
     pub moves: Option<(Instant, Ipv4Addr)>,
-    /// A virtual IP that it has besides. The agent reports all addresses of an interface (qemu/qemu:
+    /// A virtual IP that it has in addition. The agent reports all addresses of an interface (qemu/qemu:
     /// `qga/commands-posix.c`, `qmp_guest_network_get_interfaces`).
     pub virtual_ip: Option<Ipv4Addr>,
     /// It does not react to a shutdown, only to a loss of power.
     pub ignores_shutdown: bool,
-    /// Its machine goes down by itself, this often, this long after its start.
+    /// Its machine shuts itself down, this often, this long after its start.
     pub dies: Option<(usize, Instant)>,
 }
 
@@ -54,7 +54,7 @@ pub struct Boot {
     pub given: Given,
 }
 
-/// What a guest finds when it looks for its configuration.
+/// The configuration that a guest finds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Given {
     /// No config drive at all, and why.
@@ -85,7 +85,7 @@ impl Given {
     }
 }
 
-/// A DHCP server that goes by client-id.
+/// A DHCP server that assigns addresses by client-id.
 #[derive(Clone, Debug)]
 pub struct Dhcp {
     next: Ipv4Addr,
@@ -142,7 +142,7 @@ impl World {
         found
     }
 
-    /// What the guest's agent tells the engine.
+    /// The addresses that the guest's agent reports to the engine.
     pub fn reported(&mut self, vm: &Vm) -> Vec<(String, Ipv4Addr)> {
         if vm.status != "up" || !self.has_agent(vm) {
             return Vec::new();

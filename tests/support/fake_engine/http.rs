@@ -1,4 +1,4 @@
-//! Just enough of HTTP/1.1 over TLS to serve a client that waits for each answer.
+//! The part of HTTP/1.1 over TLS that a client without pipelining requires.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,9 +25,9 @@ pub struct Answer {
     pub content_type: &'static str,
     pub headers: Vec<(&'static str, String)>,
     pub body: Vec<u8>,
-    /// The connection breaks in place of this answer.
+    /// The connection breaks instead of this answer.
     pub is_lost: bool,
-    /// It breaks before the last byte of it.
+    /// The connection breaks before the last byte of the answer.
     pub is_cut: bool,
 }
 

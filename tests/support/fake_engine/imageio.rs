@@ -1,6 +1,6 @@
 //! The real `ovirt-imageio` daemon of the package registry, without root, on the loopback, with the engine's certificate.
 //!
-//! Tickets go over its control socket, data over TLS; nothing of the fake has a part in how it takes them.
+//! Tickets go through its control socket, data through TLS; the fake does not process the data.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -63,7 +63,7 @@ impl Daemon {
             assert!(ended.is_none(), "ovirt-imageio ended: {log}");
             if begun.elapsed() > Duration::from_secs(20) {
                 let _ = child.kill();
-                panic!("ovirt-imageio does not begin: {log}");
+                panic!("ovirt-imageio does not start: {log}");
             }
             std::thread::sleep(Duration::from_millis(20));
         };
@@ -78,7 +78,7 @@ impl Daemon {
         self.folder.path().join(format!("{ticket}.img"))
     }
 
-    /// Lets data come for a ticket; what came before stays.
+    /// Accepts data for a ticket; earlier data are kept.
     pub fn open(&self, ticket: &str, size: u64) -> Result<(), String> {
         let file = self.file(ticket);
         let known = fs::OpenOptions::new().create(true).append(true).open(&file);
@@ -137,7 +137,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The port that the remote service of a log says it listens on.
+/// The port of the remote service, from a log.
 fn port_of(log: &str) -> Option<u16> {
     let line = log.lines().find(|line| line.contains("remote.service listening on"))?;
     line.trim_end()

@@ -1,4 +1,4 @@
-//! Images: transfers of their data, and templates made of machines.
+//! Images: transfers of their data, and templates created from machines.
 
 use super::faults::{Outcome, Refusal};
 use super::http::{Answer, Request};
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// Bytes that have come so far.
+    /// The number of bytes received so far.
     pub fn received(&self, transfer: &Transfer) -> u64 {
         match &self.imageio {
             Some(daemon) => daemon.received(&transfer.ticket),
@@ -285,7 +285,7 @@ impl World {
         let Some(disk) = self.disk_mut(&transfer.disk) else {
             return;
         };
-        // The engine has the volume verified: a qcow2 of another size or none at all is illegal.
+        // The engine verifies the volume: a qcow2 of another size, or data that are no qcow2, are illegal.
         let is_good = match transfer.format.as_str() {
             "cow" => qcow2_size(&data).is_some_and(|size| size <= disk.provisioned_size),
             _ => data.len() as u64 <= disk.provisioned_size,
@@ -338,7 +338,7 @@ impl World {
         of.any(|transfer| !ends.contains(&transfer.phase.as_str()))
     }
 
-    /// A transfer whose client has gone is paused or cancelled.
+    /// Pauses or cancels a transfer without an active client.
     pub(super) fn idle_transfers(&mut self) {
         let now = self.now;
         let active: Vec<_> = self
@@ -370,7 +370,7 @@ impl World {
         }
     }
 
-    /// The engine's stand-in for the daemon.
+    /// Plays the image daemon.
     pub fn image_data(&mut self, ticket: &str, request: &Request) -> Answer {
         let now = self.now;
         let open = |transfer: &&mut Transfer| transfer.ticket == ticket && transfer.phase == "transferring";

@@ -1,4 +1,4 @@
-//! What the engine hands to a guest at its start: the table of decisions, with its silent ends.
+//! The configuration that the engine passes to a guest at its start, including the cases without an error message.
 //!
 //! oVirt/ovirt-engine: RunVmCommand.updateVmInit, buildCreateVmParameters, IgnitionHandler; osinfo-defaults.properties.
 
@@ -38,7 +38,7 @@ impl World {
         self.version >= [4, 3, 4] && !self.knows_ignition()
     }
 
-    /// Decides what a machine's guest is given when it is started by `action` now.
+    /// The configuration that a machine's guest gets if `action` starts it now.
     pub fn given(&self, vm: &Vm, action: &Node) -> Outcome<Given> {
         let flag = |name: &str| action.get(name).map(|text| text == "true");
         let flags =
@@ -73,7 +73,7 @@ impl World {
             Some(init) => Init::read(init),
             None => vm.init.clone().unwrap_or_default(),
         };
-        // Here a mismatch ends in silence.
+        // A mismatch here causes no error.
         match kind {
             "ignition" if by_system == "ignition" => complete(&init),
             "ignition" => Ok(Given::Nothing(
@@ -106,7 +106,7 @@ impl World {
     }
 }
 
-/// A config that the engine passes as it is. It edits one without a version, and adds a host name or a user.
+/// A config that the engine passes unchanged. It would edit one without a version, and add a host name or a user.
 fn complete(init: &Init) -> Outcome<Given> {
     let script = init.custom_script.as_deref().unwrap_or("{}");
     let Ok(config) = serde_json::from_str::<Value>(script) else {

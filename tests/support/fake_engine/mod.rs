@@ -1,25 +1,25 @@
 //! A fake oVirt engine: the REST API of version 4 over TLS on the loopback, with the engine's rules and faults.
 //!
-//! It is written from what is known of oVirt's engine, and oVirt's SDK holds it to that (`tests/ovirt_sdk.rs`). It shares
-//! nothing with the client. It cannot prove a real engine's timing or what vdsm writes for a guest; README.md says more.
+//! It is written from oVirt's sources, and compared with oVirt's SDK (`tests/it/ovirt_sdk.rs`). It shares
+//! nothing with the client. It cannot show a real engine's timing or what vdsm writes for a guest; see README.md.
 //!
 //! ```ignore
 //! let engine = FakeEngine::start();
 //! // engine.url (ends in /ovirt-engine), engine.ca_pem, engine.user, engine.password
 //! // A fresh site: cluster `Default`, storage `data` and `slow`, networks and vNIC profiles `ovirtmgmt`, `filtered`
 //! // and `plain`, hosts `host-1` and `host-2`, templates `centos` (10 GiB) and `rhcos` (16 GiB).
-//! engine.edit(|world| world.version = [4, 3, 10]);             // anything may be changed behind its back
+//! engine.edit(|world| world.version = [4, 3, 10]);             // anything can be changed directly
 //! engine.edit(|world| { world.put_vm("stranger"); });
 //! engine.guest("52:54:00:00:00:01", Guest { gets_none: true, ..Guest::default() });
 //! engine.fault(Fault::on("POST", "/vms").times(2));            // 409, related operation in progress
 //! engine.fault(Fault::on("GET", "/vms").what(What::Html(503)));
 //! engine.fault(Fault::on("POST", "/vms/*/start").what(What::LostAnswer));
-//! engine.advance(Duration::from_secs(60));                     // each request takes `world.tick` besides
-//! engine.boots();                                              // what each started guest was given
+//! engine.advance(Duration::from_secs(60));                     // each request also takes `world.tick`
+//! engine.boots();                                              // the configuration of each started guest
 //! engine.look(|world| world.vms.len());
 //! ```
 //!
-//! Dropping it fails the test when the engine was asked for what it does not know, or when a fault never happened.
+//! Dropping it fails the test if the engine got an unknown request, or if a fault never happened.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -98,7 +98,7 @@ impl FakeEngine {
         http::serve(listener, &tls, move |request| {
             let seen = lock(&served).sees(&request);
             if seen.is_some() {
-                // Others that are under way come between its look and its change.
+                // Parallel requests run between its read and its write.
                 std::thread::sleep(RACE);
             }
             let mut world = lock(&served);
@@ -117,7 +117,7 @@ impl FakeEngine {
         }
     }
 
-    /// Lets the real daemon take image data from now on; `program` is an installed `ovirt-imageio`.
+    /// From now on, the real daemon receives image data; `program` is an installed `ovirt-imageio`.
     pub fn start_imageio(&self, program: &Path) {
         let daemon = imageio::Daemon::start(program, &self.tls);
         self.edit(|world| world.imageio = Some(daemon));
@@ -139,7 +139,7 @@ impl FakeEngine {
         self.edit(|world| world.faults.push(fault));
     }
 
-    /// Says how the guest behind a MAC behaves.
+    /// Sets the behavior of the guest with a MAC.
     pub fn guest(&self, mac: &str, guest: Guest) {
         self.edit(|world| world.guests.insert(mac.to_lowercase(), guest));
     }
@@ -148,12 +148,12 @@ impl FakeEngine {
         self.look(|world| world.boots.clone())
     }
 
-    /// What the last start of a machine gave its guest.
+    /// The last start of a machine.
     pub fn last_boot(&self, name: &str) -> Option<Boot> {
         self.look(|world| world.boots.iter().rev().find(|boot| boot.name == name).cloned())
     }
 
-    /// One request past TLS and sessions, as an administrator's at another desk: status and body. It is not recorded.
+    /// One request of another administrator without TLS and session; returns status and body. It is not recorded.
     pub fn ask(&self, method: &str, target: &str, body: &str) -> (u16, String) {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let request = Request {
@@ -190,21 +190,18 @@ impl Drop for FakeEngine {
         if std::thread::panicking() {
             return;
         }
-        assert!(
-            surprises.is_empty(),
-            "the engine was asked for what it does not know: {surprises:?}"
-        );
+        assert!(surprises.is_empty(), "the engine got unknown requests: {surprises:?}");
         let unused: Vec<_> = faults.iter().filter(|fault| fault.times > 0).collect();
         assert!(unused.is_empty(), "these faults never happened: {unused:?}");
     }
 }
 
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
-    // A test that failed while it held it says so itself.
+    // A test that panicked while it held the lock has already failed.
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers one request: image data, sessions, the tests' own, then the API behind its faults.
+/// Answers one request: image data, sessions, test control, then the API with its faults.
 fn serve(world: &mut World, request: Request) -> Answer {
     if request.path.starts_with("/control/") {
         return control::serve(world, &request);
@@ -256,7 +253,7 @@ fn serve(world: &mut World, request: Request) -> Answer {
     }
 }
 
-/// Collections below an entity, whose POST makes something and is no act.
+/// Collections below an entity, whose POST creates something and is not an action.
 const COLLECTIONS_BELOW: &[&str] = &["/nics", "/diskattachments", "/tags", "/affinitygroups", "/vms"];
 
 fn take_fault(world: &mut World, request: &Request) -> Option<What> {
@@ -270,7 +267,7 @@ fn take_fault(world: &mut World, request: &Request) -> Option<What> {
     Some(fault.what.clone())
 }
 
-/// A request's document, with nothing in it that the engine does not know.
+/// A request's document; unknown elements are rejected.
 fn read(request: &Request, name: &str, shape: Shape, usage: &str) -> Outcome<Node> {
     let Some(body) = xml::parse(&request.body).filter(|body| body.name == name) else {
         return Err(Refusal::syntax(usage, name));
@@ -281,7 +278,7 @@ fn read(request: &Request, name: &str, shape: Shape, usage: &str) -> Outcome<Nod
     }
 }
 
-/// An id that is none at all is another error than one that is not there.
+/// A malformed id is another error than a missing entity.
 fn check_guid(id: &str) -> Outcome<()> {
     let is_guid = id.len() == 36
         && id

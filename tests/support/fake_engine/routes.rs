@@ -1,4 +1,4 @@
-//! Which request means what.
+//! Maps requests to operations.
 
 use super::faults::{Outcome, Refusal, html};
 use super::http::{Answer, Request};
@@ -12,17 +12,17 @@ use super::{images, vms};
 /// A status and a document; actions and removals have one of their own.
 pub(super) enum Reply {
     Shown(Node),
-    /// 201, or 202 when it goes on behind.
+    /// 201, or 202 if the operation continues in the background.
     Made(Node, bool),
     Done,
-    /// Refused inside of an `<action>`.
+    /// The result inside of an `<action>`.
     Act(Outcome<()>),
 }
 
 use Reply::{Act, Done, Made, Shown};
 
 impl World {
-    /// Answers one request of the API, whose token was seen.
+    /// Answers one authorized request of the API.
     pub fn answer(&mut self, request: &Request) -> Answer {
         let Some(path) = request.path.strip_prefix(API) else {
             return self.surprise(request);
@@ -57,7 +57,7 @@ impl World {
         {
             return Answer::new(415, "", "");
         }
-        // What was refused leaves nothing behind, also when it was half done.
+        // A rejected request leaves nothing, even if it was partly executed.
         let before = (self.disks.clone(), self.storage_domains.clone());
         let outcome = self.route(request, &path);
         if outcome.is_err() {
@@ -101,7 +101,7 @@ impl World {
                 | ["clusters", _, "affinitygroups", ..]
                 | ["vms", _, "tags", ..]
         );
-        // oVirt/ovirt-engine: `ENGINE_API_FILTER_BY_DEFAULT` counts where the request says nothing.
+        // oVirt/ovirt-engine: `ENGINE_API_FILTER_BY_DEFAULT` applies if the request has no header.
         let asks_for_theirs = match request.headers.get("filter") {
             Some(value) => value == "true",
             None => self.filters_by_default,
@@ -273,7 +273,7 @@ impl World {
     }
 }
 
-/// Queries that are known; whether a request takes one is not told apart.
+/// Known query parameters; they are accepted in every request.
 const QUERIES: &[&str] = &[
     "all_content",
     "async",

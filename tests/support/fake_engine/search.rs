@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::faults::{Outcome, Refusal, like};
 
-/// What a search sees of an entity; a field may have several values.
+/// The searchable fields of an entity; a field may have several values.
 pub type Fields = Vec<(&'static str, String)>;
 
 /// Filters and cuts a collection by the request's `search`, `max` and `case_sensitive`.

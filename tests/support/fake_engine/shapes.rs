@@ -1,8 +1,8 @@
-//! What a request may hold: anything else is refused, as the engine does.
+//! The elements that a request may have: all others are rejected, as in the engine.
 
 use super::xml::Node;
 
-/// What a leaf of a request may hold.
+/// The type of a leaf of a request.
 #[derive(Clone, Copy)]
 pub enum Leaf {
     Text,
@@ -146,7 +146,7 @@ pub const ACTION: Shape = &[
     ("vm/initialization/user_name", Text),
 ];
 
-/// Every shape, by the element that has it.
+/// All shapes, by their element.
 pub const ALL: &[(&str, Shape)] = &[
     ("vm", VM),
     ("nic", NIC),
@@ -160,7 +160,7 @@ pub const ALL: &[(&str, Shape)] = &[
     ("action", ACTION),
 ];
 
-/// Elements that not every engine knows, with the first that does (oVirt/ovirt-engine-api-model: `@since`).
+/// Elements that not every engine supports, with the first version (oVirt/ovirt-engine-api-model: `@since`).
 const SINCE: &[(&str, [u32; 3])] = &[
     ("use_ignition", [4, 4, 0]),
     ("shallow", [4, 4, 3]),
@@ -168,7 +168,7 @@ const SINCE: &[(&str, [u32; 3])] = &[
     ("broken", [4, 4, 8]),
 ];
 
-/// An element of a request that is newer than the engine: unknown to it.
+/// An element of a request that is newer than the engine.
 pub fn newer(request: &Node, version: [u32; 3]) -> Option<&'static str> {
     let known = SINCE
         .iter()
@@ -193,7 +193,7 @@ pub fn of_version(mut answer: Node, version: [u32; 3]) -> Node {
     answer
 }
 
-/// The first thing in a request that the engine does not know.
+/// The first element of a request that the engine does not know.
 pub fn unknown(request: &Node, shape: Shape) -> Option<String> {
     request
         .nodes

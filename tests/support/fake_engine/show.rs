@@ -8,7 +8,7 @@ use super::xml::{Node, node};
 
 pub const API: &str = "/ovirt-engine/api";
 
-/// Links that are to be shown with what they lead to, e.g. `disk_attachments.disk`.
+/// Links to follow in an answer, e.g. `disk_attachments.disk`.
 #[derive(Clone, Debug, Default)]
 pub struct Follow(BTreeSet<String>);
 
@@ -28,7 +28,7 @@ impl Follow {
             if !is_administrator && ["network_filter", "tags"].contains(&path) {
                 return Err(Refusal::Exception);
             }
-            // What lies on the way is shown as well.
+            // Links on the path are followed, too.
             for (at, _) in path.match_indices('.') {
                 links.insert(path[..at].to_owned());
             }
@@ -51,7 +51,7 @@ pub fn reference(name: &str, collection: &str, id: &str) -> Node {
     entity(name, collection, id)
 }
 
-/// 2026-01-05T08:00:00.000Z and what has gone by since.
+/// A time stamp: 2026-01-05T08:00:00.000Z plus the clock.
 pub fn time(at: Instant) -> String {
     let begin = jiff::Timestamp::from_second(1_767_600_000).unwrap();
     let now = begin + std::time::Duration::from_millis(at);

@@ -1,4 +1,4 @@
-//! The site a fresh engine has: two data centers whose names for networks repeat, two hosts, two images.
+//! The site of a fresh engine: two data centers with the same network names, two hosts, two images.
 
 use super::world::*;
 
@@ -188,7 +188,7 @@ impl World {
         id
     }
 
-    /// A machine without disks or NICs that somebody else made by hand.
+    /// A machine of another owner without disks or NICs.
     pub fn put_vm(&mut self, name: &str) -> String {
         let (id, cluster) = (self.new_id(), id_of(&self.clusters, "Default"));
         let vm = Vm::new(id.clone(), name, cluster, &self.templates[0], self.now);

@@ -12,7 +12,7 @@ use super::show::{API, reference, time};
 use super::world::*;
 use super::xml::{Node, node};
 
-/// A snapshot that somebody created.
+/// A snapshot of a user.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub id: String,
@@ -40,7 +40,7 @@ impl World {
         snapshots.find(|snapshot| snapshot.id == id)
     }
 
-    /// Those of users, and the present state, which counts as one.
+    /// The snapshots of users, and the active one.
     pub fn show_snapshots(&self, vm: &str) -> Outcome<Node> {
         let vm = self.vm(vm)?;
         let active = Snapshot {
@@ -209,7 +209,7 @@ impl World {
         Ok(())
     }
 
-    /// The snapshot has its status at once, its disks later; all later snapshots go.
+    /// The snapshot has its status immediately, its disks later; all later snapshots are deleted.
     fn commit(&mut self, vm: &str) {
         let Some(vm) = self.vm_mut(vm) else { return };
         let (id, snapshots) = (vm.id.clone(), &mut vm.snapshots);

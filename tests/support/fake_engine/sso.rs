@@ -1,4 +1,4 @@
-//! Sessions: a token for a password, and what an engine says to those who have none.
+//! Sessions: a token for a password, and the answers without a token.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use super::world::World;
 pub const USER: &str = "admin@internal";
 
 impl World {
-    /// What is not of the API: tokens, their end, and the CA's certificate.
+    /// Requests outside of the API: tokens, their revocation, and the CA's certificate.
     pub fn session(&mut self, request: &Request) -> Answer {
         match (request.method.as_str(), request.path.as_str()) {
             ("POST", "/ovirt-engine/sso/oauth/token") => self.token(request),
@@ -62,7 +62,7 @@ impl World {
         )
     }
 
-    /// Sees that a request has a token whose session did not end.
+    /// Checks that a request has a token with an active session.
     pub fn authorize(&mut self, request: &Request) -> Result<(), Answer> {
         let (now, longest) = (self.now, self.times.session);
         self.tokens.retain(|_, last| now - *last <= longest);

@@ -168,7 +168,7 @@ impl World {
         Ok((self.show_vm(&vm, &Follow::default()), is_async))
     }
 
-    /// Where a copy's disks are to lie, by the template's disk.
+    /// The storage domains of a clone's disks, by the template's disk.
     fn clone_targets(&self, body: &Node, template: &Template, is_clone: bool) -> Outcome<Vec<(String, String)>> {
         let Some(attachments) = body.at("disk_attachments") else {
             return Ok(Vec::new());
@@ -237,7 +237,7 @@ impl World {
                     .ok_or(Refusal::NotFound)
             };
             let hosts = hosts.nodes.iter().map(known).collect::<Outcome<_>>()?;
-            // What a user asks for here is left out, and nothing is said.
+            // These settings of an ordinary user are ignored without an error.
             if self.is_administrator {
                 vm.pinned = hosts;
             }
@@ -339,7 +339,7 @@ impl World {
         Ok(())
     }
 
-    /// The host that runs least, of those that affinity and memory allow.
+    /// The host with the fewest machines, of those that affinity and memory allow.
     fn schedule(&self, vm: &Vm, destination: Option<&str>) -> Outcome<String> {
         // oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`: labels alone count below 4.4 only.
         let is_implicit = self.cluster(&vm.cluster)?.version < [4, 4];
@@ -398,7 +398,7 @@ impl World {
         }
     }
 
-    /// `stop` takes the power, `shutdown` asks the guest.
+    /// `stop` switches the power off, `shutdown` asks the guest.
     pub fn stop_vm(&mut self, id: &str, is_asked: bool, request: &Request) -> Outcome<()> {
         super::read(request, "action", shapes::ACTION, "vm/methods/stop")?;
         let vm = self.vm(id)?.clone();

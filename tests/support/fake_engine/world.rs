@@ -1,4 +1,4 @@
-//! What the engine knows: entities, the clock, and what is still to happen.
+//! The state of the engine: entities, the clock, and pending events.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,10 +13,10 @@ pub use super::entities::*;
 pub const GIB: u64 = 1 << 30;
 pub const BLANK: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Milliseconds since the engine began; it goes on with each request and by `advance`, never by itself.
+/// Milliseconds since the engine's start; the clock advances with each request and by `advance`, never by itself.
 pub type Instant = u64;
 
-/// Everything there is. Tests may look at it and change it behind the engine's back.
+/// The whole state. Tests may read and change it directly.
 pub struct World {
     pub now: Instant,
     /// How much time each request of the API takes.
@@ -25,18 +25,18 @@ pub struct World {
     timers: Vec<(Instant, u64, Effect)>,
     pub times: Times,
 
-    /// E.g. 4.5.7: decides what can be asked for, see `of_version`.
+    /// E.g. 4.5.7: determines the supported requests, see `of_version`.
     pub version: [u32; 3],
     pub password: String,
     /// Each token and when it was used last.
     pub tokens: BTreeMap<String, Instant>,
-    /// Whether the user has an administrator's role; others are only answered filtered.
+    /// Whether the user has an administrator's role; others get only filtered answers.
     pub is_administrator: bool,
     /// `ENGINE_API_FILTER_BY_DEFAULT`, "true" since 4.2: ordinary users are filtered unless a request says otherwise.
     pub filters_by_default: bool,
     /// Searches find everything, as a platform that is not the engine might.
     pub ignores_filters: bool,
-    /// Commands that take no lock see what was there when they came: see `Seen`.
+    /// Commands without a lock see the state at their arrival, see `Seen`.
     pub races: bool,
     pub seen: Option<Seen>,
     /// Snapshots cannot be merged: their deletion fails.
@@ -63,28 +63,28 @@ pub struct World {
     pub affinity_labels: Vec<AffinityLabel>,
     pub transfers: Vec<Transfer>,
 
-    /// By MAC, lower case: how the guest behind it behaves; a MAC without a line is `Guest::default()`.
+    /// The behavior of guests by MAC, in lower case; `Guest::default()` for all others.
     pub guests: BTreeMap<String, Guest>,
     pub dhcp: Dhcp,
-    /// Every start of a machine, in order, with what its guest was given.
+    /// All starts of machines, in order, with their guests' configuration.
     pub boots: Vec<Boot>,
     /// Whether images that tests upload have an agent; see `guests.rs`.
     pub uploaded_agent: Agent,
 
     pub faults: Vec<Fault>,
     pub requests: Vec<Request>,
-    /// What was asked that the fake does not know: a test that ends with one fails.
+    /// Unknown requests: each of them fails the test.
     pub surprises: Vec<String>,
     /// Where image data goes: to the engine itself, or to a real daemon.
     pub imageio: Option<Daemon>,
     /// `https://127.0.0.1:PORT`
     pub origin: String,
-    /// Where transfers are said to go directly, when it is not where they can.
+    /// The address of hosts in transfers, if it cannot be reached.
     pub direct_origin: Option<String>,
     pub ca_pem: String,
 }
 
-/// What was there when a request came; what others did meanwhile, a command without a lock does not see.
+/// The state when a request arrived: a command without a lock does not see later changes.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub groups: Vec<AffinityGroup>,
@@ -129,7 +129,7 @@ impl Default for Times {
     }
 }
 
-/// What happens by itself after some time.
+/// A pending event.
 #[derive(Clone, Debug)]
 pub enum Effect {
     DiskOk(String),
@@ -139,7 +139,7 @@ pub enum Effect {
         template: String,
         vm: String,
     },
-    /// With the number of the boot, for a machine may be off and on again by then.
+    /// With the number of the boot, because the machine may be restarted by then.
     PoweringUp(String, usize),
     Up(String, usize),
     Off(String, usize),
@@ -155,7 +155,7 @@ pub enum Effect {
 }
 
 impl World {
-    /// Makes it an engine of this version, with clusters of the newest compatibility that it knows.
+    /// Sets the engine's version, and its clusters to the newest compatibility version.
     pub fn of_version(&mut self, version: [u32; 3]) {
         self.version = version;
         // oVirt/ovirt-engine: `Version.java`; 4.5 has 4.7.
@@ -171,7 +171,7 @@ impl World {
             .for_each(|cluster| cluster.version = compatibility);
     }
 
-    /// What a request that takes no lock sees; `None` for all others.
+    /// The state that a request without a lock sees; `None` for all others.
     ///
     /// Affinity groups and labels are read, changed and written whole (oVirt/ovirt-engine: AddAffinityGroupCommand,
     /// EditAffinityGroupCommand and UpdateLabelCommand have no `getExclusiveLocks`).
@@ -198,7 +198,7 @@ impl World {
         self.timers.iter().any(|(_, _, effect)| goes(effect))
     }
 
-    /// An id as the engine makes them, the same in each run.
+    /// An id in the engine's form, the same in each run.
     pub fn new_id(&mut self) -> String {
         self.next += 1;
         format!(
@@ -213,7 +213,7 @@ impl World {
         self.timers.push((self.now + time, self.next, effect));
     }
 
-    /// Lets time go by, and what is due happen in its order.
+    /// Advances the clock and processes due events in order.
     pub fn advance(&mut self, time: Instant) {
         let until = self.now + time;
         loop {
@@ -315,7 +315,7 @@ impl World {
         cluster.map_or("", |cluster| cluster.data_center.as_str())
     }
 
-    /// What the guest behind a MAC does.
+    /// The behavior of the guest with a MAC.
     pub fn guest(&self, mac: &str) -> Guest {
         self.guests.get(mac).cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The fake's own XML; nothing of it is shared with the client.
+//! The fake's own XML code; nothing of it is shared with the client.
 
 use std::fmt::{self, Write};
 

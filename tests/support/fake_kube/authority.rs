@@ -1,4 +1,4 @@
-//! The CA of a cluster, and what it signs: the API server's certificate and the admin's.
+//! The CA of a cluster, and the certificates that it signs: the API server's and the admin's.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// A CA whose name says what it is for.
+/// A CA.
 pub struct Authority {
     pem: String,
     key: String,
@@ -27,7 +27,7 @@ impl Authority {
         Self::of(pem, key)
     }
 
-    /// Takes a CA back from where `write` left it.
+    /// Reads a CA that `write` has stored.
     pub fn read(folder: &Path) -> Self {
         let pem = fs::read_to_string(folder.join("ca.crt")).unwrap();
         let key = fs::read_to_string(folder.join("ca.key")).unwrap();

@@ -1,10 +1,10 @@
 //! The fake API server as a program of its own, for the lab: `cargo run --example fake-kube -- …`.
 //!
 //! `prepare FOLDER CLUSTER DOMAIN [PORT]` makes a CA and writes `ca.crt`, `ca.key` and `kubeconfig`; the fake
-//! openshift-install takes the `kubeconfig` that lies beside it.
+//! openshift-install uses the `kubeconfig` next to it.
 //!
-//! `serve FOLDER PARAMETERS [ADDRESS:PORT] [hostile]` waits until the parameter file is there and serves on its api VIP
-//! the cluster that is in it. Nodes that are added to the file later join later. What was asked is in
+//! `serve FOLDER PARAMETERS [ADDRESS:PORT] [hostile]` waits until the parameter file exists and serves on its api VIP
+//! the cluster that is in it. Nodes that are added to the file later join later. The requests are in
 //! `FOLDER/seen.json`, updated with each change.
 
 #![allow(

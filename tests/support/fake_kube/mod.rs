@@ -1,6 +1,6 @@
-//! An API server of a cluster that is being installed: strict, stateful, and hostile where it is told to be.
+//! The API server of a cluster during its installation: strict, stateful, and hostile on request.
 //!
-//! It has the kinds that are asked for and fails the test when it is asked for another.
+//! It has the kinds that the program uses, and a request for another kind fails the test.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 pub mod authority;

@@ -1,4 +1,4 @@
-//! Certificate requests as kubelets make them, and as nobody honest does.
+//! Certificate requests of kubelets, and hostile ones.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 pub const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
-/// A request, to be spoilt.
+/// A request that can be changed before it is signed.
 #[derive(Clone)]
 pub struct Wish {
     pub signer: String,
@@ -34,7 +34,7 @@ pub fn dns(name: &str) -> SanType {
     SanType::DnsName(name.try_into().unwrap())
 }
 
-/// What a node without any certificate asks for.
+/// The request of a node without any certificate.
 pub fn client(host: &str) -> Wish {
     Wish {
         signer: CLIENT_SIGNER.to_owned(),
@@ -52,7 +52,7 @@ pub fn client(host: &str) -> Wish {
     }
 }
 
-/// What a node asks for that has the first.
+/// The request of a node with a client certificate.
 pub fn serving(host: &str, node: &NodeAddress) -> Wish {
     Wish {
         signer: SERVING_SIGNER.to_owned(),
@@ -70,7 +70,7 @@ impl Wish {
         self
     }
 
-    /// The object, as it is before anybody looked at it.
+    /// The object, without a decision on it.
     pub fn object(&self, object_name: &str) -> Value {
         self.signed(object_name, &KeyPair::generate().unwrap())
     }
@@ -95,7 +95,7 @@ impl Wish {
     }
 }
 
-/// An attribute that asks for one DNS name of less than 80 bytes; its set has this tag.
+/// An attribute that requests one DNS name of less than 80 bytes; its set has this tag.
 fn extension_request(set: u8, name: &str) -> Attribute {
     let element = |tag: u8, content: &[u8]| [&[tag, u8::try_from(content.len()).unwrap()], content].concat();
     let names = element(0x30, &element(0x82, name.as_bytes()));
@@ -106,7 +106,7 @@ fn extension_request(set: u8, name: &str) -> Attribute {
     }
 }
 
-/// One request for each way of getting a certificate that is not due, named after it.
+/// One request for each way to obtain another node's certificate, named after it.
 pub fn hostile(table: &Parameters) -> Vec<Value> {
     let fqdn = |host: &str| table.cluster_domain().fqdn(host);
     let mut nodes = table.nodes.iter();

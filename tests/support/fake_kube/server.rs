@@ -1,4 +1,4 @@
-//! The wire: TLS with client certificates, one handler, and stops and starts of the server.
+//! The HTTP server: TLS with client certificates, one handler, and stops and starts of the server.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,10 +27,10 @@ use super::world::{Answer, World};
 #[path = "../tls_listener.rs"]
 mod tls_listener;
 
-/// How often the world goes on, and a watch looks for news.
+/// How often the world advances, and a watch checks for changes.
 const TICK: Duration = Duration::from_millis(20);
 
-/// An API server over a world that outlives it.
+/// An API server; its world outlives it.
 pub struct FakeKube {
     pub world: Arc<Mutex<World>>,
     address: SocketAddr,
@@ -78,18 +78,18 @@ impl FakeKube {
         self.running = Some(runtime);
     }
 
-    /// Looks at the world, or changes it.
+    /// Reads or changes the world.
     pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         look(&mut self.world.lock().unwrap())
     }
 
-    /// Ends the server; fails when it was asked what it does not know, or not at all.
+    /// Ends the server; fails if it got an unknown request, or none at all.
     #[track_caller]
     pub fn finish(mut self) -> World {
         self.stop();
         let world = std::mem::take(&mut *self.world.lock().unwrap());
-        assert_eq!(world.unknown, [""; 0], "the API was asked what it does not know");
-        assert!(world.asked > 0, "the API was never asked");
+        assert_eq!(world.unknown, [""; 0], "the API got unknown requests");
+        assert!(world.asked > 0, "the API got no request");
         assert!(
             !world.bootstrap_lost,
             "the bootstrap was removed while it was a member of etcd"
@@ -106,7 +106,7 @@ impl Drop for FakeKube {
 
 fn listen(address: SocketAddr) -> TcpListener {
     let socket = TcpSocket::new_v4().unwrap();
-    // A server that starts again takes its address from connections that still linger.
+    // A restarted server reuses its address while old connections linger.
     socket.set_reuseaddr(true).unwrap();
     socket
         .bind(address)
@@ -213,7 +213,7 @@ fn watch(
     })
 }
 
-/// A Status as the API server answers.
+/// A Status object as the API server returns it.
 pub fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
         "message": message})

@@ -1,4 +1,4 @@
-//! What the API server knows and answers; what happens in the cluster by itself is in `story`.
+//! The state and the answers of the API server; what happens in the cluster by itself is in `story`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub const ETCD_MEMBERS: &str = "/api/v1/namespaces/openshift-etcd/configmaps";
 pub const MANAGED: &str = "/api/v1/namespaces/openshift-config-managed/configmaps";
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// Collections that are there from the start; the others come with their operators.
+/// Collections that exist from the start; the others are added by their operators.
 const COLLECTIONS: [&str; 18] = [
     NODES,
     PODS,
@@ -88,7 +88,7 @@ pub enum Stage {
     Installed,
 }
 
-/// What goes wrong for so many of the next requests.
+/// The number of the next requests that have each fault.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// 429 with a Status.
@@ -97,13 +97,13 @@ pub struct Faults {
     pub unavailable: usize,
     /// The connection ends in the middle of the answer.
     pub resets: usize,
-    /// An approval comes too late: somebody touched the request.
+    /// An approval conflicts: the request was changed meanwhile.
     pub conflicts: usize,
-    /// Labels of a node come too late: somebody touched it.
+    /// A change of a node's labels conflicts: the node was changed meanwhile.
     pub node_conflicts: usize,
 }
 
-/// In which words etcd's operator says that the bootstrap is no member any more.
+/// The form in which etcd's operator reports that the bootstrap is no member any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EtcdOperator {
     #[default]
@@ -114,7 +114,7 @@ pub enum EtcdOperator {
     Absent,
 }
 
-/// What to say to one request.
+/// The answer to one request.
 pub enum Answer {
     Json(u16, Value),
     /// Plain text, as Go's own handlers answer.
@@ -133,35 +133,35 @@ type Presence = Box<dyn Fn(&NodeName) -> bool + Send>;
 pub struct World {
     table: Option<Parameters>,
     version: u64,
-    /// Watches from before this version are told that it is gone.
+    /// Watches from before this version get the error that it is gone.
     forgotten: u64,
     objects: BTreeMap<String, BTreeMap<String, Value>>,
     events: Vec<(u64, String, Value)>,
     /// The story stops here.
     pub gate: Stage,
     pub faults: Faults,
-    /// Whether a node's machine is there; without it all are.
+    /// Whether a node's machine runs; by default all do.
     pub present: Option<Presence>,
-    /// The installer's manifests by name, once it has made them.
+    /// The installer's manifests, once it has written them.
     pub manifests: Option<PathBuf>,
     /// External nodes whose machines run.
     pub switched_on: BTreeSet<NodeName>,
-    /// Lists hold everything, whatever their selectors say.
+    /// Lists contain everything, whatever their selectors.
     pub ignores_filters: bool,
     pub asked: usize,
     pub watched: usize,
     pub etcd_operator: EtcdOperator,
-    /// The bootstrap's machine went while it was a member of etcd.
+    /// The bootstrap's machine was deleted while it was a member of etcd.
     pub bootstrap_lost: bool,
-    /// The node lifecycle controller does not run: what Nodes say of machines that are off stays as it was.
+    /// The node lifecycle controller does not run: Nodes of machines that are off keep their status.
     pub nobody_watches: bool,
-    /// By so much the nodes' clocks are ahead of the API server's.
+    /// How far the nodes' clocks are ahead of the API server's.
     pub skew: SignedDuration,
     /// Masters that are voting members of etcd, by name. A removed member stays removed until its Node is recreated.
     pub voting: BTreeMap<String, NodeAddress>,
     /// Masters whose member does not become a voting one.
     pub learners: BTreeSet<String>,
-    /// Nodes whose kubelets never get Ready.
+    /// Nodes that never become Ready.
     pub sick: BTreeSet<String>,
     moments: usize,
     /// When the bootstrap was done with its work, and when its machine was first there.
@@ -173,15 +173,15 @@ pub struct World {
     joined: BTreeMap<String, usize>,
     /// Nodes that were Ready, and whose machines went off.
     lost: BTreeSet<String>,
-    /// Requests for what is not there to be asked for.
+    /// Unknown requests.
     pub unknown: Vec<String>,
-    /// The machine config operator does not get to its MachineConfiguration.
+    /// The machine config operator does not process its MachineConfiguration.
     pub policies_ignored: bool,
     /// Names of the objects that an apply changed, in order.
     pub applied: Vec<String>,
     /// Names of the MachineConfigs whose changes reboot nodes.
     pub rebooting: Vec<String>,
-    /// Kubelets that come back have lost their certificates meanwhile.
+    /// The certificates of kubelets that start again have expired.
     pub certificates_ended: bool,
     /// Names of the requests that were approved through the API, in order.
     pub approved: Vec<String>,
@@ -190,7 +190,7 @@ pub struct World {
 }
 
 impl World {
-    /// A cluster of this table whose installation begins now.
+    /// A cluster of this table whose installation starts now.
     pub fn new(table: Parameters) -> Self {
         let mut world = Self {
             table: Some(table),
@@ -210,7 +210,7 @@ impl World {
         world
     }
 
-    /// Adds requests that nobody may approve.
+    /// Adds requests that must not be approved.
     pub fn hostile(mut self) -> Self {
         for request in requests::hostile(self.table()) {
             self.put(REQUESTS, request);
@@ -218,18 +218,18 @@ impl World {
         self
     }
 
-    /// The cluster gets other nodes.
+    /// Sets the nodes of the cluster.
     pub fn learn(&mut self, table: Parameters) {
         self.table = Some(table);
     }
 
-    /// The requests that were approved and may not be.
+    /// The requests that were approved and must not be.
     pub fn wrongly_approved(&self) -> Vec<&str> {
         let wrongly = self.approved.iter().filter(|name| !self.rightful.contains(name));
         wrongly.map(String::as_str).collect()
     }
 
-    /// What was asked so far.
+    /// A summary of the requests so far.
     pub fn seen(&self) -> Value {
         let nodes = self.objects.get(NODES).into_iter().flat_map(BTreeMap::keys);
         json!({"unknown": self.unknown, "approved": self.approved, "rightful": self.rightful, "nodes": Vec::from_iter(nodes)})
@@ -248,7 +248,7 @@ impl World {
         self.objects.get(path)?.get(name)
     }
 
-    /// Adds or replaces an object and tells those who watch.
+    /// Adds or replaces an object and notifies watches.
     pub fn put(&mut self, path: &str, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -283,7 +283,7 @@ impl World {
         Some(object)
     }
 
-    /// Changes an object that is there.
+    /// Changes an existing object.
     pub fn edit(&mut self, path: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let mut object = self.get(path, name).unwrap().clone();
         change(&mut object);
@@ -310,7 +310,7 @@ impl World {
             "metadata": {"resourceVersion": version, "creationTimestamp": null}, "spec": {"request": "", "signerName": ""}}})
     }
 
-    /// Answers a request, or notes that it is one which nobody should make.
+    /// Answers a request, or records it as unknown.
     pub fn answer(&mut self, method: &str, path: &str, query: &str, body: &[u8]) -> Answer {
         self.asked += 1;
         let faults = &mut self.faults;
@@ -328,7 +328,7 @@ impl World {
             return Answer::Reset;
         }
         if self.bootstrap_lost && self.table().of_role(Role::Master).count() == 1 {
-            // One of two members is no quorum: etcd answers nobody again (etcd-io/etcd: `ErrTimeout`).
+            // One of two members is no quorum: etcd answers no more requests (etcd-io/etcd: `ErrTimeout`).
             return Answer::Json(500, status(500, "InternalError", "etcdserver: request timed out"));
         }
         if !self.knows(path) {
@@ -350,12 +350,12 @@ impl World {
         })
     }
 
-    /// How often the world went on.
+    /// The number of ticks so far.
     pub fn moments(&self) -> usize {
         self.moments
     }
 
-    /// Whether a node's kubelet does not talk to us.
+    /// Whether a node's kubelet does not answer.
     pub fn is_lost(&self, host: &str) -> bool {
         self.lost.contains(host)
     }
@@ -448,7 +448,7 @@ impl World {
                 Some(Answer::Json(200, self.get(collection, name)?.clone()))
             }
             "PATCH" if [MACHINE_CONFIGS, POOLS, INGRESS].contains(&collection) => {
-                // Server-side apply, of which this much: what is said is so afterwards.
+                // The part of server-side apply that sets the given fields.
                 let is_apply = query.get("fieldManager") == Some(&"ocpdeploy") && query.get("force") == Some(&"true");
                 let mut wish: Value = serde_json::from_slice(body).ok().filter(|_| is_apply)?;
                 if wish["metadata"]["name"] != name {

@@ -1,4 +1,4 @@
-//! What webhooks of KubeVirt, CDI and KubeMacPool refuse although the schema allows it.
+//! Objects that webhooks of KubeVirt, CDI and KubeMacPool reject although the schema allows them.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::rights::User;
 use super::world::World;
 
-/// Inline user data takes no more (kubevirt/kubevirt: vmi-create-admitter.go).
+/// The limit of inline user data (kubevirt/kubevirt: vmi-create-admitter.go).
 const INLINE: usize = 2048;
-/// All values of a Secret together (kubernetes/kubernetes: ValidateSecret).
+/// The limit of all values of a Secret together (kubernetes/kubernetes: ValidateSecret).
 const SECRET: usize = 1 << 20;
 
-/// Why an object is refused: status, reason, message.
+/// Why an object is rejected: status, reason, message.
 pub type Refusal = (u16, &'static str, String);
 
 fn list(value: &Value) -> &[Value] {

@@ -24,7 +24,7 @@ use super::resources::Resource;
 use super::wire::{self, TICK, TlsListener, lock};
 use super::world::{Key, World};
 
-/// What the controllers look at.
+/// The kinds that the controllers use.
 const WATCHED: [&str; 14] = [
     "cdiconfigs",
     "datasources",
@@ -45,7 +45,7 @@ const WATCHED: [&str; 14] = [
 /// The names under which the API server knows this one: Services of these namespaces.
 const SERVICES: [(&str, &str); 2] = [("virt-api", "kubevirt"), ("cdi-api", "cdi")];
 
-/// What a watch tells.
+/// An event of a watch.
 enum News {
     All(&'static Resource, Vec<Value>),
     Is(&'static Resource, Value),
@@ -60,7 +60,7 @@ struct Known {
 pub struct Beside {
     client: Client,
     world: Arc<Mutex<World>>,
-    /// Who holds it may change objects: one round of the controllers, or one request.
+    /// Its lock is required to change objects: for one round of the controllers, or one request.
     known: tokio::sync::Mutex<Known>,
 }
 
@@ -135,7 +135,7 @@ async fn request(client: &Client, method: Method, path: &str, kind: &str, body: 
     Ok(serde_json::from_str(&text).unwrap_or_default())
 }
 
-/// Tells all of a kind, and then each change; from the start again whenever a watch ends.
+/// Sends all objects of a kind, and then each change; starts again whenever a watch ends.
 async fn watch(client: Client, resource: &'static Resource, sender: UnboundedSender<News>) {
     loop {
         let path = folder(resource, "");
@@ -213,7 +213,7 @@ impl Beside {
         world.refused.remove(key);
     }
 
-    /// Lists of the API server leave out what their items are.
+    /// Lists of the API server omit the kind of their items.
     fn keep(&self, known: &mut Known, resource: &Resource, mut object: Value) {
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind.into();
@@ -230,7 +230,7 @@ impl Beside {
         lock(&self.world).objects.insert(key, object);
     }
 
-    /// Writes what differs to the server, and takes over what it has.
+    /// Writes differences to the server, and updates the copies from it.
     async fn write(&self, known: &mut Known) {
         let ours: BTreeMap<Key, Arc<Value>> = {
             let mut world = lock(&self.world);
@@ -260,7 +260,7 @@ impl Beside {
                     let refusal = (Instant::now(), status.message.clone());
                     lock(&self.world).refused.insert(key.clone(), refusal);
                 }
-                // Somebody was quicker, or the server is away: the next round sees what is there.
+                // A conflict, or the server is unreachable: the next round reads the current state.
                 Ok(None) | Err(_) => {}
             }
             let mut world = lock(&self.world);
@@ -324,7 +324,7 @@ impl Beside {
         Ok(None)
     }
 
-    /// What goes is kept by its finalizers alone; everything else is deleted.
+    /// An object that is being deleted loses its finalizers; all others are deleted.
     async fn remove(&self, resource: &Resource, theirs: &Value) -> Result<Option<Value>, Error> {
         if theirs["metadata"]["deletionTimestamp"].is_string() {
             self.set_finalizers(resource, theirs, &json!([])).await?;

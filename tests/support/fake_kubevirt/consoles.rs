@@ -1,4 +1,4 @@
-//! Guests at their serial consoles: a login prompt on Enter, an echo of what is typed, and much text when asked for it.
+//! Guests with serial consoles: a login prompt on Enter, an echo of the input, and much output on request.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,22 +14,22 @@ use super::world::World;
 
 /// kubevirt/kubevirt: staging/src/kubevirt.io/client-go/subresources/websocket.go.
 const PROTOCOL: &str = "plain.kubevirt.io";
-/// How often is looked whether the machine is still there, and the seat still this one's.
+/// How often a session checks that the machine still runs and the console is still its own.
 const LOOK: Duration = Duration::from_millis(10);
-/// Lines that a guest writes when it is told `flood`.
+/// The number of lines that a guest writes after the input `flood`.
 pub const FLOOD: usize = 20_000;
 
 /// Who is attached to a console.
 #[derive(Default)]
 pub struct Seat {
-    /// How many have attached; the last of them still is.
+    /// How many sessions have attached; the last of them still is.
     pub taken: u64,
     pub typed: Vec<u8>,
-    /// The line falls, and nobody says goodbye.
+    /// The connection breaks without a close frame.
     pub is_cut: bool,
 }
 
-/// Changes to a websocket; only one of the right protocol.
+/// Upgrades to a websocket with the required protocol.
 pub async fn open(world: Arc<Mutex<World>>, mut parts: Parts, namespace: String, name: String) -> Response<Body> {
     let asked = parts.headers.get("sec-websocket-protocol").cloned();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;

@@ -1,6 +1,6 @@
-//! What moves by itself: CDI fills volumes, KubeVirt makes instances of machines, guests get addresses.
+//! Background activity: CDI fills volumes, KubeVirt creates instances of machines, guests get addresses.
 //!
-//! There is no garbage collector: what an owner leaves behind stays.
+//! There is no garbage collector: objects of a deleted owner stay.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ impl World {
         self.store(key.clone(), object, "MODIFIED");
     }
 
-    /// A load balancer gives an address, and takes it back when it is not asked for any more.
+    /// A load balancer assigns an address, and removes it when it is not requested any more.
     fn move_service(&mut self, key: Key, service: &Value) {
         let name = format!("balancer {}/{}", key.1, key.2);
         let range = self.balancers_at;
@@ -233,7 +233,7 @@ impl World {
         self.set_status(&key, machine, status);
     }
 
-    /// Makes an object in the name of a controller, which tries again after a refusal, but not at once.
+    /// Creates an object as a controller, which retries after a rejection with a delay.
     fn spawn(&mut self, plural: &'static str, object: Value) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key: Key = (plural, text("namespace"), text("name"));
@@ -270,7 +270,7 @@ impl World {
         })
     }
 
-    /// Why a controller could not make an object.
+    /// Why a controller could not create an object.
     fn refusal(&self, plural: &'static str, namespace: &str, name: &str) -> Option<String> {
         let key: Key = (plural, namespace.to_owned(), name.to_owned());
         self.refused.get(&key).map(|(_, why)| why.clone())
@@ -288,7 +288,7 @@ impl World {
         let ip = self.address(&format!("pod {namespace} {name}"), "10.128.0");
         let image = "registry.invalid/virt-launcher:1";
         let memory = &instance["spec"]["domain"]["memory"]["guest"];
-        // Beside the guest's memory its own; an estimate of pkg/virt-controller/services/renderresources.go.
+        // The pod's memory besides the guest's; an estimate of pkg/virt-controller/services/renderresources.go.
         let mib = memory
             .as_str()
             .and_then(|text| text.strip_suffix("Mi")?.parse::<u64>().ok());
@@ -316,7 +316,7 @@ impl World {
         };
     }
 
-    /// Takes an instance and its pod away.
+    /// Deletes an instance and its pod.
     pub fn end_instance(&mut self, namespace: &str, name: &str) {
         for (plural, name) in [(INSTANCE, name.to_owned()), (POD, format!("virt-launcher-{name}"))] {
             let key = (plural, namespace.to_owned(), name);
@@ -331,7 +331,7 @@ impl World {
         let boot = Duration::from_millis(self.boot_ms);
         let age = self.age(&key);
         let secret = secret_of(instance).and_then(|secret| self.find("secrets", &namespace, &secret));
-        // Only its beginning: each round would copy and decode megabytes otherwise.
+        // Only its start: otherwise each round would copy and decode megabytes.
         let is_coreos = secret.map(|secret| {
             let data = secret["data"]["userdata"].as_str().unwrap_or_default();
             let begin = STANDARD.decode(data.get(..4).unwrap_or_default());
@@ -389,7 +389,7 @@ impl World {
             let on_pods = network.is_some_and(|network| network["pod"].is_object());
             let mut shown = json!({"name": interface["name"], "mac": mac, "infoSource": "domain, multus-status"});
             if on_pods {
-                // That of the pod, which the guest does not know.
+                // The address of the pod, which the guest does not have.
                 shown["ipAddress"] = self.address(&format!("pod {namespace} {name}"), "10.128.0").into();
                 shown["infoSource"] = "domain".into();
             } else if has_agent {

@@ -1,4 +1,4 @@
-//! What the server tells about itself, for clients that look before they ask.
+//! Discovery documents of the server.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::resources::RESOURCES;
 use super::world::World;
 
-/// What is told and is no kind of stored objects: group and version, name, kind, verbs.
+/// Resources in discovery that are not stored objects: group and version, name, kind, verbs.
 /// kubernetes/kubernetes: `pkg/registry/core/rest/storage_core.go`; kubernetes-sigs/metrics-server: `pkg/api/install.go`;
 /// kubevirt/kubevirt: `pkg/virt-api/api.go`, which names no verbs.
 const BESIDE: [(&str, &str, &str, &[&str]); 4] = [
@@ -17,7 +17,7 @@ const BESIDE: [(&str, &str, &str, &[&str]); 4] = [
     ("subresources.kubevirt.io/v1", "expand-vm-spec", "", &[]),
 ];
 
-/// `/version`, `/api`, `/apis` and the lists of kinds beneath.
+/// `/version`, `/api`, `/apis` and the lists of kinds below.
 pub fn answer(world: &World, path: &str) -> Option<Value> {
     match path {
         "/version" => return Some(json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"})),

@@ -1,4 +1,4 @@
-//! From a request to an answer: who asks, may they, and what of which.
+//! Handles a request: authentication, authorization, and the operation.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::resources::Resource;
 use super::rights::User;
 use super::world::{Meanwhile, Outcome, World, Write, selects};
 
-/// A request, without the wire.
+/// A request, without HTTP.
 pub struct Asked<'a> {
     pub method: &'a str,
     pub path: &'a str,
@@ -21,7 +21,7 @@ pub struct Asked<'a> {
 pub enum Answer {
     Json(u16, Value),
     Text(String),
-    /// What no handler of the server knows: `404 page not found`, without a Status.
+    /// A path without a handler: `404 page not found`, without a Status.
     NoPage,
     /// The serial console of a machine, to a websocket.
     Console {
@@ -41,7 +41,7 @@ pub struct Watch {
     pub chosen: Chosen,
 }
 
-/// Whether an object is asked for, by its labels and its name.
+/// A selector of objects by labels and name.
 #[derive(Clone, Default)]
 pub struct Chosen {
     labels: String,
@@ -386,7 +386,7 @@ impl World {
 
     fn watch(&self, asked: &Asked<'_>, resource: &'static Resource, namespace: &str, chosen: Chosen) -> Answer {
         let number = |name: &str| asked.parameter(name).and_then(|text| text.parse().ok());
-        // Without a version a watch begins with all that is there.
+        // Without a version, a watch starts with all existing objects.
         let from = number("resourceVersion").unwrap_or(0);
         if from != 0 && from < self.forgotten {
             let why = format!("too old resource version: {from} ({})", self.forgotten);

@@ -1,4 +1,4 @@
-//! What the server serves: groups, kinds and where they are.
+//! The resources of the server: groups, kinds and paths.
 
 /// One kind of object.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Resource {
         RESOURCES.iter().find(|resource| resource.plural == plural).unwrap()
     }
 
-    /// As discovery tells them.
+    /// The verbs in discovery.
     pub fn verbs(&self) -> &'static [&'static str] {
         match self.plural {
             // kubevirt/containerized-data-importer: pkg/apiserver/apiserver.go; openshift/openshift-apiserver:

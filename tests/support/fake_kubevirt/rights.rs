@@ -1,8 +1,8 @@
-//! Who may do what: a tenant has `edit` in its namespace, with what KubeVirt and CDI aggregate into it.
+//! Authorization: a tenant has `edit` in its namespace, with the rights that KubeVirt and CDI aggregate into it.
 
 use std::collections::BTreeSet;
 
-/// Someone with a token.
+/// A user with a token.
 #[derive(Clone, Debug)]
 pub struct User {
     pub name: String,
@@ -53,7 +53,7 @@ const EDIT: &[(&str, &[&str])] = &[
     ("kubevirts", &["get", "list"]),
 ];
 
-/// What everybody may who is known.
+/// The rights of all authenticated users.
 const EVERYBODY: &[(&str, &[&str])] = &[("cdiconfigs", LOOK), ("selfsubjectaccessreviews", &["create"])];
 
 impl User {

@@ -1,4 +1,4 @@
-//! Structural schemas: unknown fields are refused or pruned, wrong types refused.
+//! Structural schemas: unknown fields are rejected or pruned, wrong types rejected.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -77,7 +77,7 @@ pub struct Findings {
     pub invalid: Vec<String>,
 }
 
-/// Checks an object and takes away what the schema does not know.
+/// Checks an object and prunes fields that are not in the schema.
 pub fn check(schema: &Value, object: &mut Value) -> Findings {
     let mut findings = Findings::default();
     let Some(fields) = object.as_object_mut() else {

@@ -1,7 +1,7 @@
-//! KubeVirt's controllers of snapshots and restores, with the CSI drivers beneath. What a disk holds is one number.
+//! KubeVirt's controllers of snapshots and restores, with the CSI drivers. The content of a disk is one number.
 //!
 //! Source: kubevirt/kubevirt: pkg/storage/snapshot/{snapshot,source,restore}.go. The objects between them and the driver
-//! (VirtualMachineSnapshotContent, VolumeSnapshot) are not shown to anybody.
+//! (VirtualMachineSnapshotContent, VolumeSnapshot) are not visible.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const RESTORE_FINALIZER: &str = "snapshot.kubevirt.io/vmrestore-protection";
 /// What a snapshot has saved.
 pub struct Saved {
     machine: Value,
-    /// By the name of the volume within the machine; disks that nobody wrote to hold nothing.
+    /// By the name of the volume in the machine; disks without writes have no content.
     volumes: BTreeMap<String, Option<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! The wire: TLS with a certificate of our own, and a kubeconfig with a token for each user.
+//! The HTTP server: TLS with a generated certificate, and a kubeconfig with a token for each user.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,9 +30,9 @@ use super::world::World;
 #[path = "../tls_listener.rs"]
 mod tls_listener;
 
-/// The token of who may do everything.
+/// The administrator's token.
 const ADMIN: &str = "admin-token";
-/// How often the controllers look.
+/// How often the controllers run.
 pub const TICK: Duration = Duration::from_millis(10);
 
 /// The server, until it is dropped.
@@ -83,7 +83,7 @@ impl FakeKubevirt {
         }
     }
 
-    /// Looks at the world, or changes it.
+    /// Reads or changes the world.
     pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         look(&mut lock(&self.world))
     }
@@ -108,12 +108,12 @@ impl FakeKubevirt {
         std::fs::write(path, config.to_string()).unwrap();
     }
 
-    /// Fails when the server was asked what it does not know, or not at all.
+    /// Fails if the server got an unknown request, or none at all.
     #[track_caller]
     pub fn was_asked_well(&self) {
         self.with(|world| {
-            assert_eq!(world.unknown, [""; 0], "the API was asked what it does not know");
-            assert!(!world.asked.is_empty(), "the API was never asked");
+            assert_eq!(world.unknown, [""; 0], "the API got unknown requests");
+            assert!(!world.asked.is_empty(), "the API got no request");
         });
     }
 }
@@ -126,7 +126,7 @@ impl Drop for FakeKubevirt {
     }
 }
 
-/// A test that failed inside leaves the world as it was.
+/// Also after a panic of a test that held the lock.
 pub fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -173,7 +173,7 @@ pub async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Respon
         method: parts.method.as_str(),
         path: parts.uri.path(),
         query: parts.uri.query().unwrap_or_default(),
-        // The API server has judged who asks it, and passes on the name alone.
+        // The API server has authenticated the user, and passes on only the name.
         token: match text("x-remote-user") {
             Some(_) => Some(ADMIN),
             None => text("authorization").and_then(|value| value.strip_prefix("Bearer ")),
@@ -224,7 +224,7 @@ fn watch(world: Arc<Mutex<World>>, asked: Watch) -> impl futures::Stream<Item = 
 }
 
 impl World {
-    /// What is new to a watch, a line each, and whether that is all it is ever told.
+    /// The new events of a watch, one in each line, and whether it ends after them.
     fn tell(&self, asked: &mut Watch) -> Result<(String, bool), std::io::Error> {
         let (resource, from) = (asked.resource, asked.from);
         if from != 0 && from < self.cut {

@@ -1,4 +1,4 @@
-//! The objects and what may be done to them.
+//! The objects and the operations on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::snapshots::Saved;
 /// Plural, namespace, name.
 pub type Key = (&'static str, String, String);
 
-/// What went on with an object, for watches.
+/// A change of an object, for watches.
 pub struct Event {
     pub version: u64,
     pub plural: &'static str,
@@ -26,7 +26,7 @@ pub struct Event {
     pub object: Arc<Value>,
 }
 
-/// A fault to come: the first request of this method whose path holds these words gets this status.
+/// An injected fault: the first request of this method whose path contains this text gets this status.
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub method: &'static str,
@@ -42,7 +42,7 @@ pub struct World {
     /// Last applied by a manager.
     applied: BTreeMap<(Key, String), Value>,
     pub events: Vec<Event>,
-    /// Watches from before this version are told 410.
+    /// Watches from before this version get 410.
     pub forgotten: u64,
     version: u64,
     uids: u64,
@@ -50,7 +50,7 @@ pub struct World {
     pub groups_absent: BTreeSet<&'static str>,
     /// Groups that are served in this version only.
     pub older: BTreeMap<&'static str, &'static str>,
-    /// As KubeVirt tells it; it may tell none.
+    /// The version that KubeVirt reports, if any.
     pub kubevirt_version: Option<&'static str>,
     /// All watches up to this version lose their connection.
     pub cut: u64,
@@ -63,41 +63,41 @@ pub struct World {
     /// Routers take Routes for all names of a domain.
     pub takes_wildcards: bool,
     pub node_ports: BTreeMap<(Key, u64), u64>,
-    /// An API server of before field validation: it prunes and says nothing.
+    /// An API server older than field validation: it prunes without an error.
     pub ignores_field_validation: bool,
     /// Fields that an older KubeVirt does not know, and drops.
     pub prunes: Vec<String>,
-    /// Lists hold everything, whatever their selectors say, as those of some aggregated APIs do
+    /// Lists contain everything, whatever their selectors, as those of some aggregated APIs do
     /// (antrea-io/antrea#1432, kubernetes/kubernetes#78214).
     pub ignores_filters: bool,
     pub faults: Vec<Fault>,
     pub meanwhile: Vec<Meanwhile>,
     pub asked: Vec<String>,
-    /// Requests that were to change something.
+    /// The number of requests that change something.
     pub changes: usize,
-    /// After so many of them nobody gets an answer any more.
+    /// After this many of them, no request gets an answer.
     pub silent_after: usize,
     pub unknown: Vec<String>,
-    /// When each object came to its present state, for the controllers.
+    /// When each object reached its present state, for the controllers.
     pub since: BTreeMap<Key, Instant>,
-    /// Addresses by MAC: the DHCP server of the secondary network, which belongs to nobody here.
+    /// Addresses by MAC: the DHCP server of the secondary network, outside of the cluster.
     pub leases: BTreeMap<String, String>,
-    /// A guest takes so long to its first lease.
+    /// The time from a guest's start to its first lease.
     pub boot_ms: u64,
     /// CoreOS has no agent; the images of a rehearsal have one.
     pub coreos_has_agent: bool,
-    /// Machines whose agent says nothing.
+    /// Machines whose agent reports nothing.
     pub silent: BTreeSet<String>,
     pub step_ms: u64,
     pub uploads: BTreeMap<String, u64>,
     pub consoles: BTreeMap<String, Seat>,
     /// Machines that were stopped by the verb of this name, and are to run by their strategy.
     pub stopped: BTreeSet<Key>,
-    /// The quota `late` of each namespace: controllers make so many objects of this plural, and no more.
+    /// The quota `late` of each namespace: the limit of objects of this plural that controllers create.
     pub quota: Option<(&'static str, usize)>,
     /// When and why the last creation by a controller was refused.
     pub refused: BTreeMap<Key, (Instant, String)>,
-    /// What is on the disks, by the namespace and name of their claims.
+    /// The content of the disks, by the namespace and name of their claims.
     pub disks: BTreeMap<(String, String), u8>,
     /// What snapshots have saved, by their ids.
     pub saved: BTreeMap<String, Saved>,
@@ -114,7 +114,7 @@ pub struct World {
     pub ca: String,
 }
 
-/// What another client does just before the first request of this method whose path ends so.
+/// A change by another client just before the first request of this method whose path has this end.
 pub struct Meanwhile {
     pub method: &'static str,
     pub path: &'static str,
@@ -191,7 +191,7 @@ pub fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
     )
 }
 
-/// How a write is to be done.
+/// The options of a write.
 #[derive(Default)]
 pub struct Write {
     pub strict: bool,
@@ -231,7 +231,7 @@ impl World {
         world
     }
 
-    /// Puts an object there past all checks.
+    /// Stores an object without any checks.
     pub fn force(&mut self, plural: &str, mut object: Value) -> Value {
         let resource = Resource::of(plural);
         object["apiVersion"] = resource.api_version().into();
@@ -248,7 +248,7 @@ impl World {
         object["metadata"]["creationTimestamp"] = "2026-11-21T10:00:00Z".into();
     }
 
-    /// Keeps an object under a new version and tells the watches.
+    /// Stores an object under a new version and notifies the watches.
     pub fn store(&mut self, key: Key, object: impl Into<Arc<Value>>, word: &'static str) -> Value {
         self.version += 1;
         let mut object = object.into();
@@ -370,7 +370,7 @@ impl World {
         if resource.plural == "virtualmachines" {
             object["metadata"]["finalizers"] = json!([FINALIZER]);
         }
-        // A request for a token is answered and not kept.
+        // A request for a token is answered and not stored.
         if write.dry_run || resource.plural == "uploadtokenrequests" {
             return Ok(object);
         }
@@ -381,7 +381,7 @@ impl World {
         Ok(stored)
     }
 
-    /// What controllers make in each namespace: kubernetes/kubernetes:
+    /// Creates the objects that controllers create in each namespace: kubernetes/kubernetes:
     /// `pkg/controller/certificates/rootcacertpublisher/publisher.go`,
     /// `pkg/controller/serviceaccount/serviceaccounts_controller.go`.
     fn furnish(&mut self, namespace: &str) {
@@ -489,7 +489,7 @@ impl World {
         admission::admit(self, user, resource.kind, object)
     }
 
-    /// What the server fills in.
+    /// Sets the fields that the server fills in.
     fn fill_in(&mut self, resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Refusal> {
         match resource.plural {
             "secrets" if object["type"].is_null() => object["type"] = "Opaque".into(),
@@ -639,7 +639,7 @@ impl World {
         }
         self.validate(user, resource, &mut object, write)?;
         if resource.plural == "services" {
-            // As the server does for ports that stay.
+            // As the server does for unchanged ports.
             object["spec"]["clusterIP"] = there["spec"]["clusterIP"].clone();
             self.number_ports(&key(resource, namespace, name), &mut object);
         }
@@ -659,7 +659,7 @@ impl World {
         unchanged(resource, &object, &options["preconditions"])?;
         let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         if options["propagationPolicy"] == "Foreground" {
-            // The garbage collector would take it away, and there is none.
+            // The garbage collector would remove it, and there is none.
             finalizers.push("foregroundDeletion".into());
         }
         if resource.plural == "namespaces" {
@@ -764,7 +764,7 @@ fn merge_patch(object: &mut Value, patch: &Value) {
     }
 }
 
-/// Removes what was applied before and is not any more.
+/// Removes fields of the previous apply that are not in the new one.
 fn take_away(object: &mut Value, before: &Value, now: &Value) {
     for (key, value) in before.as_object().into_iter().flatten() {
         match now.get(key) {
@@ -779,7 +779,7 @@ fn take_away(object: &mut Value, before: &Value, now: &Value) {
     }
 }
 
-/// A leaf that somebody else set to something else.
+/// A leaf that another manager set to another value.
 fn clash(path: &str, sent: &Value, there: &Value, before: &Value) -> Option<String> {
     match sent {
         Value::Object(fields) => fields.iter().find_map(|(key, value)| {

@@ -1,4 +1,4 @@
-//! What goes on in the cluster by itself: kubelets, etcd and its operator, and the operators of an installation.
+//! Background activity of the cluster: kubelets, etcd and its operator, and the operators of an installation.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const RENEW: usize = 25;
 const OPERATOR_NAMES: [&str; 5] = ["authentication", "console", "dns", "etcd", "ingress"];
 
 impl World {
-    /// The story goes on by as much as one moment allows.
+    /// Advances the story by one moment.
     pub fn tick(&mut self) {
         let Some(table) = self.table.clone() else { return };
         self.moments += 1;
@@ -126,7 +126,7 @@ impl World {
             || self.gate >= Stage::MemberRemoved && self.complete.is_some_and(|then| self.moments > then + ETCD_LATER)
     }
 
-    /// A pod that may go: its kubelet ends it, and some are recreated at once.
+    /// Ends a pod that was evicted; some are recreated immediately.
     pub(super) fn end_pod(&mut self, name: &str) {
         let pod = self.get(PODS, name).unwrap().clone();
         let host = pod["spec"]["nodeName"].as_str().unwrap().to_owned();
@@ -219,9 +219,9 @@ impl World {
             .is_some_and(|node| node["status"]["conditions"][0]["status"] == "True")
     }
 
-    /// The bootstrap approves what masters ask for, so there is nothing left to do for anybody.
+    /// The bootstrap approves the requests of masters, so no other approval is required.
     ///
-    /// One that comes later asks as a worker does.
+    /// A master that joins later requests certificates like a worker.
     fn join_master(&mut self, host: &str, node: &NodeAddress) {
         if self.complete.is_some() {
             self.join_worker(host, node);
@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    /// A kubelet is Ready before it has its serving certificate, and asks for that some time later.
+    /// A kubelet is Ready before it has its serving certificate, which it requests some time later.
     fn join_worker(&mut self, host: &str, node: &NodeAddress) {
         let (first, second) = (
             format!("csr-client-{}", node.name),
