@@ -1,5 +1,5 @@
-//! OpenStack for the contract: one that the environment names, with OpenStack's own library as a way past the backend;
-//! and for what a real one cannot be made to do, the thin cloud of `fake_cloud.rs`.
+//! OpenStack for the contract: one that the environment names, with OpenStack's own library as an independent client;
+//! and the fake cloud of `fake_cloud.rs`, for faults that a real one does not show on demand.
 
 use std::io::Write;
 use std::mem::ManuallyDrop;
@@ -33,7 +33,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl OpenStackGround {
-    /// None when the environment names no cloud.
+    /// `None` if the environment names no cloud.
     pub fn named() -> Option<Self> {
         static TOLD: Once = Once::new();
         let Some(cloud) = variable("CLOUD") else {
@@ -43,7 +43,7 @@ impl OpenStackGround {
             });
             return None;
         };
-        // An image of its own for each promise: the bytes behind a qcow2's end are nobody's.
+        // A separate image for each promise: bytes after a qcow2's end are ignored.
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = std::fs::read(variable("IMAGE").expect("OCPDEPLOY_CONTRACT_OPENSTACK_IMAGE")).unwrap();
         bytes.extend(folder.path().as_os_str().as_encoded_bytes());
@@ -85,7 +85,7 @@ impl OpenStackGround {
         })
     }
 
-    /// OpenStack's own library; gives what it printed.
+    /// Runs OpenStack's own library; returns its output.
     fn judge(&self, arguments: &[&str]) -> String {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/openstack_judge.py");
         let mut command = Command::new("/usr/bin/python3");
@@ -103,7 +103,7 @@ impl OpenStackGround {
 
 impl Ground for OpenStackGround {
     fn name(&self) -> &'static str {
-        "the OpenStack that is named"
+        "the named OpenStack"
     }
 
     fn backend(&self) -> &Platforms {
@@ -140,9 +140,9 @@ impl Ground for OpenStackGround {
     }
 }
 
-/// The thin cloud, in a process whose environment leads to it.
+/// The fake cloud, in a process whose environment points to it.
 pub struct PretendGround {
-    /// Its runtime ends with the process: here a promise is still being kept on another one.
+    /// Its runtime ends with the process, because the promise still runs on another runtime.
     cloud: ManuallyDrop<FakeCloud>,
     backend: Platforms,
     folder: tempfile::TempDir,
@@ -153,7 +153,7 @@ const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 50);
 const HERE: &str = "OCPDEPLOY_TEST_PRETEND_CLOUD";
 
 impl PretendGround {
-    /// None in a process that was not started for it.
+    /// `None` in a process that was not started for it.
     pub fn here() -> Option<Self> {
         let clouds = std::env::var_os(HERE)?;
         let cloud = FakeCloud::start();
@@ -202,7 +202,7 @@ impl PretendGround {
         })
     }
 
-    /// Runs one test of this program where `here` is.
+    /// Runs one test of this program in a process with `here`.
     pub fn elsewhere(test: &str) {
         let folder = tempfile::tempdir().unwrap();
         let clouds = folder.path().join("clouds.yaml");
@@ -222,7 +222,7 @@ impl PretendGround {
 
 impl Ground for PretendGround {
     fn name(&self) -> &'static str {
-        "the thin cloud"
+        "the fake cloud"
     }
 
     fn backend(&self) -> &Platforms {
@@ -299,7 +299,7 @@ impl Ground for PretendGround {
                     json!({"id": id, "name": format!("{short}-worker-0:disk0"), "status": "available",
                     "size": 1, "attachments": [], "metadata": {"ocpdeploy.cluster": cluster}}),
                 );
-                // That of nobody has the bytes that we bring, and was not brought by us.
+                // The image without an owner has the bytes that we upload, but was not uploaded by us.
                 let mut image = json!({"id": id, "name": name, "status": "active", "tags": tags});
                 if cluster.is_none() {
                     image["ocpdeploy_sha256"] = json!(digest::sha256(qcow2::empty()));
@@ -363,7 +363,7 @@ impl Drop for PretendGround {
                     .iter()
                     .find(|floating| floating["id"] == "own");
                 assert_ne!(
-                    own.expect("the user's own stays")["port_id"],
+                    own.expect("the user's own is kept")["port_id"],
                     Value::Null,
                     "it was given to the API"
                 );

@@ -25,7 +25,7 @@ pub struct OvirtGround {
 
 impl OvirtGround {
     pub fn fresh() -> Self {
-        // A look takes some seconds of the engine's time, so that nobody waits long for it.
+        // A query takes some seconds of the engine's time, to keep waits short.
         let engine = FakeEngine::with(|world| world.tick = 3_000);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("image.qcow2"), qcow2::empty()).unwrap();
@@ -98,7 +98,7 @@ impl Ground for OvirtGround {
         })
     }
 
-    /// The engine itself chooses the name of a snapshot, so any name is as similar as another.
+    /// The engine itself chooses the name of a snapshot, so the name does not matter.
     fn put_foreign_snapshot(&self, name: &MachineName, snapshot: &Snapshot) {
         self.engine.edit(|world| {
             let (id, created) = (world.new_id(), world.now);
@@ -176,7 +176,7 @@ impl Ground for OvirtGround {
                     ..AffinityGroup::default()
                 });
             }
-            // Somebody copied what our tag says, with other images, and our comment before other words.
+            // Another user copied our tag, with other images, and our comment before other text.
             let id = world.new_id();
             world.tags.push(Named {
                 id,

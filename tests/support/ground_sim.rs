@@ -37,9 +37,9 @@ impl SimGround {
         self.folder.path().join("sim.json")
     }
 
-    /// The file past the backend; promises of one ground run one after the other.
+    /// Changes the file without the backend; promises of one ground run one after the other.
     fn edit(&self, change: impl FnOnce(&mut Value)) {
-        // Who lets go of the platform leaves one document.
+        // Closing the platform leaves one document in its file.
         drop(Sim::open(&SimConfig { state: self.state() }));
         let text = std::fs::read_to_string(self.state()).unwrap_or(r#"{"v": 1, "foreign_machines": {}}"#.to_owned());
         let mut world: Value = serde_json::from_str(&text).unwrap();
@@ -99,7 +99,7 @@ impl Ground for SimGround {
                     "dhcp_from": "192.168.122.2", "dhcp_to": "192.168.122.254"}});
             }
             for (index, one) in all.iter().enumerate() {
-                // Its file has nothing but valid tags.
+                // Its file has only valid tags.
                 let cluster = one.text(str::to_owned).filter(|tag| ClusterId::read(tag).is_some());
                 let kept = json!({"mac": format!("52:54:01:00:00:{index:02x}"), "name": "master-0", "cluster": cluster,
                     "dns_names": [format!("{}.foreign.test", one.name)]});

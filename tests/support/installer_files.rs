@@ -1,15 +1,15 @@
-//! Files as openshift-install writes them: their shape is real, what is in them is filler.
+//! Files as openshift-install writes them: real paths and sizes, with filler as content.
 
 use ocpdeploy::cluster::Role;
 use ocpdeploy::ignition::contents::data_url;
 use serde_json::{Value, json};
 
-/// What is where in a real bootstrap.ign.
+/// The paths and sizes of a real bootstrap.ign.
 const SHAPE: &str = include_str!("../fixtures/bootstrap-4.15.txt");
 
 pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab";
 
-/// A file of so many bytes as the installer writes it; `+` in front: appended.
+/// A file of this size as the installer writes it; with a `+` before the size, it is appended.
 pub fn file(path: &str, mode: &str, bytes: &str) -> Value {
     let text: Vec<u8> = format!("# in place of {path}\n")
         .bytes()

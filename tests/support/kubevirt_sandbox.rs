@@ -101,7 +101,7 @@ impl Sandbox {
         config
     }
 
-    /// Deploys with the library, from a computer that cannot speak to the guests.
+    /// Deploys with the library, without probes of guests.
     pub fn deploy(&self, cluster: &str) -> anyhow::Result<Deployed> {
         let config = self.config(cluster);
         runtime().block_on(async {
@@ -110,7 +110,7 @@ impl Sandbox {
         })
     }
 
-    /// As `deploy`, and waits for a server that is away, as the program does.
+    /// As `deploy`, but waits for an unreachable server, as the program does.
     pub fn deploy_patiently(&self, cluster: &str) -> anyhow::Result<Deployed> {
         let config = self.config(cluster);
         runtime().block_on(async {
@@ -119,7 +119,7 @@ impl Sandbox {
         })
     }
 
-    /// Deploys with the library until so many changes were made, and no further; whether there were so many.
+    /// Deploys with the library until this many changes were made; returns whether there were that many.
     pub fn cut(&self, cluster: &str, changes: usize) -> bool {
         let config = self.config(cluster);
         self.cut_during(cluster, changes, async |backend, home| {
@@ -129,7 +129,7 @@ impl Sandbox {
         })
     }
 
-    /// Does something with the library until so many changes were made, and no further; whether there were so many.
+    /// Calls the library until this many changes were made; returns whether there were that many.
     pub fn cut_during(
         &self,
         cluster: &str,
@@ -159,7 +159,7 @@ impl Sandbox {
         was_cut
     }
 
-    /// Does something with the library, from a computer that cannot speak to the guests.
+    /// Calls the library, without probes of guests.
     pub fn far<T>(
         &self,
         cluster: &str,
@@ -194,7 +194,7 @@ impl Sandbox {
     /// after, when only the answer is lost.
     pub fn deploy_through_faults(&self, cluster: &str, untouched: &Self) {
         let mut kinds = untouched.kinds_of_changes();
-        // Asked only when two come at the same moment.
+        // Requested only if two requests coincide.
         kinds.retain(|(method, path)| !(*method == "PATCH" && path.ends_with("configmaps")));
         let faults = kinds.iter().flat_map(|(method, path)| {
             [false, true].map(|done| Fault {
@@ -211,7 +211,7 @@ impl Sandbox {
             println!("{error:#}");
             assert!(cut <= 2 * kinds.len(), "it never ends");
         }
-        assert!(cut > 10, "only {cut} runs were cut");
+        assert!(cut > 10, "only {cut} runs were interrupted");
         self.server
             .with(|world| assert!(world.faults.is_empty(), "{:?}", world.faults));
     }
@@ -259,7 +259,7 @@ impl Sandbox {
         );
     }
 
-    /// Runs the program and kills it without warning once the moment has come.
+    /// Runs the program and kills it (SIGKILL) once `moment` holds.
     pub fn kill(&self, arguments: &[&str], moment: impl Fn(&World) -> bool) {
         let mut child = self.start(arguments);
         let begin = Instant::now();
@@ -278,7 +278,7 @@ impl Sandbox {
             .expect("a parameter file")
     }
 
-    /// All that a namespace holds, without what differs from run to run.
+    /// All objects of a namespace, without the parts that differ from run to run.
     pub fn inventory(&self, namespace: &str) -> Vec<String> {
         self.server.with(|world| {
             let here = world
@@ -316,7 +316,7 @@ async fn connected(config: &ClusterConfig) -> Result<Kubevirt, BackendError> {
     Kubevirt::connect(kubevirt).await
 }
 
-/// KubeVirt as it is, but nobody asks the guests: the fake ones have no network.
+/// KubeVirt without probes of guests: the fake ones have no network.
 async fn far(config: &ClusterConfig) -> Result<Platforms, BackendError> {
     Ok(no_guest_probe(connected(config).await?, Duration::from_millis(40)))
 }
@@ -337,19 +337,19 @@ pub fn kubectl(sandbox: &Sandbox, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(said).unwrap())
 }
 
-/// What the program says to a run with these settings; exit code first.
+/// The program's messages for these settings; exit code first.
 pub fn told(sandbox: &Sandbox, lines: &str) -> String {
     sandbox.env("lab", lines);
     let output = sandbox.run(&["deploy", "lab.sh", "--rehearse"]);
     let text = String::from_utf8(output.stderr).unwrap();
     let message = text.find("error: ").map_or("", |at| &text[at..]);
     let message = message.replace(&sandbox.path().display().to_string(), "<place>");
-    // Both images are brought at the same time, and either may fail first.
+    // Both images are uploaded in parallel, and either may fail first.
     let message = message
         .replace("helper.qcow2", "<image>")
         .replace("coreos.qcow2", "<image>");
     let message = message.replace(&sandbox.server.address.port().to_string(), "<port>");
-    // Others are under way when one fails.
+    // Other operations are running when one fails.
     let there = message
         .split("existing objects: ")
         .nth(1)

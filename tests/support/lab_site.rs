@@ -1,5 +1,5 @@
-//! A place in which one cluster, `lab`, can be rehearsed and installed: fake machines, a strict fake of
-//! openshift-install, and a fake API at the VIP as long as there is a table of addresses.
+//! An environment in which one cluster, `lab`, can be rehearsed and installed: fake machines, a strict fake of
+//! openshift-install, and a fake API at the VIP as long as a table of addresses exists.
 
 use std::net::SocketAddr;
 use std::process::Child;
@@ -15,7 +15,7 @@ use super::fake_kube::server::FakeKube;
 use super::fake_kube::world::{REQUESTS, Stage, World};
 use super::sandbox::{Outcome, Sandbox, outcome};
 
-/// What every env file of a site says.
+/// The settings of every env file of a site.
 pub const LINES: &str = "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\n\
     harvest_timeout=60s\naddress_timeout=10s\nbootstrap_timeout=60s\ninstall_timeout=60s\n";
 
@@ -46,7 +46,7 @@ impl Site {
         }
     }
 
-    /// Runs the program, and keeps the API as the table says meanwhile; kills it after so long a life.
+    /// Runs the program while the API follows the table; kills the program after `life`.
     pub fn run_for(&mut self, arguments: &[&str], life: Option<Duration>) -> Outcome {
         self.forget_api_of_no_machines();
         let (begun, mut child) = (Instant::now(), self.sandbox.start(arguments));
@@ -70,7 +70,7 @@ impl Site {
         outcome
     }
 
-    /// Nothing knows of a cluster whose machines are gone.
+    /// Removes the API of a cluster without machines.
     fn forget_api_of_no_machines(&mut self) {
         if self.sandbox.of_pass("lab", "two").is_empty() {
             self.forget_api();
@@ -84,7 +84,7 @@ impl Site {
         }
     }
 
-    /// Lets the API know the table as it is now, and starts it where there is none.
+    /// Updates the API from the current table, and starts it if there is none.
     fn keep_api(&mut self) {
         let Some(table) = self.sandbox.parameters("lab") else {
             if self.table.is_some() {
@@ -112,7 +112,7 @@ impl Site {
         (self.kube, self.table) = (Some(kube), Some(table));
     }
 
-    /// A cluster whose nodes are there when their machines are on.
+    /// A cluster whose nodes exist while their machines are on.
     fn world(&self, table: &Parameters) -> World {
         let mut world = World::new(table.clone());
         world.gate = Stage::Installed;
@@ -120,7 +120,7 @@ impl Site {
         world
     }
 
-    /// Makes the API that of the cluster which is here now; its nodes are in it once their machines are seen.
+    /// Resets the API to the present cluster; its nodes join once their machines are seen.
     pub fn restore_api(&mut self) {
         self.forget_api();
         self.keep_api();

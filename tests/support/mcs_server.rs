@@ -1,4 +1,4 @@
-//! A machine config server: TLS with the one name that the real one's certificate has, strict about how it is asked.
+//! A machine config server: TLS with the one name of the real certificate, strict about requests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -68,7 +68,7 @@ impl McsServer {
 impl Drop for McsServer {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        // Wakes it; it may be gone by a panic of its own, which is told here.
+        // Wakes the thread; it may have panicked, which is reported here.
         let _ = TcpStream::connect(self.address);
         let ended = self.thread.take().unwrap().join();
         if !thread::panicking() {
@@ -92,7 +92,7 @@ fn serve(mut socket: TcpStream, config: Arc<ServerConfig>, answer: &mut impl FnM
         .strip_prefix("get ")
         .and_then(|rest| rest.split(' ').next())
         .unwrap_or_default();
-    // As the real one: without the version that a node reads it speaks another language.
+    // Strict: for requests without the spec version that nodes accept, the real server serves another version.
     let accepts = head.contains("accept: application/vnd.coreos.ignition+json;version=3.2.0, */*;q=0.1\r\n");
     if let Some((status, body)) = if accepts { answer(path) } else { Some((400, Vec::new())) } {
         let length = body.len();

@@ -1,4 +1,4 @@
-//! An HTTP server that misbehaves on demand, on plain sockets: what a library would refuse to send is what is tested.
+//! An HTTP server that misbehaves on demand, on plain sockets: it sends responses that a library would not send.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 pub struct Served {
     pub body: Arc<Vec<u8>>,
     pub etag: Option<String>,
-    /// Knows ranges.
+    /// Supports range requests.
     pub ranges: bool,
-    /// Heeds `If-Range`.
+    /// Supports `If-Range`.
     pub if_range: bool,
     /// Each connection ends after so many bytes of body, one after another; then none does.
     pub cuts: Vec<usize>,
-    /// The length that is claimed, in place of the true one.
+    /// The Content-Length instead of the true one.
     pub claims: Option<u64>,
     /// Answers before the file is served, e.g. 503.
     pub statuses: Vec<u16>,
@@ -65,7 +65,7 @@ impl Mirror {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let server = server.clone();
-                // A client that goes away is one of the things that are tested.
+                // Tests also close connections early.
                 std::thread::spawn(move || server.answer(stream).ok());
             }
         });

@@ -1,4 +1,4 @@
-//! The parts that tests share: sandboxes, fake servers, real judges.
+//! Code that tests share: sandboxes, fake servers, reference programs.
 #![allow(dead_code, unused_imports, reason = "each of the two test programs uses its part")]
 
 pub mod addresses;

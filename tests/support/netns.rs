@@ -1,6 +1,6 @@
 //! Nodes as processes with a network, a process table and a file system of their own, on one bridge. Needs root.
 //!
-//! Nothing has a name outside: a node is its first process, and all that runs on it ends with it, also when the
+//! Nodes leave nothing outside: a node is its first process, and everything on it ends with it, also when the
 //! test panics or is killed.
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ocpdeploy::node::host::HostParts;
 
-/// The first process of a node: what is written to `/etc`, `/usr/local/bin` and `/run` is the node's own.
+/// The first process of a node, with a private `/etc`, `/usr/local/bin` and `/run`.
 const FIRST_PROCESS: &str = r#"
 set -eu
 mount -t tmpfs tmpfs /mnt
@@ -29,7 +29,7 @@ echo ready
 exec sleep infinity
 "#;
 
-/// A process that holds namespaces, in which others are started.
+/// A process that keeps namespaces, in which others are started.
 struct Namespaces {
     child: Child,
     started: Mutex<Vec<Child>>,
@@ -37,7 +37,7 @@ struct Namespaces {
 
 impl Namespaces {
     fn new() -> Self {
-        // Ends with this thread, and what it holds with it.
+        // It ends with this thread, and its namespaces with it.
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .args([
@@ -110,18 +110,18 @@ impl Drop for Namespaces {
     }
 }
 
-/// A bridge, and a place on it from which to look at the nodes.
+/// A bridge, and a namespace on it from which tests observe the nodes.
 pub struct Wire {
     namespaces: Namespaces,
     ports: AtomicUsize,
 }
 
 impl Wire {
-    /// `address` with its prefix length is ours on the bridge.
+    /// `address` with its prefix length is the test's own on the bridge.
     pub fn new(address: &str) -> Self {
         let namespaces = Namespaces::new();
-        // Without a MAC of its own a bridge takes the lowest of its ports': each new node may change it, and those
-        // that know the old one talk to nobody for seconds.
+        // Without a fixed MAC, a bridge takes the lowest of its ports': each new node may change it, and those
+        // that know the old one cannot reach it for seconds.
         namespaces.done(&format!(
             "ip link add br0 address 02:00:00:00:00:01 type bridge && ip addr add {address} dev br0 && \
              ip link set br0 up"
@@ -130,7 +130,7 @@ impl Wire {
         Self { namespaces, ports }
     }
 
-    /// What a shell prints here, and whether it succeeded.
+    /// The output of a shell in this namespace, and whether it succeeded.
     pub fn sh(&self, script: &str) -> (bool, String) {
         let output = self.namespaces.sh(script);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -149,12 +149,12 @@ pub struct Node {
     pub ip: IpAddr,
     logs: PathBuf,
     namespaces: Option<Namespaces>,
-    /// Once it is cut off, its process number may be another's.
+    /// Once it is off, its process id may be reused.
     is_on: Arc<AtomicBool>,
 }
 
 impl Node {
-    /// A machine whose NIC `nic` has the address, and what is written to `logs` of what it runs.
+    /// A machine whose NIC `nic` has the address; its processes log to `logs`.
     pub fn new(wire: &Wire, name: &str, ip: IpAddr, prefix: u8, logs: &Path) -> Self {
         let namespaces = Namespaces::new();
         let port = wire.ports.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Node {
         wire.namespaces.done(&format!(
             "ip link add p{port} type veth peer name nic{port} && ip link set p{port} master br0 up"
         ));
-        // From outside: in the wire's own process table the node has no number.
+        // From outside: in the wire's process table, the node has no process id.
         let moved = Command::new("nsenter")
             .args([&format!("--target={}", wire.namespaces.pid()), "--net", "--"])
             .args([
@@ -216,7 +216,7 @@ impl Node {
         self.logs.join(format!("{}-{log}.log", self.name))
     }
 
-    /// What a process of `start` has printed.
+    /// The output of a process of `start`.
     pub fn log(&self, log: &str) -> String {
         fs::read_to_string(self.log_file(log)).unwrap_or_default()
     }
@@ -291,7 +291,7 @@ fn has(pid: u32, ip: IpAddr) -> bool {
     }
 }
 
-/// Looks ten times a second who has an address.
+/// Checks ten times a second which nodes have an address.
 pub struct Watch {
     stop: Arc<AtomicBool>,
     looks: Arc<Mutex<Vec<Look>>>,
@@ -319,7 +319,7 @@ impl Watch {
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 let mut holders = look();
-                // One look takes its time from the first node to the last: what moved meanwhile is not at two.
+                // A scan takes time: an address that moved during it is not on two nodes.
                 if holders.len() > 1 {
                     holders = look();
                 }

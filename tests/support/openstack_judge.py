@@ -1,27 +1,27 @@
-"""What a cloud really has, read with OpenStack's own library; and what a test needs done past our program.
+"""Shows what a cloud really contains, read with OpenStack's own library, and makes changes for tests without ocpdeploy.
 
-openstack_judge.py CLOUD see [TEXT]          all of the project that has TEXT in a name, description, tag or metadata, as JSON
-openstack_judge.py CLOUD server-put NAME     a server of nobody's, on the pretend computes
+openstack_judge.py CLOUD see [TEXT]          prints the project's objects with TEXT in name, description, tag or metadata as JSON
+openstack_judge.py CLOUD server-put NAME     creates a server without an owner, on the fake compute nodes
 openstack_judge.py CLOUD server-drop NAME
-openstack_judge.py CLOUD server-delete NAME  as a user, without waiting for its end
-openstack_judge.py admin kept                names of servers that Nova keeps after their deletion
+openstack_judge.py CLOUD server-delete NAME  deletes it as a user, without waiting for completion
+openstack_judge.py admin kept                prints the names of deleted servers that Nova retains
 openstack_judge.py CLOUD port-put NETWORK IP
 openstack_judge.py CLOUD port-drop IP
-openstack_judge.py CLOUD port-keep MAC IP    takes all other addresses from the port
-openstack_judge.py CLOUD floating-put NETWORK  a floating IP of the user's, whose address is printed
-openstack_judge.py CLOUD floating-drop IP      which must be on no port
-openstack_judge.py CLOUD foreign-put NETWORK EXTERNAL PREFIX MARK..  ports, floating IPs, groups, images and servers of
-                     others, whose ids are printed; MARK is another cluster's id, =TEXT a text of their own
+openstack_judge.py CLOUD port-keep MAC IP    removes all other addresses from the port
+openstack_judge.py CLOUD floating-put NETWORK  creates a floating IP of the user and prints its address
+openstack_judge.py CLOUD floating-drop IP      deletes it; it must not be assigned to a port
+openstack_judge.py CLOUD foreign-put NETWORK EXTERNAL PREFIX MARK..  creates ports, floating IPs, groups, images and servers
+                     of other owners and prints their ids; MARK is another cluster's id, or =TEXT for any text
 openstack_judge.py CLOUD foreign-drop ID..
-openstack_judge.py CLOUD network-put NAME CIDR EXTERNAL   a network of the project behind a router
+openstack_judge.py CLOUD network-put NAME CIDR EXTERNAL   creates a network of the project behind a router
 openstack_judge.py CLOUD network-drop NAME
-openstack_judge.py CLOUD plant VICTIM MARK IMAGE  a group with the tag of VICTIM's cluster, shared with its project, and a
-                     public image with the tag and digest of IMAGE; ids are printed
-openstack_judge.py CLOUD has SERVICE         `true` if the catalog has it
-openstack_judge.py CLOUD balancer-put NETWORK NAME TAG..   a load balancer of others, whose id is printed
+openstack_judge.py CLOUD plant VICTIM MARK IMAGE  creates a group with the tag of VICTIM's cluster, shared with its project,
+                     and a public image with the tag and digest of IMAGE; prints the ids
+openstack_judge.py CLOUD has SERVICE         prints `true` if the catalog contains the service
+openstack_judge.py CLOUD balancer-put NETWORK NAME TAG..   creates a load balancer of another owner and prints its id
 openstack_judge.py CLOUD balancer-drop ID
-openstack_judge.py CLOUD default-rules       of the project's group `default`
-openstack_judge.py admin quota KEY=NUMBER..  of project demo; -1 is unlimited
+openstack_judge.py CLOUD default-rules       prints the rules of the project's group `default`
+openstack_judge.py admin quota KEY=NUMBER..  sets quotas of project demo; -1 is unlimited
 
 CLOUD is an entry of the clouds.yaml that OS_CLIENT_CONFIG_FILE names.
 """
@@ -42,12 +42,12 @@ mine = there.current_project_id
 
 
 def own(things):
-    """The library lists what the project sees, shared things of others included."""
+    """Only the project's own objects: the library also lists shared objects of other projects."""
     return [thing for thing in things if (thing.project_id or mine) == mine]
 
 
 def image(one):
-    # Properties of the user's are the image's metadata; the library has some of them as fields of its own.
+    # User-defined properties are the image's metadata; the library also has fields for some of them.
     return plain(one) | {"metadata": dict(one.properties or {})}
 
 
@@ -95,7 +95,7 @@ def load_balancers():
 
 def everything():
     network = there.network
-    # Ports of the router and of DHCP are the cloud's.
+    # Ports of the router and of DHCP belong to the cloud.
     ports = [one for one in own(network.ports()) if not (one.device_owner or "").startswith("network:")]
     groups = [one for one in own(network.security_groups()) if one.name != "default"]
     images = [one for one in there.image.images(visibility="private") if one.owner == mine]
@@ -117,7 +117,7 @@ def public_images():
 
 
 def words(thing):
-    """All by which a thing can say whose it is."""
+    """All texts that can identify the owner of an object."""
     for key in ("name", "description"):
         yield thing.get(key) or ""
     for tag in thing.get("tags") or []:
@@ -135,7 +135,7 @@ def see(text=""):
 
 
 def server_put(name):
-    """It has no image's system: the pretend computes run none, but Nova wants an image."""
+    """The image contains no system: the fake compute nodes run none, but Nova requires an image."""
     picture = next(iter(there.image.images(name="nobodys")), None) or there.image.create_image(
         name="nobodys", data=b"nothing", disk_format="raw", container_format="bare", wait=True
     )
@@ -160,7 +160,7 @@ def server_delete(name):
 
 
 def kept():
-    # Only a list of deleted servers has them (nova/db/main/api.py: instance_get_all_by_filters), for administrators.
+    # Only the list of deleted servers contains them, for administrators (nova/db/main/api.py: instance_get_all_by_filters).
     servers = there.compute.get("/servers/detail?all_tenants=1&deleted=true").json()["servers"]
     json.dump([server["name"] for server in servers if server["status"] == "SOFT_DELETED"], sys.stdout)
 
@@ -203,7 +203,7 @@ def foreign_put(network, external, prefix, *marks):
     for number, mark in enumerate(marks):
         name, text, own = f"{prefix}{number}", f"ocpdeploy {mark}", mark.startswith("=")
         text = mark[1:] if own else text
-        # A tag has no comma and no slash.
+        # A tag must not contain a comma or a slash.
         tags = [text] if own and text else [] if own else ["ocpdeploy", mark]
         made = [
             there.network.create_port(network_id=inside.id, name=name, description=text),
@@ -273,7 +273,7 @@ def plant(victim, mark, path):
         action="access_as_shared",
         target_project_id=openstack.connect(cloud=victim).current_project_id,
     )
-    # Only an administrator can make an image public.
+    # Only administrators can make an image public.
     images, data = openstack.connect(cloud="admin").image, Path(path).read_bytes()
     made = {"name": "planted", "owner": mine, "visibility": "public", "disk_format": "qcow2", "container_format": "bare"}
     made |= {"tags": ["ocpdeploy"], "ocpdeploy_sha256": hashlib.sha256(data).hexdigest()}

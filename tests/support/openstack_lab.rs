@@ -1,4 +1,4 @@
-//! Clusters on the OpenStack lab: their env files, the program's runs, and what the judge sees of them.
+//! Clusters on the OpenStack lab: their env files, the program's runs, and their objects in OpenStack's own library.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::support::cut_line::Line;
 
 pub const DOMAIN: &str = "example.com";
 
-/// A state folder and env files for clusters whose names nobody else has.
+/// A state folder and env files for clusters with unique names.
 pub struct Lab {
     folder: tempfile::TempDir,
-    /// What the names of all clusters of this test begin with.
+    /// The prefix of the names of all clusters of this test.
     pub mark: String,
     clouds: PathBuf,
     /// The entry of clouds.yaml.
@@ -42,7 +42,7 @@ impl Lab {
         Home::new(self.folder.path().join("home"))
     }
 
-    /// Writes the env file of a cluster with these lines after the usual ones; gives its name.
+    /// Writes the env file of a cluster with these lines after the usual ones; returns its name.
     pub fn cluster(&self, name: &str, lines: &str) -> String {
         let cluster = format!("{}{name}", self.mark);
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images");
@@ -77,7 +77,7 @@ impl Lab {
             .unwrap()
     }
 
-    /// The program, with its calls going through the line.
+    /// Starts the program with its calls through the proxy.
     pub fn start_through(&self, line: &Line, arguments: &[&str]) -> Child {
         let text = std::fs::read_to_string(&self.clouds).unwrap();
         let path = self.folder.path().join("clouds.yaml");
@@ -106,7 +106,7 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    /// A failed test leaves nothing behind that could fail another.
+    /// A failed test leaves nothing that could make another one fail.
     fn drop(&mut self) {
         if std::thread::panicking() {
             for env in std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten() {
@@ -125,7 +125,7 @@ impl Drop for Lab {
     }
 }
 
-/// Waits for the end, which must be good, and gives what was printed.
+/// Waits for the end, which must be a success, and returns the output.
 #[track_caller]
 pub fn succeeded(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
@@ -133,7 +133,7 @@ pub fn succeeded(child: Child) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// OpenStack's own library on a cloud of the lab; gives what it printed.
+/// Runs OpenStack's own library on a cloud of the lab; returns its output.
 #[track_caller]
 pub fn judge(arguments: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/openstack_judge.py");
@@ -147,7 +147,7 @@ pub fn judge(arguments: &[&str]) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
-/// All of a cloud's project that names `text`, by kind.
+/// All objects of a cloud's project that contain `text`, by kind.
 pub struct Seen(BTreeMap<String, Vec<Value>>);
 
 impl Seen {
@@ -160,7 +160,7 @@ impl Seen {
         &self.0[kind]
     }
 
-    /// Kind and name of each thing, in order.
+    /// Kind and name of each object, in order.
     pub fn names(&self) -> Vec<String> {
         let all = self
             .0
@@ -173,7 +173,7 @@ impl Seen {
         names
     }
 
-    /// The things with these ids, whole but for what services write into them by themselves.
+    /// The objects with these ids, without the fields that services change by themselves.
     pub fn with_ids(&self, ids: &[String]) -> Vec<Value> {
         let all = self.0.values().flatten();
         let chosen = all.filter(|thing| ids.iter().any(|id| thing["id"] == id.as_str()));

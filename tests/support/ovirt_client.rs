@@ -1,4 +1,4 @@
-//! Our own client, at a fake engine.
+//! Our client with a fake engine.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -44,14 +44,14 @@ pub fn words(error: &PlatformError) -> String {
     )
 }
 
-/// The backend as a run has it, with a folder for its files.
+/// The backend as in a run, with a folder for its files.
 pub struct Client {
     pub config: OvirtConfig,
     folder: tempfile::TempDir,
 }
 
 impl Client {
-    /// Settings as a user of that engine has them, but for what is changed.
+    /// With the settings of that engine's user and these changes.
     pub fn of(engine: &FakeEngine, change: impl FnOnce(&mut OvirtConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(engine, folder.path());

@@ -1,4 +1,4 @@
-//! oVirt's own SDK and image daemon as judges; `tests/ovirt/install.sh` puts them into `target/ovirt-sdk`.
+//! oVirt's own SDK and image daemon as references; `tests/ovirt/install.sh` puts them into `target/ovirt-sdk`.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -31,7 +31,7 @@ impl Sdk {
         self.bin.join("ovirt-imageio")
     }
 
-    /// Runs one of the scripts in `tests/ovirt`; what it prints.
+    /// Runs one of the scripts in `tests/ovirt`; returns its output.
     pub fn run(&self, script: &str, arguments: &[&str]) -> Result<String, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let output = Command::new(self.bin.join("python"))
@@ -48,7 +48,7 @@ impl Sdk {
         }
     }
 
-    /// Runs `ansible-playbook` with oVirt's collection in a folder of its own; what it prints.
+    /// Runs `ansible-playbook` with oVirt's collection in this folder; returns its output.
     pub fn ansible(&self, folder: &Path, arguments: &[&str], variables: &[(&str, String)]) -> Result<String, String> {
         let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new(self.bin.join("ansible-playbook"))
@@ -85,7 +85,7 @@ impl Sdk {
             .unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Compares recorded requests with what the SDK sends for the same acts; how many they were, or the differences.
+    /// Compares recorded requests with those of the SDK for the same operations; returns their number, or the differences.
     pub fn compare(&self, requests: &serde_json::Value) -> Result<String, String> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(requests.to_string().as_bytes()).unwrap();
@@ -93,13 +93,13 @@ impl Sdk {
     }
 }
 
-/// Fails when a request that an engine has seen so far is not what the SDK would have sent; at least so many differ.
+/// Fails if a request to an engine differs from the SDK's; there must be at least `at_least` different requests.
 #[track_caller]
 pub fn judge(engine: &FakeEngine, at_least: usize) {
     let Some(sdk) = Sdk::find() else { return };
     let mut seen = BTreeSet::new();
     let mut different = engine.recorded();
-    // Looks are repeated, and each request has a number of its own.
+    // Queries are repeated, and each request has its own number.
     different.as_array_mut().unwrap().retain(|request| {
         let mut request = request.clone();
         if let Some(query) = request["query"].as_object_mut() {

@@ -1,4 +1,4 @@
-//! Image files to test with.
+//! Image files for tests.
 
 /// A qcow2 of version 2 and 1 MiB in which nothing is written: header, empty tables, refcounts of four clusters.
 pub fn empty() -> Vec<u8> {

@@ -39,7 +39,7 @@ impl Outcome {
 }
 
 impl Sandbox {
-    /// A simulated platform whose file holds `world` beside its version.
+    /// A simulated platform whose file has `world` and its version.
     pub fn new(mut world: Value) -> Self {
         let sandbox = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -61,7 +61,7 @@ impl Sandbox {
         self.path().join("sim.json")
     }
 
-    /// At once: a fake that reads an empty file takes all machines for gone.
+    /// Atomically: a fake that reads an empty file finds no machines.
     fn write_state(&self, world: &Value) {
         let new = self.path().join("sim.json.edited");
         std::fs::write(&new, world.to_string()).unwrap();
@@ -73,7 +73,7 @@ impl Sandbox {
         pretend_platform(&self.state_file()).unwrap()
     }
 
-    /// Changes the platform behind everybody's back.
+    /// Changes the platform directly.
     pub fn edit(&self, change: impl FnOnce(&mut Value)) {
         let lock = std::fs::File::create(self.path().join("sim.json.lock")).unwrap();
         lock.lock().unwrap();
@@ -94,7 +94,7 @@ impl Sandbox {
         path
     }
 
-    /// The program with nothing of this computer's around it.
+    /// The program, with only its home folders in the environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"));
         command
@@ -121,7 +121,7 @@ impl Sandbox {
         self.run(&["deploy", &format!("{cluster}.sh"), "--rehearse"])
     }
 
-    /// Kills a deployment without warning once `moment` has come.
+    /// Kills a deployment (SIGKILL) once `moment` holds.
     pub fn kill_deployment(&self, cluster: &str, moment: impl Fn(&Sandbox) -> bool) {
         let mut child = self.start(&["deploy", &format!("{cluster}.sh"), "--rehearse"]);
         let begin = Instant::now();
@@ -137,7 +137,7 @@ impl Sandbox {
         assert_eq!(outcome.code, None, "it was not killed: {}", outcome.stderr);
     }
 
-    /// Whether a step was begun and not ended.
+    /// Whether a step was started and has not ended.
     pub fn is_within(&self, cluster: &str, step: &str) -> bool {
         let entries = journal::read(&self.home().cluster(cluster).journal()).unwrap();
         let last = entries.iter().rfind(|entry| entry.step == step);
@@ -181,7 +181,7 @@ fn belongs(object: &Value, cluster: &str) -> bool {
     id.is_some_and(|id| *id.domain() == ClusterDomain::new(cluster, DOMAIN))
 }
 
-/// What the file of a simulated platform says: a document, and a merge patch a line. `None` where there is none yet.
+/// The state in the file of a simulated platform: a document, then one merge patch a line. `None` if it is missing.
 pub fn pretend_platform(file: &Path) -> Option<Value> {
     let text = std::fs::read_to_string(file).ok()?;
     let whole = &text[..text.rfind('\n').map_or(text.len(), |at| at + 1)];
@@ -208,7 +208,7 @@ fn merge(value: &mut Value, patch: Value) {
     }
 }
 
-/// Faults of the simulated platform: the first and the second of each call fail, once each. Of the second nobody knows
+/// Faults of the simulated platform: the first and the second of each call fail, once each. For the second it is unknown
 /// whether it was done.
 pub fn each_fails_twice(calls: &[&str]) -> Vec<Value> {
     let of_call = |call: &&str| {

@@ -11,7 +11,7 @@ use ocpdeploy::state::parameters::{Parameters, VrrpPassword};
 
 use super::cluster;
 
-/// What tells clusters apart, as far as their services go.
+/// The properties of a cluster that determine its services.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub masters: usize,
@@ -49,7 +49,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// Cluster `name` in the network of `first`, whose addresses it takes from there on: the VIPs, then the nodes.
+    /// Cluster `name` with the addresses from `first` on: the VIPs, then the nodes.
     pub fn new(name: &str, shape: Shape, first: Ipv4Addr) -> Self {
         let mut config = cluster::config();
         config.name = name.to_owned();
@@ -119,7 +119,7 @@ impl Made {
     }
 }
 
-/// Gives a table a second address family: nodes in fd00:1::/64, VIPs beside their IPv4 addresses.
+/// Gives a table a second address family: nodes in fd00:1::/64, VIPs in addition to their IPv4 addresses.
 pub fn add_ipv6(parameters: &mut Parameters) {
     let machine_network = "fd00:1::/64".parse().unwrap();
     parameters.ipv6 = Some(Ipv6Table {

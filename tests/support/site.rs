@@ -1,4 +1,4 @@
-//! A place for the binary from nothing to a running cluster: fake machines, a fake of openshift-install, a fake API on the VIP.
+//! An environment to deploy a whole cluster: fake machines, a fake of openshift-install, a fake API on the VIP.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::support::fake_kube::world::{Stage, World};
 use crate::support::sandbox::{Outcome, Sandbox, outcome};
 use crate::support::until::{LONG, until};
 
-/// A place whose pretend network is on the loopback, with all that a real deployment needs beside it.
+/// A site whose simulated network is on the loopback, with everything else that a real deployment requires.
 pub struct Site {
     pub sandbox: Sandbox,
     pub authority: Authority,
@@ -44,7 +44,7 @@ impl Site {
         outcome(self.start(&[]))
     }
 
-    /// The cluster's API on its VIP, as soon as that is known; nodes are there when their machines are.
+    /// The cluster's API on its VIP, as soon as that is known; nodes exist while their machines do.
     pub fn kube(&self, child: &mut Child, gate: Stage) -> FakeKube {
         until(LONG, "the parameter file", || {
             self.sandbox.parameters("lab").is_some() || child.try_wait().unwrap().is_some()
@@ -74,7 +74,7 @@ impl Site {
             .any(|(_, kept)| kept["name"] == "bootstrap")
     }
 
-    /// Kills a deployment in this step, once it has asked the API there.
+    /// Kills a deployment in this step, once it has queried the API.
     pub fn kill_within(&self, mut child: Child, kube: &FakeKube, step: &str) {
         until(LONG, step, || {
             self.sandbox.is_within("lab", step) || child.try_wait().unwrap().is_some()
@@ -88,7 +88,7 @@ impl Site {
         assert_eq!(outcome.code, None, "it was not killed: {}", outcome.stderr);
     }
 
-    /// Makes the files as old as these hours, behind everybody's back.
+    /// Changes the recorded age of the files to these hours.
     pub fn age_assets(&self, hours: i64) {
         let path = self.sandbox.home().cluster("lab").journal();
         let made_at = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(hours);

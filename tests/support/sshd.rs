@@ -1,4 +1,4 @@
-//! A real sshd that stands for nodes, and the user's ssh that is configured to reach it.
+//! A real sshd that plays the nodes, and a configured ssh of the user.
 
 use std::fs::File;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::support::left_out::left_out;
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// A key without a passphrase, and beside it its public part.
+/// A key without a passphrase, and its public part.
 pub fn make_key(path: &Path) {
     let made = Command::new("ssh-keygen")
         .args(["-q", "-t", "ed25519", "-N", "", "-f"])
@@ -22,7 +22,7 @@ pub fn make_key(path: &Path) {
 
 pub struct Sshd {
     child: Child,
-    /// Goes before all else in `PATH`: its `ssh` is the user's own, with port, user and key.
+    /// The first folder in `PATH`: its `ssh` is the user's own, with port, user and key.
     pub tools: PathBuf,
 }
 
@@ -45,7 +45,7 @@ impl Sshd {
             programs.display()
         );
         std::fs::write(folder.join("sshd_config"), config).unwrap();
-        // Where it is started as root it wants this folder, which its unit makes (openssh: `session.c`, `PRIVSEP_PATH`).
+        // As root, it requires this folder, which its unit creates (openssh: `session.c`, `PRIVSEP_PATH`).
         let _ = std::fs::create_dir("/run/sshd");
         let child = Command::new(SSHD)
             .args(["-D", "-e", "-f"])

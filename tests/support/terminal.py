@@ -1,4 +1,4 @@
-"""Answers `ocpdeploy init` on a terminal of its own, with arrow keys, and sees what is shown while one types."""
+"""Answers `ocpdeploy init` on a pseudoterminal, with arrow keys, and checks what is shown during typing."""
 
 import os
 import pty
@@ -9,7 +9,7 @@ import sys
 UP, DOWN, LEFT, ENTER, ESCAPE = "\x1b[A", "\x1b[B", "\x1b[D", "\r", "\x1b"
 BEGIN, END, CUT, CUT_WORD, CUT_BEFORE = "\x01", "\x05", "\x0b", "\x17", "\x15"  # Ctrl-A, E, K, W, U
 WHERE = b"\x1b[6n"
-# What is waited for, and what is typed then.
+# The text to wait for, and the keys to type then.
 SCRIPT = [
     ("? backend", ESCAPE),  # asked again
     ("? backend", DOWN * 4 + ENTER),  # the list begins at libvirt and ends with sim
@@ -50,18 +50,18 @@ def main():
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.argv[1], [sys.argv[1], "init"])
-    # As it came: a piece may end within a letter or a control sequence.
+    # Raw output: a piece may end within a character or a control sequence.
     shown, answered = b"", 0
     for wanted, keys in SCRIPT:
         while wanted not in (seen := text(shown)):
             ready, _, _ = select.select([terminal], [], [], 60)
             if not ready:
-                sys.exit(f"waited in vain for {wanted!r}; since the last answer was shown:\n{seen}")
+                sys.exit(f"timeout waiting for {wanted!r}; output since the last answer:\n{seen}")
             try:
                 shown += os.read(terminal, 4096)
             except OSError:
                 sys.exit(f"it ended before {wanted!r}:\n{seen}")
-            # The program may ask where the cursor is.
+            # The program may query the position of the cursor.
             while shown.count(WHERE) > answered:
                 os.write(terminal, b"\x1b[1;1R")
                 answered += 1

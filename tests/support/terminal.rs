@@ -1,4 +1,4 @@
-//! A terminal of the test's own, on which a program runs.
+//! A pseudo-terminal on which a program runs.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,13 +14,13 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 pub const COLUMNS: u16 = 120;
 pub const ROWS: u16 = 100;
 
-/// How long anything is waited for.
+/// The limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Terminal {
     keyboard: File,
     inside: OwnedFd,
-    /// All that was shown so far.
+    /// The output so far.
     shown: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -75,11 +75,11 @@ impl Terminal {
         }
     }
 
-    /// All that was shown, when nobody writes any more.
+    /// The complete output, when nothing more is written.
     #[track_caller]
     pub fn shown_at_last(&self) -> String {
         const END: &str = "<end>";
-        // It comes out behind all that was written before it.
+        // It comes out after everything that was written before it.
         File::from(self.inside.try_clone().unwrap())
             .write_all(END.as_bytes())
             .unwrap();
@@ -87,7 +87,7 @@ impl Terminal {
         self.shown().replace(END, "")
     }
 
-    /// Whether keys are handed on as they are.
+    /// Whether the terminal is in raw mode.
     pub fn is_raw(&self) -> bool {
         let modes = tcgetattr(&self.inside).unwrap().local_modes;
         !modes.intersects(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Shakes hands beside each other: a client that only knocks keeps nobody waiting.
+/// Handshakes run in parallel: a client that only connects delays no other.
 pub struct TlsListener {
     address: SocketAddr,
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
