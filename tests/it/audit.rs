@@ -1,4 +1,4 @@
-//! What `ocpdeploy audit` finds on a platform, and that `destroy` takes its own and nothing else.
+//! What `ocpdeploy audit` finds on a platform, and that `destroy` deletes only the cluster's own objects.
 
 use crate::support::cluster::id_of;
 use crate::support::sandbox::{DOMAIN, Sandbox};
@@ -21,7 +21,7 @@ fn audit(sandbox: &Sandbox, more: &[&str]) -> (Value, Option<i32>) {
     (json, outcome.code)
 }
 
-/// The state of each cluster that was found.
+/// The name and state of each cluster that was found.
 fn states(audit: &Value) -> Vec<(String, String)> {
     let platforms = audit["platforms"].as_array().unwrap().iter();
     let clusters = platforms.flat_map(|platform| platform["clusters"].as_array().unwrap());
@@ -37,7 +37,7 @@ fn state_of(audit: &Value, cluster: &str) -> String {
     found.unwrap_or_else(|| panic!("{id} is not in {audit}")).1
 }
 
-/// All of the simulated platform but what is `of` a cluster; faults and counters are no things.
+/// All objects of the simulated platform except those `of` a cluster, without faults and counters.
 fn things_not_of(sandbox: &Sandbox, of: &str) -> Value {
     let mut world = sandbox.state();
     let domain = format!("{of}.{DOMAIN}.");
@@ -63,7 +63,7 @@ fn things_not_of(sandbox: &Sandbox, of: &str) -> Value {
 }
 
 #[test]
-fn a_live_cluster_is_all_there_is_to_tell() {
+fn a_running_cluster_is_reported_as_alive() {
     let sandbox = with_lab();
     let (found, code) = audit(&sandbox, &[]);
     assert_eq!(states(&found), [("lab.example.com".to_owned(), "alive".to_owned())]);
@@ -79,20 +79,20 @@ fn a_live_cluster_is_all_there_is_to_tell() {
 }
 
 #[test]
-fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
+fn leftovers_are_classified_and_deleted_by_the_command_in_their_hint() {
     let sandbox = with_lab();
     for cluster in ["half", "lost", "begun"] {
         sandbox.env(cluster, SMALL);
     }
     sandbox.deploy("half").succeeded();
     sandbox.deploy("lost").succeeded();
-    // A destroy that was cut after its first machines.
+    // A `destroy` that was interrupted after its first machines.
     sandbox.edit(|world| {
         world["machines"].as_object_mut().unwrap().remove("half-master-0");
     });
     std::fs::remove_dir_all(sandbox.home().cluster("lost").path()).unwrap();
     sandbox.run(&["harvest", "begun.sh", "--rehearse"]).succeeded();
-    // A machine of pass one that came late.
+    // A machine of pass one that was created late.
     sandbox.edit(|world| {
         let mut machine = world["machines"]["lab-worker-0"].clone();
         machine["pass"] = json!("one");
@@ -115,7 +115,7 @@ fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
         .find(|it| it["cluster"] == "lab.example.com");
     assert_eq!(lab.unwrap()["should_be_gone"], json!(["lab-harvest-worker-0"]));
 
-    // The hints are commands, and they do what they say.
+    // Each hint is a command that works.
     let text = sandbox.run(&["audit"]).stdout;
     let mut done = 0;
     for command in text.split('`').filter(|part| part.starts_with("ocpdeploy destroy ")) {
@@ -137,7 +137,7 @@ fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
 }
 
 #[test]
-fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
+fn a_cluster_of_another_computer_is_found_and_destroyed_only_by_its_id() {
     let sandbox = with_lab();
     let elsewhere = ["--home", sandbox.path().join("other-home").to_str().unwrap()].map(str::to_owned);
     let there = |arguments: &[&str]| {
@@ -177,7 +177,7 @@ fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
     for (name, _) in sandbox.machines(Some("lab")) {
         assert!(shown.contains(&name), "{name} is not in {shown}");
     }
-    // Without a record here, the id is a part of the consent.
+    // Without a local record, `destroy` requires the id.
     let without_id = ["destroy", "lab.example.com", "--from-backend", "--env", "lab.sh"];
     for (arguments, refusal) in [
         (&["--yes"][..], "--yes requires --id for lab.example.com"),
@@ -194,7 +194,7 @@ fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
 }
 
 #[test]
-fn a_cluster_known_here_goes_from_the_backend_as_it_goes_by_name() {
+fn a_cluster_with_a_record_can_be_destroyed_from_the_backend() {
     let sandbox = with_lab();
     sandbox
         .run(&["destroy", "lab.example.com", "--from-backend", "--yes"])
@@ -213,7 +213,7 @@ fn a_cluster_known_here_goes_from_the_backend_as_it_goes_by_name() {
 }
 
 #[test]
-fn the_folder_of_another_cluster_of_the_same_name_stays() {
+fn the_folder_of_another_cluster_of_the_same_name_is_kept() {
     let sandbox = with_lab();
     let other = sandbox.path().join("other.json").display().to_string();
     let env = std::fs::read_to_string(sandbox.path().join("lab.sh")).unwrap();
@@ -242,7 +242,7 @@ fn the_folder_of_another_cluster_of_the_same_name_stays() {
     sandbox.run(&["status", "lab"]).succeeded();
 }
 
-/// Everything that looks like the cluster's and is not: by prefix, by suffix, by name, by domain.
+/// Objects that resemble the cluster's and are not: by prefix, suffix, name and domain.
 #[test]
 fn decoys_of_every_kind_survive() {
     let sandbox = with_lab();
@@ -278,7 +278,7 @@ fn decoys_of_every_kind_survive() {
         }
         let images = world["images"].as_array_mut().unwrap();
         images.extend(["lab", "lab-coreos", "ocpdeploy-lab.example.com"].map(|name| json!(name)));
-        // Listings offer all of them for deletion.
+        // Unfiltered listings contain all of them.
         world["script"]["ignores_filters"] = json!(true);
     });
     let before = things_not_of(&sandbox, "lab");
@@ -311,7 +311,7 @@ fn decoys_of_every_kind_survive() {
         decoys(&before)
     );
     println!("reliability: 0 foreign objects changed");
-    // None of them is taken for a cluster of ours.
+    // None of them is reported as a cluster.
     let (found, code) = audit(&sandbox, &[]);
     assert_eq!(code, Some(0), "{found}");
     assert_eq!(states(&found).len(), 5, "{found}");
@@ -329,7 +329,7 @@ fn decoys(things: &Value) -> usize {
 }
 
 #[test]
-fn one_platform_that_does_not_answer_hides_no_other() {
+fn an_unresponsive_platform_does_not_hide_the_others() {
     let sandbox = with_lab();
     let broken = sandbox.path().join("broken.json");
     std::fs::write(&broken, "not JSON").unwrap();

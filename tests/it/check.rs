@@ -1,4 +1,4 @@
-//! `ocpdeploy check`: all that was looked at, what fails beside what does not, for people and for programs.
+//! `ocpdeploy check`: all checks with their results, as a table and as JSON.
 
 use crate::support::{mirror, sandbox};
 use std::os::unix::fs::PermissionsExt;
@@ -53,7 +53,7 @@ impl Sandbox {
             .unwrap()
     }
 
-    /// The table, without what differs from run to run.
+    /// The table, without the parts that differ from run to run.
     #[track_caller]
     fn table(&self, arguments: &[&str], code: i32) -> String {
         let output = self.check(arguments);
@@ -63,7 +63,7 @@ impl Sandbox {
         let folder = self.0.path().display().to_string();
         let mut stable = String::new();
         for line in out.replace(&folder, "FOLDER").lines() {
-            // What a host says of itself, and ports.
+            // Values of the host, and ports.
             let cut = ["the host has ", "the platform's are ", "127.0.0.1:", "localhost:"].into_iter();
             let cut = cut.filter_map(|words| Some(line.find(words)? + words.len())).min();
             stable += &line[..cut.unwrap_or(line.len())];
@@ -78,7 +78,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_rehearsal_on_the_pretend_platform_is_well() {
+fn a_rehearsal_on_the_simulated_platform_passes_all_checks() {
     let sandbox = Sandbox::new("backend=sim\nsim_state=sim.json\napi_ip=192.168.122.9");
     insta::assert_snapshot!("well", sandbox.table(&["--rehearse"], 0));
     let output = sandbox.check(&["--rehearse", "--format", "json"]);
@@ -100,7 +100,7 @@ fn a_rehearsal_on_the_pretend_platform_is_well() {
 }
 
 #[test]
-fn a_virtual_ip_that_a_stranger_has_is_shown() {
+fn a_virtual_ip_in_use_is_reported() {
     let sandbox = Sandbox::new("backend=sim\nsim_state=sim.json\napi_ip=192.168.122.9");
     let lease = json!({"mac": "52:54:00:00:00:99", "client": "theirs", "since_ms": 0});
     let network = json!({
@@ -121,8 +121,8 @@ fn a_virtual_ip_that_a_stranger_has_is_shown() {
 }
 
 #[test]
-fn what_fails_does_not_hide_what_comes_after_it() {
-    // Installer and image of another release, a registry that the pull secret does not know.
+fn a_failed_check_does_not_hide_later_ones() {
+    // Installer and image of another release, and a registry that is not in the pull secret.
     let sandbox = Sandbox::new(
         "backend=sim\nsim_state=sim.json\nnetwork=absent\ninstaller=./openshift-install\nimage=./rhcos-4.20.0-x86_64-qemu.x86_64.qcow2",
     );
@@ -139,7 +139,7 @@ fn what_fails_does_not_hide_what_comes_after_it() {
 }
 
 #[test]
-fn a_platform_out_of_reach_is_one_finding() {
+fn an_unreachable_platform_is_one_finding() {
     let sandbox =
         Sandbox::new("backend=openstack\nos_cloud=lab\nversion=4.19.3\nmirror=http://127.0.0.1:1\nmirror_timeout=1s");
     sandbox.write(
@@ -153,7 +153,7 @@ fn a_platform_out_of_reach_is_one_finding() {
 }
 
 #[test]
-fn a_pool_that_is_not_there_for_etcd_is_told() {
+fn a_pool_whose_latency_cannot_be_measured_is_a_warning() {
     let sandbox = Sandbox::new(
         "backend=libvirt\nlibvirt_uri=test:///default\npool=default-pool\nmasters=1\nworkers=0\nimages_dir=.",
     );
@@ -165,7 +165,7 @@ fn a_pool_that_is_not_there_for_etcd_is_told() {
 }
 
 #[test]
-fn clocks_quotas_and_rights_are_asked_of_the_platform() {
+fn clocks_quotas_and_rights_of_the_platform_are_checked() {
     let mirror = Mirror::start();
     let sandbox = Sandbox::new(&format!(
         "backend=openstack\nos_cloud=lab\nnetwork=private\nimage=rhcos\nworkers=40\nversion=4.19.3\nmirror_insecure=true\nmirror={}",
@@ -216,7 +216,7 @@ struct Faulty {
     /// The simulated platform's file.
     world: Value,
     files: Vec<(&'static str, String)>,
-    /// Words of the finding.
+    /// Part of the finding's text.
     words: &'static str,
 }
 
@@ -440,7 +440,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
     ]
 }
 
-/// What a deployment said in its error: each problem that was found, or the chain of causes as one.
+/// The error of a deployment: each problem that was found, or the chain of causes as one.
 fn refused(stderr: &str) -> Vec<String> {
     let message = stderr.find("error: ").map_or("", |at| &stderr[at + "error: ".len()..]);
     let message = message.split("\nhint: ").next().unwrap_or_default().trim_end();
@@ -451,10 +451,10 @@ fn refused(stderr: &str) -> Vec<String> {
 }
 
 #[test]
-fn check_fails_exactly_where_deploy_refuses_and_in_the_same_words() {
+fn check_and_deploy_report_the_same_problems_in_the_same_words() {
     let mirror = Mirror::start();
     let all = faulty(&mirror);
-    assert!(all.len() >= 12, "too few to say anything");
+    assert!(all.len() >= 12, "too few cases");
     for faulty in all {
         let sandbox = faulty.sandbox();
         let flags: &[&str] = if faulty.rehearse { &["--rehearse"] } else { &[] };
@@ -476,7 +476,10 @@ fn check_fails_exactly_where_deploy_refuses_and_in_the_same_words() {
 
         let begun = Instant::now();
         let deployed = sandbox.run("deploy", flags);
-        assert!(begun.elapsed() < Duration::from_secs(30), "{name}: it took long to see");
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{name}: not detected in time"
+        );
         let stderr = text(&deployed.stderr);
         assert!(!deployed.status.success(), "{name}");
         let refused = refused(&stderr);
@@ -484,7 +487,7 @@ fn check_fails_exactly_where_deploy_refuses_and_in_the_same_words() {
         for words in &refused {
             assert!(
                 fails.contains(words),
-                "{name}: deploy says\n{words}\nand check\n{fails:#?}"
+                "{name}: deploy reports\n{words}\nand check\n{fails:#?}"
             );
         }
         let world = sandbox::pretend_platform(&sandbox.0.path().join("sim.json")).unwrap();
@@ -493,12 +496,12 @@ fn check_fails_exactly_where_deploy_refuses_and_in_the_same_words() {
             "{name}: {world:#}"
         );
         let table = sandbox.0.path().join("state/clusters/lab/parameters.yaml");
-        assert!(!table.exists(), "{name}: pass one was begun");
+        assert!(!table.exists(), "{name}: pass one was started");
     }
 }
 
 #[test]
-fn where_nothing_is_at_fault_check_is_well_and_deploy_begins() {
+fn without_a_fault_check_passes_and_deploy_starts() {
     let sandbox = Faulty::rehearsal("well", "ignition_extra=a.ign", "")
         .file("a.ign", writes("/etc/mine"))
         .sandbox();
@@ -506,22 +509,22 @@ fn where_nothing_is_at_fault_check_is_well_and_deploy_begins() {
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
     let deployed = sandbox.run("deploy", &["--rehearse"]);
     assert_eq!(deployed.status.code(), Some(0), "{}", text(&deployed.stderr));
-    // A real one comes as far as its installer, which is none.
+    // A real deployment gets as far as its installer, which is not a program.
     let sandbox = Faulty::real("real", "", "").sandbox();
     let checked = sandbox.check(&[]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
 }
 
 #[test]
-fn the_platform_is_looked_at_before_the_mirror_is_asked() {
+fn the_platform_is_checked_before_the_mirror_is_queried() {
     let mirror = Mirror::start();
     let lines = format!("version=4.19.7\nmirror={}\nnetwork=absent", mirror.url(""));
     let sandbox = Faulty::real("both", &lines, "").sandbox();
     let deployed = sandbox.run("deploy", &[]);
     let stderr = text(&deployed.stderr);
     assert!(stderr.contains("network absent does not exist"), "{stderr}");
-    assert!(mirror.asked().is_empty(), "the mirror was asked: {stderr}");
-    // And it is told when it is asked, before it answers.
+    assert!(mirror.asked().is_empty(), "the mirror was queried: {stderr}");
+    // The query is reported when it is sent, before the response.
     let sandbox = Faulty::real("mirror", &lines.replace("network=absent", ""), "").sandbox();
     let stderr = text(&sandbox.run("deploy", &[]).stderr);
     let asking = format!("looking up 4.19.7 at {}/ocp/4.19.7/sha256sum.txt", mirror.url(""));
@@ -529,7 +532,7 @@ fn the_platform_is_looked_at_before_the_mirror_is_asked() {
 }
 
 #[test]
-fn a_state_directory_in_a_git_work_tree_is_warned_about() {
+fn a_state_directory_in_a_git_work_tree_is_a_warning() {
     let sandbox = sandbox::Sandbox::new(json!({}));
     let pull_secret = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#;
     std::fs::write(sandbox.path().join("pull.json"), pull_secret).unwrap();

@@ -1,4 +1,4 @@
-//! The binary as a person or a script meets it: output, exit codes, and what is left on the disk.
+//! The binary as a user or a script sees it: output, exit codes, and the files that remain.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const SECRET: &str = "c2VjcmV0LW9mLXRoZS10ZXN0";
 
-/// A computer of its own: a home, a working folder with an env file, a state folder, a simulated platform.
+/// A separate environment: a home, a working folder with an env file, a state folder, a simulated platform.
 struct Sandbox(tempfile::TempDir);
 
 /// What one command did.
@@ -32,7 +32,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// A cluster whose addresses are all given, so that pass one boots nothing.
+    /// A cluster with all addresses in its settings, so that pass one boots nothing.
     fn with_cluster(name: &str) -> Self {
         let sandbox = Self::new();
         sandbox.write("current/env.sh", &env_file(name, 10));
@@ -75,7 +75,7 @@ impl Sandbox {
         }
     }
 
-    /// Runs commands one after the other and writes down what each said.
+    /// Runs commands in order and returns the output of each.
     fn transcript(&self, commands: &[&str]) -> String {
         let mut text = String::new();
         for command in commands {
@@ -123,7 +123,7 @@ fn env_file(name: &str, first: u8) -> String {
     )
 }
 
-/// The same cluster, whose addresses pass one finds.
+/// The same cluster without addresses, so that pass one finds them.
 fn without_addresses(name: &str) -> String {
     let given = env_file(name, 10);
     let lines = given
@@ -133,7 +133,7 @@ fn without_addresses(name: &str) -> String {
 }
 
 #[test]
-fn the_whole_life_of_a_cluster_that_is_only_harvested() {
+fn a_harvested_cluster_is_planned_listed_and_destroyed() {
     let sandbox = Sandbox::with_cluster("lab");
     let text = sandbox.transcript(&[
         "plan --rehearse",
@@ -188,7 +188,7 @@ fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
 }
 
 #[test]
-fn the_json_forms_say_the_same_as_the_tables() {
+fn json_and_tables_have_the_same_content() {
     let sandbox = Sandbox::with_cluster("lab");
     sandbox.run("harvest --rehearse --quiet").ok();
     let plan = sandbox.run("plan --rehearse --format json").json();
@@ -208,7 +208,7 @@ fn the_json_forms_say_the_same_as_the_tables() {
 }
 
 #[test]
-fn plan_says_when_the_known_addresses_do_not_fit() {
+fn plan_reports_nodes_without_an_address() {
     let sandbox = Sandbox::with_cluster("lab");
     sandbox.run("harvest --rehearse").ok();
     assert_eq!(sandbox.run("plan --rehearse").err, "");
@@ -223,7 +223,7 @@ fn plan_says_when_the_known_addresses_do_not_fit() {
 }
 
 #[test]
-fn plan_config_list_and_status_leave_no_trace() {
+fn plan_config_list_and_status_write_no_file() {
     let sandbox = Sandbox::with_cluster("lab");
     for command in ["plan --rehearse", "config --rehearse", "list", "status"] {
         sandbox.run(command).ok();
@@ -234,7 +234,7 @@ fn plan_config_list_and_status_leave_no_trace() {
 }
 
 #[test]
-fn a_flag_wins_over_the_environment_and_this_over_the_file() {
+fn a_flag_overrides_the_environment_which_overrides_the_file() {
     let sandbox = Sandbox::with_cluster("lab");
     let origin = |command: &mut Command| {
         let config: Value = sandbox.ran(command).json();
@@ -263,7 +263,7 @@ fn a_flag_wins_over_the_environment_and_this_over_the_file() {
 }
 
 #[test]
-fn each_failure_has_its_words_and_its_exit_code() {
+fn each_failure_has_its_message_and_exit_code() {
     let sandbox = Sandbox::with_cluster("lab");
     sandbox.write("current/faulty.sh", "cluster=lab\nworkrs=2\ndomain=$(touch pwned)\n");
     sandbox.write("current/file", "");
@@ -280,11 +280,11 @@ fn each_failure_has_its_words_and_its_exit_code() {
     ]);
     insta::assert_snapshot!(text);
     assert!(!sandbox.path("current/pwned").exists());
-    assert!(!sandbox.path("state/clusters").exists(), "nothing was begun");
+    assert!(!sandbox.path("state/clusters").exists(), "nothing was started");
 }
 
 #[test]
-fn a_platform_that_refuses_is_not_one_that_is_slow() {
+fn a_denial_and_a_timeout_have_different_exit_codes() {
     for (what, code) in [("denied", 5), ("timeout_before", 6)] {
         let sandbox = Sandbox::with_cluster("lab");
         fs::create_dir(sandbox.path("state")).unwrap();
@@ -300,7 +300,7 @@ fn a_platform_that_refuses_is_not_one_that_is_slow() {
 }
 
 #[test]
-fn a_second_run_on_the_same_cluster_is_refused() {
+fn a_second_run_on_the_same_cluster_is_rejected() {
     let sandbox = Sandbox::with_cluster("lab");
     sandbox.run("harvest --rehearse").ok();
     let dir = Home::new(sandbox.path("state")).cluster("lab");
@@ -318,7 +318,7 @@ fn a_second_run_on_the_same_cluster_is_refused() {
 }
 
 #[test]
-fn quiet_says_nothing_and_the_log_says_all_in_private() {
+fn quiet_prints_nothing_and_the_private_log_is_complete() {
     let sandbox = Sandbox::with_cluster("lab");
     let ran = sandbox.run("harvest --rehearse --quiet");
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
@@ -330,7 +330,7 @@ fn quiet_says_nothing_and_the_log_says_all_in_private() {
 }
 
 #[test]
-fn a_secret_is_in_no_output_and_in_no_file_of_the_state() {
+fn a_secret_is_in_no_output_and_no_state_file() {
     let sandbox = Sandbox::with_cluster("lab");
     let secret = format!(r#"{{"auths":{{"quay.io":{{"auth":"{SECRET}"}}}}}}"#);
     sandbox.write("current/pull.json", &secret);
@@ -354,7 +354,7 @@ fn a_secret_is_in_no_output_and_in_no_file_of_the_state() {
 }
 
 #[test]
-fn two_clusters_of_one_network_stand_together() {
+fn two_clusters_can_share_a_network() {
     let sandbox = Sandbox::with_cluster("lab");
     sandbox.write("current/other.sh", &env_file("other", 30));
     sandbox.run("harvest --rehearse").ok();
@@ -388,7 +388,7 @@ fn destroy_works_without_the_clusters_folder() {
 }
 
 #[test]
-fn stopped_by_a_signal_it_says_how_to_go_on_and_then_does() {
+fn an_interrupted_run_prints_how_to_resume_and_resumes() {
     let sandbox = Sandbox::with_cluster("lab");
     fs::create_dir(sandbox.path("state")).unwrap();
     let slow = r#"{ "v": 1, "script": { "latency_ms": { "reserve_address": 60000 } } }"#;
@@ -420,7 +420,7 @@ fn stopped_by_a_signal_it_says_how_to_go_on_and_then_does() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     let sandbox = Sandbox::with_cluster("lab");
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
         .args(["plan", "--rehearse"])

@@ -1,4 +1,4 @@
-//! `ocpdeploy dns` on a computer that is a folder: what it writes, what it leaves alone, and what `destroy` undoes.
+//! `ocpdeploy dns` with a folder as the root: what it writes, what it keeps, and what `destroy` removes.
 
 use crate::support::cluster;
 use std::fs;
@@ -34,7 +34,7 @@ impl Computer {
         self.0.path().join(name)
     }
 
-    /// Of the computer's own files.
+    /// Writes one of the computer's own files.
     fn write(&self, name: &str, text: &str) {
         let path = self.path("root").join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -110,7 +110,7 @@ impl Ran {
 }
 
 #[test]
-fn names_come_once_go_without_a_trace_and_neighbours_keep_theirs() {
+fn names_are_added_once_and_removed_completely_and_other_clusters_keep_theirs() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     computer.cluster("lab2", [192, 168, 123, 253]);
@@ -148,7 +148,7 @@ fn names_come_once_go_without_a_trace_and_neighbours_keep_theirs() {
     computer.run("dns remove lab2").ok();
     assert_eq!(computer.read("etc/hosts"), format!("{HOSTS}\n"));
     let left: Vec<_> = fs::read_dir(computer.path("root/etc")).unwrap().collect();
-    assert_eq!(left.len(), 1, "a temporary file is left");
+    assert_eq!(left.len(), 1, "a temporary file remains");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_dry_run_shows_the_lines_and_changes_nothing() {
 }
 
 #[test]
-fn a_broken_marker_stops_it_with_file_and_line_and_nothing_is_changed() {
+fn a_broken_marker_is_an_error_with_file_and_line_and_changes_nothing() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     let broken = format!("{HOSTS}\n# BEGIN ocpdeploy lab.example.com\n10.0.0.1 x\n");
@@ -193,14 +193,14 @@ fn a_broken_marker_stops_it_with_file_and_line_and_nothing_is_changed() {
 }
 
 #[test]
-fn who_may_not_write_is_given_the_lines() {
+fn without_write_access_the_lines_are_printed() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     let etc = computer.path("root/etc");
     fs::set_permissions(&etc, fs::Permissions::from_mode(0o555)).unwrap();
     let program = env!("CARGO_BIN_EXE_ocpdeploy");
     let arguments = format!("dns apply lab --root {}", computer.path("root").display());
-    // Root may write everywhere, unless it has lost that right.
+    // Root may write everywhere, unless it lacks that capability.
     let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
     let ran = match is_root {
         false => computer.ran(computer.command(Path::new(program), &arguments)),
@@ -221,7 +221,7 @@ fn who_may_not_write_is_given_the_lines() {
 }
 
 #[test]
-fn a_line_of_another_hand_is_told_and_left() {
+fn a_line_of_another_author_is_reported_and_kept() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     computer.write("etc/hosts", "10.9.9.9 api.lab.example.com\n");
@@ -240,7 +240,7 @@ fn a_line_of_another_hand_is_told_and_left() {
 }
 
 #[test]
-fn of_a_link_the_file_behind_it_is_changed() {
+fn the_target_of_a_symbolic_link_is_changed() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     fs::rename(computer.path("root/etc/hosts"), computer.path("root/hosts.real")).unwrap();
@@ -255,7 +255,7 @@ fn of_a_link_the_file_behind_it_is_changed() {
 }
 
 #[test]
-fn a_resolver_that_does_not_run_here_is_not_told() {
+fn a_resolver_that_is_not_in_use_is_rejected() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     for (how, words) in [
@@ -270,7 +270,7 @@ fn a_resolver_that_does_not_run_here_is_not_told() {
     ] {
         computer.run(&format!("dns apply lab --how {how}")).fails(4, words);
     }
-    // A later file of NetworkManager's takes back what an earlier one says.
+    // A later file of NetworkManager overrides an earlier one.
     computer.write("etc/NetworkManager/NetworkManager.conf", "[main]\ndns=dnsmasq\n");
     computer.write("etc/NetworkManager/conf.d/9.conf", "[main]\ndns=default\n");
     computer
@@ -280,7 +280,7 @@ fn a_resolver_that_does_not_run_here_is_not_told() {
 }
 
 #[test]
-fn another_way_replaces_the_former_and_remove_finds_it() {
+fn another_method_replaces_the_previous_one_and_remove_finds_it() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     computer.write("etc/NetworkManager/conf.d/dns.conf", "[main]\ndns=dnsmasq\n");
@@ -304,7 +304,7 @@ fn another_way_replaces_the_former_and_remove_finds_it() {
     let piece = "etc/systemd/dns-delegate.d/ocpdeploy-lab.example.com.dns-delegate";
     let text = computer.read(piece);
     let servers = "192.168.122.12 192.168.122.13 192.168.122.14";
-    // No global server, which would get all other queries as well.
+    // No global server, which would also get all other queries.
     let delegate = format!("\n[Delegate]\nDNS={servers}\nDomains=~lab.example.com\nDefaultRoute=no\n");
     assert!(text.ends_with(&delegate), "{text}");
     computer.run("dns remove").ok();
@@ -312,7 +312,7 @@ fn another_way_replaces_the_former_and_remove_finds_it() {
 }
 
 #[test]
-fn masters_that_answer_no_queries_are_not_given_to_the_resolver() {
+fn masters_that_answer_no_queries_are_not_configured_as_name_servers() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     symlink(
@@ -336,7 +336,7 @@ fn masters_that_answer_no_queries_are_not_given_to_the_resolver() {
 }
 
 #[test]
-fn destroy_takes_the_names_away_and_without_a_folder_the_id_does() {
+fn destroy_removes_the_names_and_without_a_folder_by_id() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
     computer.cluster("lab2", [192, 168, 123, 253]);
@@ -381,5 +381,5 @@ fn a_hosts_file_that_is_a_mount_is_written_in_place() {
         "{below}"
     );
     let left: Vec<_> = fs::read_dir(computer.path("root/etc")).unwrap().collect();
-    assert_eq!(left.len(), 2, "a temporary file is left");
+    assert_eq!(left.len(), 2, "a temporary file remains");
 }

@@ -61,7 +61,7 @@ impl Bench {
         run(ClusterApi::open(&path, self.vip())).unwrap()
     }
 
-    /// What is shown when the version is asked for with this kubeconfig.
+    /// The error of a version query with this kubeconfig.
     fn failure(&self, kubeconfig: &str) -> (u8, String) {
         let path = self.kubeconfig(kubeconfig);
         let error = run(async { ClusterApi::open(&path, self.vip()).await?.version().await }).unwrap_err();
@@ -77,7 +77,7 @@ impl Bench {
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     thread_local! {
-        // Connections are kept in a pool and belong to the runtime that made them.
+        // Connections are pooled and belong to the runtime that opened them.
         static RUNTIME: tokio::runtime::Runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     }
@@ -105,7 +105,7 @@ fn both_http_clients_of_the_program_share_one_tls_provider() {
 }
 
 #[test]
-fn who_is_not_the_cluster_is_not_asked() {
+fn a_server_that_is_not_the_cluster_gets_no_request() {
     let vip = Ipv4Addr::new(127, 91, 0, 3);
     let other_name = Bench::new(vip, |authority| authority.server("api.lab2.example.com", |_| {}));
     let usual = |bench: &Bench| bench.authority.kubeconfig("lab", &bench.server());
@@ -129,7 +129,7 @@ fn who_is_not_the_cluster_is_not_asked() {
 }
 
 #[test]
-fn a_kubeconfig_that_is_of_no_use_is_told_before_anything_is_asked() {
+fn an_unusable_kubeconfig_is_reported_before_any_request() {
     let bench = Bench::usual(Ipv4Addr::new(127, 91, 0, 4));
     let admin = bench
         .authority
@@ -170,7 +170,7 @@ fn a_kubeconfig_that_is_of_no_use_is_told_before_anything_is_asked() {
 }
 
 #[test]
-fn a_vip_that_nobody_has_is_told_with_cause_and_hint() {
+fn an_unused_vip_is_reported_with_cause_and_hint() {
     let mut bench = Bench::usual(Ipv4Addr::new(127, 91, 0, 5));
     bench.kube.stop();
     let (code, text) = bench.failure(&bench.authority.kubeconfig("lab", &bench.server()));
@@ -179,7 +179,7 @@ fn a_vip_that_nobody_has_is_told_with_cause_and_hint() {
 }
 
 #[test]
-fn a_connection_that_a_restart_cut_is_made_anew() {
+fn the_connection_is_reopened_after_a_restart() {
     let mut bench = Bench::usual(Ipv4Addr::new(127, 91, 0, 6));
     let api = bench.open();
     run(api.version()).unwrap();
@@ -231,7 +231,7 @@ fn each_call_has_its_effect() {
 }
 
 #[test]
-fn an_approval_counts_only_for_the_request_as_it_was_seen() {
+fn an_approval_applies_only_to_the_request_that_was_read() {
     let bench = Bench::usual(Ipv4Addr::new(127, 91, 0, 8));
     let api = bench.open();
     let request = fake_kube::requests::client("worker-0.lab.example.com").object("csr-1");
@@ -256,13 +256,13 @@ fn an_approval_counts_only_for_the_request_as_it_was_seen() {
 }
 
 #[test]
-fn the_bell_rings_for_news_and_for_what_was_forgotten() {
+fn the_watch_returns_on_changes_and_on_expired_versions() {
     let mut bench = Bench::usual(Ipv4Addr::new(127, 91, 0, 9));
     let api = bench.open();
     bench.kube.with(|world| world.gate = Stage::Api);
     let long = Duration::from_secs(60);
     let (_, version) = run(api.requests()).unwrap();
-    // Nothing new: it takes its time, bookmarks or not.
+    // No change: it waits for the whole time, with or without bookmarks.
     let begun = std::time::Instant::now();
     run(api.requests_change(&version, Duration::from_secs(1)));
     assert!(begun.elapsed() >= Duration::from_millis(900));

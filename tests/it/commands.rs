@@ -1,4 +1,4 @@
-//! All commands behave alike: arguments, exit codes, formats, completion, errors.
+//! All commands are consistent: arguments, exit codes, formats, completion, errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::support::fake_kubevirt::schema::type_name;
 use crate::support::sandbox::Sandbox;
 
-/// The commands without subcommands, by their words.
+/// The commands without subcommands, by their names.
 fn leaves() -> BTreeMap<Vec<String>, Command> {
     fn collect(words: &[String], command: &Command, found: &mut BTreeMap<Vec<String>, Command>) {
         let mut subcommands = command.get_subcommands().peekable();
@@ -38,7 +38,7 @@ fn positionals(command: &Command) -> Vec<String> {
     names.map(ToString::to_string).collect()
 }
 
-/// Commands that write files or are a terminal: what they print is not a result.
+/// Commands that write files or use the terminal: their output is not a result.
 const WITHOUT_FORMAT: [&str; 15] = [
     "export ansible",
     "export dhcp",
@@ -68,7 +68,7 @@ fn arguments_mean_the_same_in_all_commands() {
                 .get_arguments()
                 .find(|argument| argument.get_long() == Some(name))
         };
-        // A cluster is never an option, but for a setting of it. `cache up` reads only the pull secret.
+        // The cluster is never an option, except as a setting. `cache up` reads only the pull secret.
         let is_of_settings = places.first().is_some_and(|place| place == "ENV") || name == "image pull";
         let is_of_settings = is_of_settings && name != "cache up";
         assert_eq!(option("cluster").is_some(), is_of_settings, "{name}");
@@ -122,7 +122,7 @@ fn lab() -> Sandbox {
     sandbox
 }
 
-/// What a command also needs.
+/// Further arguments that a command requires.
 fn required(name: &str) -> &'static [&'static str] {
     match name {
         "scale" => &["--workers", "1"],
@@ -161,7 +161,7 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
             "{words:?}: {}",
             outcome.stderr
         );
-        // `status` is about all clusters, be it none.
+        // `status` is about all clusters, even if there are none.
         if words[0] != "status" {
             let outcome = run(words, &names[1..]);
             assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
@@ -173,7 +173,7 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
         }
     }
     sandbox.deploy("lab").succeeded();
-    // Its node is a new one.
+    // Its node does not exist yet.
     let is_new = |words: &[String]| words.join(" ") == "node join-file";
     for (words, places) in commands.iter().filter(|(words, places)| node(places) && !is_new(words)) {
         let outcome = run(words, &["lab", "worker-7"]);
@@ -196,7 +196,7 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
     }
 }
 
-/// The JSON Schema of these documents: what all of them have is required.
+/// The JSON Schema of these documents: a field that all of them have is required.
 fn schema(values: &[&Value]) -> Value {
     let kinds: BTreeSet<&str> = values.iter().map(|value| type_name(value)).collect();
     let mut schema = Map::new();
@@ -368,7 +368,7 @@ fn a_plan_is_compared_with_the_platform() {
 }
 
 #[test]
-fn yaml_says_the_same_as_json() {
+fn yaml_and_json_have_the_same_content() {
     let sandbox = lab();
     let run = |format| {
         sandbox
@@ -382,7 +382,7 @@ fn yaml_says_the_same_as_json() {
 }
 
 #[test]
-fn progress_for_programs_is_an_object_in_each_line() {
+fn json_progress_is_one_object_per_line() {
     let sandbox = lab();
     let outcome = sandbox
         .run(&["deploy", "lab.sh", "--rehearse", "--progress", "json"])
@@ -414,7 +414,7 @@ fn progress_for_programs_is_an_object_in_each_line() {
 }
 
 #[test]
-fn colors_are_where_the_user_wants_them() {
+fn colors_follow_the_users_choice() {
     let sandbox = lab();
     let run = |arguments: &[&str]| {
         let outcome = sandbox.run(&[&["check", "lab.sh", "--rehearse"], arguments].concat());
@@ -432,7 +432,7 @@ fn colors_are_where_the_user_wants_them() {
 }
 
 #[test]
-fn mistakes_on_the_command_line_look_like_all_other_errors() {
+fn usage_errors_look_like_all_other_errors() {
     let sandbox = lab();
     for (words, error, hint) in [
         (
@@ -478,7 +478,7 @@ fn mistakes_on_the_command_line_look_like_all_other_errors() {
     }
 }
 
-/// What bash offers for the last of these words, by the program's own script.
+/// What bash completes for the last of these words, with the program's own script.
 fn completed(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
     let script = sandbox.run(&["util", "completion", "bash"]).succeeded().stdout;
     let program = Path::new(env!("CARGO_BIN_EXE_ocpdeploy")).parent().unwrap();

@@ -1,4 +1,4 @@
-//! Sitting at a serial console: a terminal of the test's own, the binary on it, and the fake KubeVirt's guests behind.
+//! Serial console sessions: the binary on a pseudo-terminal of the test, connected to guests of the fake KubeVirt.
 
 use crate::support::fake_kubevirt;
 use std::process::Child;
@@ -23,24 +23,21 @@ fn sandbox() -> Sandbox {
     sandbox
 }
 
-/// Somebody at the console of the master.
+/// A session at the console of the master.
 fn sits(sandbox: &Sandbox) -> (Terminal, Child) {
     let terminal = Terminal::new();
     let child = terminal.start(&mut sandbox.command(&SIT));
     terminal.shows("attached to the console of lab-master-0; press Ctrl-] to detach\r\n");
-    assert!(
-        terminal.is_raw(),
-        "its line discipline would have a say in what is typed now"
-    );
+    assert!(terminal.is_raw(), "the terminal is not in raw mode");
     (terminal, child)
 }
 
-/// Waits for something that comes by itself.
+/// Waits until the condition holds.
 #[track_caller]
 fn awaited(is_there: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_there() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it does not come");
+        assert!(begin.elapsed() < Duration::from_secs(60), "the condition never held");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -52,12 +49,12 @@ fn seat<T>(sandbox: &Sandbox, look: impl FnOnce(&mut Seat) -> T) -> T {
 }
 
 #[test]
-fn who_sits_at_a_console_types_to_the_guest_and_leaves() {
+fn all_keys_reach_the_guest_until_the_escape_key_detaches() {
     let sandbox = sandbox();
     let (mut terminal, child) = sits(&sandbox);
     terminal.types("\r");
     terminal.shows("lab-master-0 login: ");
-    // Keys that would do something here: they are the guest's.
+    // Keys that have an effect in a local terminal are sent to the guest.
     terminal.types("core\x03\x1a\x1c\x04\r");
     terminal.shows("core");
     terminal.types(&format!("q{LEAVE}not for the guest"));
@@ -71,7 +68,7 @@ fn who_sits_at_a_console_types_to_the_guest_and_leaves() {
 }
 
 #[test]
-fn all_that_a_guest_writes_is_shown_in_order() {
+fn guest_output_is_complete_and_in_order() {
     let sandbox = sandbox();
     let (mut terminal, child) = sits(&sandbox);
     terminal.types("flood\r");
@@ -80,13 +77,13 @@ fn all_that_a_guest_writes_is_shown_in_order() {
     let shown = terminal.shown();
     let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with("line ")).collect();
     let expected: Vec<String> = (0..FLOOD).map(|number| format!("line {number}")).collect();
-    assert!(lines == expected, "lines were lost or came in another order");
+    assert!(lines == expected, "lines were lost or reordered");
     terminal.types(LEAVE);
     assert_eq!(ended(child).code(), Some(0));
 }
 
 #[test]
-fn the_terminal_is_given_back_however_it_ends() {
+fn the_terminal_is_restored_however_the_session_ends() {
     let sandbox = sandbox();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let (mut terminal, child) = sits(&sandbox);
@@ -97,7 +94,7 @@ fn the_terminal_is_given_back_however_it_ends() {
         terminal.shows("detached from the console of lab-master-0 by ");
         assert!(!terminal.is_raw(), "{signal:?}");
     }
-    // Somebody else attaches.
+    // Another user attaches.
     let (first, left) = sits(&sandbox);
     let (mut second, stays) = sits(&sandbox);
     assert_eq!(ended(left).code(), Some(5));
@@ -116,7 +113,7 @@ fn the_terminal_is_given_back_however_it_ends() {
             .contains(&MACHINE.to_owned())
     };
     awaited(|| sandbox.server.with(|world| running(world)));
-    // The line falls.
+    // The connection breaks.
     let (last, child) = sits(&sandbox);
     seat(&sandbox, |seat| seat.is_cut = true);
     assert_eq!(ended(child).code(), Some(5));
@@ -124,7 +121,7 @@ fn the_terminal_is_given_back_however_it_ends() {
     assert!(!last.is_raw());
 }
 
-/// What is told to one who cannot sit down.
+/// The error of a console that cannot be opened.
 fn told(sandbox: &Sandbox) -> String {
     let terminal = Terminal::new();
     let mut command = sandbox.command(&SIT);
@@ -136,7 +133,7 @@ fn told(sandbox: &Sandbox) -> String {
 }
 
 #[test]
-fn who_cannot_sit_down_is_told_why() {
+fn a_console_that_cannot_be_opened_is_an_error_with_its_cause() {
     let sandbox = sandbox();
     let user = |change: fn(&mut fake_kubevirt::rights::User)| {
         sandbox
@@ -167,7 +164,7 @@ fn who_cannot_sit_down_is_told_why() {
 }
 
 #[test]
-fn the_console_is_opened_with_whatever_the_kubeconfig_says() {
+fn the_console_authenticates_as_the_kubeconfig_says() {
     let sandbox = sandbox();
     let plugin = sandbox.path().join("plugin.sh");
     std::fs::write(
@@ -183,7 +180,7 @@ fn the_console_is_opened_with_whatever_the_kubeconfig_says() {
     let (mut terminal, child) = sits(&sandbox);
     terminal.types(&format!("\r{LEAVE}"));
     assert_eq!(ended(child).code(), Some(0));
-    // Of another tenant, who has nothing there.
+    // The user of another tenant, who has no rights here.
     sandbox
         .server
         .kubeconfig(&sandbox.kubeconfig("blue"), "red-token", "blue");

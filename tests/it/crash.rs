@@ -13,7 +13,7 @@ use crate::support::cluster::without_ids;
 use crate::support::sandbox::{DOMAIN, Outcome, Sandbox, outcome};
 use serde_json::{Value, json};
 
-/// The calls by which the program changes anything, or has it changed by a child.
+/// The system calls by which the program or its children change anything.
 const CHANGES: [&str; 16] = [
     "chmod",
     "execve",
@@ -38,18 +38,18 @@ const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25l a test";
 
-/// A place that can be put back to where it was; paths in it stay the same.
+/// A folder that can be restored to an earlier state; its paths stay the same.
 struct Ground {
     sandbox: Sandbox,
     backup: Backup,
 }
 
 impl Ground {
-    /// A place after these commands.
+    /// The folder after these commands.
     fn after(commands: &[&[&str]]) -> Self {
         let sandbox = Sandbox::new(json!({}));
         sandbox.env("lab", SMALL);
-        // Another cluster, which must not notice anything.
+        // Another cluster, which must not change.
         sandbox.env("lab-2", SMALL);
         sandbox.deploy("lab-2").succeeded();
         for command in commands {
@@ -63,7 +63,7 @@ impl Ground {
         self.backup.restore(self.sandbox.path());
     }
 
-    /// All that must be the same however often a command was cut.
+    /// Everything that must be the same however often a command was interrupted.
     fn state(&self) -> Value {
         let machines: BTreeMap<_, _> = self
             .sandbox
@@ -94,7 +94,7 @@ impl Ground {
         })
     }
 
-    /// The files of the state folder by name; nothing half made may be among them.
+    /// The names of the files in the state folder; no temporary file may be among them.
     fn files(&self) -> BTreeSet<String> {
         let mut files = BTreeSet::new();
         let mut folders = vec![self.sandbox.home().root().to_owned()];
@@ -110,7 +110,7 @@ impl Ground {
         files
     }
 
-    /// Each machine of pass two is at its address of the table, which nobody else has.
+    /// Each machine of pass two has its address of the table, which no other machine has.
     #[track_caller]
     fn is_consistent(&self, why: &str) {
         let mut taken = BTreeSet::new();
@@ -130,11 +130,11 @@ impl Ground {
         }
     }
 
-    /// Runs the program with `inject` of strace's done to it; on `only` this file where one is named.
+    /// Runs the program under strace with this `inject`, on the file `only` if it is given.
     fn disturbed(&self, arguments: &[&str], inject: &str, only: Option<&Path>) -> Outcome {
         let call = inject.split(':').next().unwrap_or_default();
         let program = self.sandbox.command(arguments);
-        // A disturbed program may hang, which is no way to end either.
+        // A program that hangs is a failure, too.
         let mut strace = Command::new("timeout");
         strace.args(["60", "strace", "-f", "-qq", "-o", "/dev/null", "-e"]);
         strace.args([format!("trace={call}"), "-e".to_owned(), format!("inject={inject}")]);
@@ -150,7 +150,7 @@ impl Ground {
     }
 }
 
-/// How many calls are left out between two that are tried.
+/// The step between two calls that are tried.
 fn stride(usual: usize) -> usize {
     match std::env::var("OCPDEPLOY_CUTS").as_deref() {
         Ok("all") => 1,
@@ -158,7 +158,7 @@ fn stride(usual: usize) -> usize {
     }
 }
 
-/// Cuts a command at each change; run again, it must end as if it had not been cut. Gives the number of cuts.
+/// Interrupts a command at each change; a second run must have the usual result. Returns the number of interruptions.
 fn cut_everywhere(ground: &Ground, arguments: &[&str], usual: usize, done: impl Fn(&Outcome) -> bool) -> usize {
     let quiet: Vec<&str> = ["-q"].iter().chain(arguments).copied().collect();
     ground.sandbox.run(&quiet).succeeded();
@@ -187,7 +187,7 @@ fn cut_everywhere(ground: &Ground, arguments: &[&str], usual: usize, done: impl 
     cuts
 }
 
-/// Tells only what differs.
+/// Reports only the differences.
 #[track_caller]
 fn same(state: &Value, expected: &Value, why: &str) {
     for (part, value) in state.as_object().unwrap() {
@@ -195,7 +195,7 @@ fn same(state: &Value, expected: &Value, why: &str) {
     }
 }
 
-/// What was written and not yet synced may be there in part.
+/// Data that was written and not synced may be stored in part.
 fn tear(journal: &PathBuf) {
     let Ok(text) = std::fs::read_to_string(journal) else {
         return;
@@ -209,28 +209,28 @@ fn succeeded(outcome: &Outcome) -> bool {
     outcome.code == Some(0)
 }
 
-/// Tells the number to who looks for it (`make reliability`).
+/// Prints the number for `make reliability`.
 fn tell(what: &str, number: usize) {
     println!("reliability: {number} {what}");
-    assert!(number > 10, "{number} {what}: too few to mean anything");
+    assert!(number > 10, "{number} {what}: too few");
 }
 
 #[test]
-fn a_deployment_cut_anywhere_ends_as_if_it_had_not_been() {
+fn a_deployment_interrupted_anywhere_has_the_same_result() {
     let ground = Ground::after(&[]);
     let cuts = cut_everywhere(&ground, &["deploy", "lab.sh", "--rehearse"], 13, succeeded);
     tell("cuts of deploy", cuts);
 }
 
 #[test]
-fn a_harvest_cut_anywhere_ends_as_if_it_had_not_been() {
+fn a_harvest_interrupted_anywhere_has_the_same_result() {
     let ground = Ground::after(&[]);
     let cuts = cut_everywhere(&ground, &["harvest", "lab.sh", "--rehearse"], 9, succeeded);
     tell("cuts of harvest", cuts);
 }
 
 #[test]
-fn scaling_cut_anywhere_ends_as_if_it_had_not_been() {
+fn scaling_interrupted_anywhere_has_the_same_result() {
     let deploy: &[&str] = &["deploy", "lab.sh", "--rehearse"];
     let up: &[&str] = &["scale", "lab", "--workers", "3"];
     let ground = Ground::after(&[deploy]);
@@ -241,16 +241,16 @@ fn scaling_cut_anywhere_ends_as_if_it_had_not_been() {
 }
 
 #[test]
-fn replacing_a_node_cut_anywhere_ends_as_if_it_had_not_been() {
+fn replacing_a_node_interrupted_anywhere_has_the_same_result() {
     let ground = Ground::after(&[&["deploy", "lab.sh", "--rehearse"]]);
     let cuts = cut_everywhere(&ground, &["node", "replace", "lab", "worker-0"], 5, succeeded);
     tell("cuts of node replace", cuts);
 }
 
 #[test]
-fn destroying_cut_anywhere_leaves_nothing() {
+fn destroying_interrupted_anywhere_leaves_nothing() {
     let ground = Ground::after(&[&["deploy", "lab.sh", "--rehearse"]]);
-    // Cut after its last change, nothing is known of the cluster any more.
+    // Interrupted after its last change, the cluster has no record any more.
     let done = |again: &Outcome| succeeded(again) || again.stderr.contains("no cluster lab in the state directory");
     let cuts = cut_everywhere(&ground, &["destroy", "lab", "--yes"], 2, done);
     assert_eq!(ground.sandbox.machines(Some("lab")), []);
@@ -261,12 +261,12 @@ fn destroying_cut_anywhere_leaves_nothing() {
 }
 
 #[test]
-fn a_snapshot_cut_anywhere_ends_as_if_it_had_not_been() {
+fn a_snapshot_interrupted_anywhere_has_the_same_result() {
     let deploy: &[&str] = &["deploy", "lab.sh", "--rehearse"];
     let save: &[&str] = &["snapshot", "save", "lab", "before"];
     let restore: &[&str] = &["snapshot", "restore", "lab", "before", "--yes"];
     let ground = Ground::after(&[deploy]);
-    // Cut after its last change, all is done.
+    // Interrupted after its last change, everything is done.
     let saved = |again: &Outcome| succeeded(again) || again.stderr.contains("has a snapshot before already");
     let mut cuts = cut_everywhere(&ground, save, 9, saved);
     let ground = Ground::after(&[deploy, save]);
@@ -277,7 +277,7 @@ fn a_snapshot_cut_anywhere_ends_as_if_it_had_not_been() {
 }
 
 #[test]
-fn bringing_an_image_cut_anywhere_ends_as_if_it_had_not_been() {
+fn an_image_push_interrupted_anywhere_has_the_same_result() {
     let mut ground = Ground::after(&[]);
     for (name, text) in [
         ("coreos.qcow2", "QFI\u{fb} a node"),
@@ -298,7 +298,7 @@ fn bringing_an_image_cut_anywhere_ends_as_if_it_had_not_been() {
 }
 
 #[test]
-fn a_full_disk_is_told_of_and_nothing_is_lost() {
+fn a_full_disk_is_reported_and_nothing_is_lost() {
     let ground = Ground::after(&[]);
     let deploy = ["deploy", "lab.sh", "--rehearse"];
     ground.sandbox.run(&deploy).succeeded();

@@ -1,4 +1,4 @@
-//! The life of a cluster after its installation, on the simulated platform, as the binary does it; disturbed and killed.
+//! Day two of a cluster on the simulated platform with the binary, also with faults and kills.
 
 use crate::support::sandbox;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn lab_on(world: Value) -> Sandbox {
     sandbox
 }
 
-/// An installed cluster whose pretend addresses are this computer's own: nobody else has them.
+/// An installed cluster with addresses on the loopback, which no other computer has.
 fn lab_on_the_loopback() -> Sandbox {
     lab_on(on_the_loopback())
 }
@@ -47,7 +47,7 @@ fn workers(table: &Parameters) -> Vec<String> {
     table.of_role(Role::Worker).map(|node| node.name.to_string()).collect()
 }
 
-/// All of the cluster that must be the same however often a command was cut: table, machines, reservations.
+/// Everything of the cluster that must be the same however often a command is interrupted.
 fn whole(sandbox: &Sandbox) -> Value {
     let machines: BTreeMap<_, _> = sandbox
         .machines(None)
@@ -71,7 +71,7 @@ fn whole(sandbox: &Sandbox) -> Value {
     json!({"table": table(sandbox).leases(), "machines": machines, "reservations": reservations})
 }
 
-/// When a machine was made.
+/// When each machine was created.
 fn made(sandbox: &Sandbox) -> BTreeMap<String, u64> {
     let machines = sandbox.machines(None).into_iter();
     machines
@@ -84,7 +84,7 @@ fn set_script(sandbox: &Sandbox, script: &Value) {
 }
 
 #[test]
-fn scaling_up_harvests_the_new_numbers_and_leaves_all_others_as_they_are() {
+fn scaling_up_harvests_the_new_nodes_and_changes_no_other() {
     let sandbox = lab();
     let (before, made_before) = (table(&sandbox), made(&sandbox));
     let said = sandbox.run(&["scale", "lab", "--workers", "4"]).succeeded();
@@ -102,7 +102,7 @@ fn scaling_up_harvests_the_new_numbers_and_leaves_all_others_as_they_are() {
     let made_after = made(&sandbox);
     assert!(
         made_before.iter().all(|(name, when)| made_after[name] == *when),
-        "an old machine was touched"
+        "an old machine was changed"
     );
     for node in after.of_role(Role::Worker) {
         let kept = sandbox.reservations(Some("lab"));
@@ -116,7 +116,7 @@ fn scaling_up_harvests_the_new_numbers_and_leaves_all_others_as_they_are() {
 }
 
 #[test]
-fn scaling_down_removes_the_highest_numbers_with_all_that_was_theirs() {
+fn scaling_down_removes_the_highest_numbers_and_all_their_objects() {
     let sandbox = lab();
     let original = whole(&sandbox);
     sandbox.run(&["scale", "lab", "--workers", "4"]).succeeded();
@@ -126,7 +126,7 @@ fn scaling_down_removes_the_highest_numbers_with_all_that_was_theirs() {
     assert!(said.stdout.contains("removed: worker-3, worker-2"), "{}", said.stdout);
     assert_eq!(whole(&sandbox), original);
     assert!(!ignition.exists());
-    // The numbers can come again.
+    // The numbers can be used again.
     sandbox.run(&["scale", "lab", "--workers", "3"]).succeeded();
     assert_eq!(workers(&table(&sandbox)), ["worker-0", "worker-1", "worker-2"]);
     let none = sandbox.run(&["scale", "lab", "--workers", "0"]);
@@ -135,7 +135,7 @@ fn scaling_down_removes_the_highest_numbers_with_all_that_was_theirs() {
 }
 
 #[test]
-fn nothing_is_made_where_the_platform_has_no_room_for_it() {
+fn without_room_on_the_platform_nothing_is_created() {
     let sandbox = lab();
     let before = whole(&sandbox);
     sandbox.edit(|world| world["limits"] = json!({"memory_mib": 3000}));
@@ -150,7 +150,7 @@ fn nothing_is_made_where_the_platform_has_no_room_for_it() {
 }
 
 #[test]
-fn a_scaled_cluster_is_not_deployed_over() {
+fn deploy_rejects_a_scaled_cluster() {
     let sandbox = lab();
     sandbox.run(&["scale", "lab", "--workers", "3"]).succeeded();
     let before = whole(&sandbox);
@@ -167,7 +167,7 @@ fn a_scaled_cluster_is_not_deployed_over() {
 }
 
 #[test]
-fn the_settings_of_the_deployment_are_found_again() {
+fn later_commands_use_the_settings_of_the_deployment() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", LAB);
     let deploy = [
@@ -183,7 +183,7 @@ fn the_settings_of_the_deployment_are_found_again() {
     sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
     let machines: BTreeMap<_, _> = sandbox.machines(None).into_iter().collect();
     assert_eq!(machines["lab-worker-1"]["memory_mib"], 777);
-    // Another env file must be of the same cluster.
+    // Another env file must describe the same cluster.
     sandbox.env("other", LAB);
     let other = sandbox.run(&["scale", "lab", "--workers", "3", "--env", "other.sh"]);
     assert_eq!(other.code, Some(3), "{}", other.stderr);
@@ -199,7 +199,7 @@ fn the_settings_of_the_deployment_are_found_again() {
 }
 
 #[test]
-fn what_is_not_installed_is_neither_scaled_nor_stopped() {
+fn a_cluster_that_is_not_installed_is_neither_scaled_nor_stopped() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", LAB);
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
@@ -248,7 +248,7 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
 }
 
 #[test]
-fn an_arbiter_stays_while_workers_come_and_go_and_stops_with_the_masters() {
+fn an_arbiter_is_kept_when_workers_scale_and_stops_with_the_masters() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env(
         "lab",
@@ -281,7 +281,7 @@ fn power(sandbox: &Sandbox) -> BTreeMap<String, bool> {
 }
 
 #[test]
-fn a_stopped_cluster_comes_back_with_its_addresses() {
+fn a_stopped_cluster_starts_with_its_addresses() {
     let sandbox = lab();
     let before = whole(&sandbox);
     let said = sandbox.run(&["stop", "lab"]).succeeded();
@@ -299,7 +299,7 @@ fn a_stopped_cluster_comes_back_with_its_addresses() {
 }
 
 #[test]
-fn masters_stay_on_while_a_worker_does_not_shut_down() {
+fn masters_stay_on_until_all_workers_are_off() {
     let sandbox = lab();
     set_script(&sandbox, &json!({"guests": {"lab-worker-1": {"does": "deaf"}}}));
     let late = sandbox.run(&["stop", "lab", "--timeout", "1s"]);
@@ -322,7 +322,7 @@ fn masters_stay_on_while_a_worker_does_not_shut_down() {
 }
 
 #[test]
-fn a_machine_that_comes_back_elsewhere_is_told_of() {
+fn a_machine_that_returns_with_another_address_is_reported() {
     let sandbox = lab();
     sandbox.run(&["stop", "lab"]).succeeded();
     set_script(&sandbox, &json!({"guests": {"lab-worker-0": {"does": "moves"}}}));
@@ -392,12 +392,12 @@ fn verify_tells_each_difference_and_repairs_reservations() {
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["differences"][4]["place"], "reservation");
     let repaired = sandbox.run(&["verify", "lab", "--repair"]);
-    assert_eq!(repaired.code, Some(1), "machines are not mended: {}", repaired.stdout);
+    assert_eq!(repaired.code, Some(1), "machines are not repaired: {}", repaired.stdout);
     assert!(!repaired.stdout.contains(" reservation "), "{}", repaired.stdout);
     assert_eq!(whole(&sandbox)["reservations"], before["reservations"]);
 }
 
-/// Runs a command that must end well; a command that is cut is run again until then.
+/// Commands that must succeed; an interrupted command is repeated until it does.
 type Story<'a> = &'a [&'a [&'a str]];
 
 const STORIES: [Story; 3] = [
@@ -406,7 +406,7 @@ const STORIES: [Story; 3] = [
     &[&["stop", "lab"], &["start", "lab"]],
 ];
 
-/// What a story comes to when nothing disturbs it.
+/// The result of a story without faults.
 fn undisturbed(story: Story) -> Value {
     let sandbox = lab();
     for command in story {
@@ -425,7 +425,7 @@ fn killed_at_any_moment_the_same_command_finishes() {
         set_script(&sandbox, &slow);
         for command in story {
             let mut lives = 0;
-            // Each life is a little longer, so that every part of the command is its end once.
+            // Each run may last a little longer, so that it is killed in every part of the command.
             loop {
                 lives += 1;
                 let (begun, mut child) = (Instant::now(), sandbox.start(command));
@@ -441,7 +441,7 @@ fn killed_at_any_moment_the_same_command_finishes() {
                     Some(_) => panic!("{command:?}: {}", ended.stderr),
                 }
             }
-            assert!(lives > 3, "{command:?} was killed {lives} times only");
+            assert!(lives > 3, "{command:?} was killed only {lives} times");
         }
         assert_eq!(whole(&sandbox), wanted, "{story:?}");
     }
@@ -472,13 +472,13 @@ fn whichever_call_fails_the_same_command_finishes() {
                 let ended = sandbox.run(command);
                 match ended.code {
                     Some(0) => break,
-                    // Most are silent, and asked again.
+                    // Most faults are silent, so the call is repeated.
                     Some(5..=7) => failures += 1,
                     _ => panic!("{command:?}: {}", ended.stderr),
                 }
                 assert!(
                     failures <= faults.len(),
-                    "{command:?} never ended well: {}",
+                    "{command:?} never succeeded: {}",
                     ended.stderr
                 );
             }
@@ -498,7 +498,7 @@ fn two_commands_never_work_on_one_cluster() {
     let first = sandbox.start(&["scale", "lab", "--workers", "3"]);
     let begun = Instant::now();
     while !sandbox.is_within("lab", "scale/create") {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it did not begin");
+        assert!(begun.elapsed() < Duration::from_secs(30), "it did not start");
         std::thread::sleep(Duration::from_millis(2));
     }
     for command in [
@@ -514,7 +514,7 @@ fn two_commands_never_work_on_one_cluster() {
 }
 
 #[test]
-fn the_journal_tells_of_day_two_and_holds_no_secret() {
+fn the_journal_records_day_two_without_secrets() {
     let sandbox = lab();
     sandbox.run(&["scale", "lab", "--workers", "3"]).succeeded();
     let entries = journal::read(&sandbox.home().cluster("lab").journal()).unwrap();
@@ -553,7 +553,7 @@ fn ssh(sandbox: &Sandbox, configuration: &str) -> std::process::Output {
 }
 
 #[test]
-fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
+fn addresses_of_the_simulated_platform_are_never_contacted() {
     let sandbox = lab();
     let kubeconfig = sandbox.home().cluster("lab").kubeconfig();
     std::fs::create_dir_all(kubeconfig.parent().unwrap()).unwrap();
@@ -564,7 +564,7 @@ fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
     .unwrap();
     let refused = ssh(&sandbox, "connecttimeout none");
     assert_eq!(refused.status.code(), Some(2), "ssh was run: {refused:?}");
-    // A hosts file of its own in place of this computer's, should the program write one after all.
+    // A separate hosts file, in case that the program writes one after all.
     std::fs::write(sandbox.path().join("hosts"), "127.0.0.1 localhost\n").unwrap();
     let program = env!("CARGO_BIN_EXE_ocpdeploy");
     let apply = format!("mount --bind hosts /etc/hosts && exec {program} dns apply lab");
@@ -597,7 +597,7 @@ fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
         let words = format!("error: cluster lab is on the simulated platform: none of its real machines has {api}\n");
         assert!(refused.stderr.starts_with(&words), "{arguments:?}: {}", refused.stderr);
     }
-    // What leads nowhere stays, and so does all of a cluster on the loopback.
+    // A cluster on the loopback can be contacted.
     sandbox.run(&["kubeconfig", "lab", "--by-name"]).succeeded();
     sandbox.run(&["verify", "lab"]).succeeded();
     let own = lab_on_the_loopback();
@@ -628,7 +628,7 @@ fn a_removed_bootstrap_is_not_exported() {
 }
 
 #[test]
-fn a_complete_cluster_is_never_led_to_its_destruction() {
+fn no_hint_suggests_destroying_a_complete_cluster() {
     let sandbox = lab();
     let before = (
         whole(&sandbox),
@@ -689,28 +689,28 @@ fn a_complete_cluster_is_never_led_to_its_destruction() {
         );
         assert_eq!(now, before, "{changes:?}");
     }
-    // The hint does what it says.
+    // The command in the hint works.
     sandbox.run(&["scale", "lab", "--workers", "5"]).succeeded();
     assert_eq!(workers(&table(&sandbox)).len(), 5);
 }
 
 #[test]
-fn ssh_is_the_users_own_and_knows_the_nodes_by_name() {
+fn ssh_runs_the_users_ssh_and_accepts_node_names() {
     let sandbox = lab_on_the_loopback();
     let output = ssh(&sandbox, "connecttimeout none");
-    assert_eq!(output.status.code(), Some(42), "ssh's exit code is ours");
+    assert_eq!(output.status.code(), Some(42), "the exit code is that of ssh");
     let said = String::from_utf8(output.stdout).unwrap();
     let ip = table(&sandbox).nodes[5].ip;
     assert!(said.ends_with(&format!("core@{ip}\n")), "{said}");
     assert!(said.contains("HostKeyAlias=worker-1.lab.example.com\n"), "{said}");
     assert!(
         said.contains("\nConnectTimeout=10\n"),
-        "a node that is gone is not waited for: {said}"
+        "a removed node is not waited for: {said}"
     );
     let said = String::from_utf8(ssh(&sandbox, "connecttimeout 60").stdout).unwrap();
     assert!(
         !said.contains("ConnectTimeout"),
-        "the user's own configuration wins: {said}"
+        "the user's configuration has precedence: {said}"
     );
     let absent = sandbox.run(&["node", "ssh", "lab", "worker-9"]);
     assert_eq!(absent.code, Some(2), "{}", absent.stderr);
@@ -730,7 +730,7 @@ fn kubeconfig(sandbox: &Sandbox, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn a_kubeconfig_leads_to_the_vip_and_is_private() {
+fn the_kubeconfig_points_to_the_vip_and_is_private() {
     let sandbox = lab_on_the_loopback();
     let none = kubeconfig(&sandbox, &[]);
     assert_eq!(none.code, Some(4), "{}", none.stderr);
@@ -752,7 +752,7 @@ fn a_kubeconfig_leads_to_the_vip_and_is_private() {
 }
 
 #[test]
-fn destroy_tells_of_and_takes_away_the_names_on_this_computer() {
+fn destroy_reports_and_removes_the_names_on_this_computer() {
     let sandbox = lab();
     let root = sandbox.path().join("root");
     std::fs::create_dir_all(root.join("etc")).unwrap();

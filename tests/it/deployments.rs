@@ -1,4 +1,4 @@
-//! Several deployments of one name: a second computer, a lost state directory, a colleague.
+//! Several deployments with the same name: a second computer, a lost state directory, another user.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn elsewhere(sandbox: &Sandbox, arguments: &[&str]) -> Outcome {
     sandbox.run(&[arguments, &["--home", home.to_str().unwrap()]].concat())
 }
 
-/// What commands of others may not change.
+/// What commands on another computer must not change.
 fn objects(sandbox: &Sandbox) -> Value {
     let world = sandbox.state();
     json!([
@@ -151,7 +151,7 @@ fn an_adopted_cluster_is_managed_like_one_with_its_first_record() {
 }
 
 #[test]
-fn a_record_that_another_computer_has_outdated_changes_nothing() {
+fn an_outdated_record_changes_nothing() {
     let sandbox = two_computers();
     let copied = std::process::Command::new("cp")
         .arg("-r")
@@ -184,16 +184,16 @@ fn a_record_that_another_computer_has_outdated_changes_nothing() {
     elsewhere(&sandbox, &["destroy", "lab", "--yes"]).succeeded();
     refused(
         &["scale", "lab", "--workers", "2"],
-        "no master of cluster lab is on the platform",
+        "cluster lab has no master left on the platform",
     );
-    refused(&["stop", "lab"], "no master of cluster lab is on the platform");
+    refused(&["stop", "lab"], "cluster lab has no master left on the platform");
     assert_eq!(sandbox.machines(None), []);
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
     assert!(!sandbox.home().cluster("lab").path().exists());
 }
 
 #[test]
-fn what_an_adopted_cluster_loses_is_seen() {
+fn missing_machines_of_an_adopted_cluster_are_reported() {
     let sandbox = two_computers();
     elsewhere(&sandbox, &["adopt", "lab.sh", "--rehearse"]).succeeded();
     sandbox.edit(|world| {
@@ -206,7 +206,7 @@ fn what_an_adopted_cluster_loses_is_seen() {
 }
 
 #[test]
-fn an_id_that_no_deployment_has_destroys_nothing_and_is_an_error() {
+fn an_unknown_id_destroys_nothing_and_is_an_error() {
     let sandbox = two_computers();
     let before = objects(&sandbox);
     let command = ["destroy", "lab.example.com", "--from-backend", "--id", "zzzzzzzz"];
@@ -214,7 +214,7 @@ fn an_id_that_no_deployment_has_destroys_nothing_and_is_an_error() {
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     let id = id_of(&sandbox.home(), "lab");
     assert!(
-        outcome.stderr.contains(&format!("there is id {}", id.deployment())),
+        outcome.stderr.contains(&format!("found id {}", id.deployment())),
         "{}",
         outcome.stderr
     );
@@ -243,7 +243,7 @@ fn hints_about_another_deployment_are_commands_that_work() {
 }
 
 #[test]
-fn what_cannot_be_adopted_is_said() {
+fn a_cluster_that_cannot_be_adopted_is_an_error_with_the_reason() {
     let sandbox = two_computers();
     sandbox.env("next", SMALL);
     sandbox.run(&["harvest", "next.sh", "--rehearse"]).succeeded();
@@ -283,7 +283,7 @@ fn two_computers_that_deploy_one_name_at_once_keep_each_others_objects() {
     let ends = children.map(|child| child.wait_with_output().unwrap());
     assert!(
         ends.iter().any(|end| !end.status.success()),
-        "both deployed one name: {ends:?}"
+        "both deployments succeeded: {ends:?}"
     );
     for home in &homes {
         let home = ocpdeploy::state::home::Home::new(home);
@@ -306,7 +306,7 @@ fn two_computers_that_deploy_one_name_at_once_keep_each_others_objects() {
 }
 
 #[test]
-fn a_handed_over_record_cannot_name_other_files_or_lines() {
+fn a_copied_record_cannot_inject_paths_or_lines() {
     let sandbox = two_computers();
     let dir = sandbox.home().cluster("lab");
     for (file, from, to) in [

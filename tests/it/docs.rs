@@ -9,20 +9,20 @@ use clap::{Command, CommandFactory, Parser};
 use ocpdeploy::cli::Cli;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The program's command with all its subcommands, as wide as help ever gets.
+/// The program's command with all its subcommands, at the maximum help width.
 fn program() -> Command {
     let mut program = Cli::command().term_width(80);
     program.build();
     program
 }
 
-/// The program itself and each subcommand, those of subcommands included.
+/// The program itself and all subcommands, at every level.
 fn all(program: &Command) -> Vec<Command> {
     let beneath = program.get_subcommands().flat_map(all);
     std::iter::once(program.clone()).chain(beneath).collect()
 }
 
-/// What is typed to get a command, e.g. `ocpdeploy ignition merge`.
+/// The full name of a command, e.g. `ocpdeploy ignition merge`.
 fn full_name(command: &Command) -> &str {
     command.get_bin_name().unwrap_or(command.get_name())
 }
@@ -52,7 +52,7 @@ fn every_command_has_examples_and_each_is_understood() {
             .map(|line| line.split(" #").next().unwrap_or(line))
             .collect();
         assert!(examples.len() >= 2, "{name} has no examples");
-        // clap would continue a longer one in a line that looks like another command.
+        // clap would wrap a longer one into a line that looks like another command.
         for line in text.lines().filter(|line| line.starts_with("  ocpdeploy ")) {
             assert!(line.chars().count() <= 80, "{name}: {line}");
         }
@@ -110,7 +110,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Markdown beneath a folder, by its path from the root of the repository.
+/// All Markdown files below a folder, by their path from the root of the repository.
 fn markdown(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root().join(folder)).unwrap() {
@@ -126,7 +126,7 @@ fn markdown(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The pages that people read: those of the book, and those beside the source.
+/// The pages for readers: those of the book, and those next to the source.
 fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
         .map(PathBuf::from)
@@ -206,14 +206,14 @@ fn dead_links(page: &Path, content: &str) -> Vec<String> {
             file => resolved(&page.parent().unwrap().join(file)),
         };
         let why = if !root().join(&path).exists() {
-            "there is no such file"
+            "the file does not exist"
         } else if page.starts_with("docs") && !path.starts_with("docs") {
-            "the book ends at docs/"
+            "the target is outside docs/"
         } else if page.starts_with("docs") && path.ends_with("README.md") && !page.ends_with("SUMMARY.md") {
             // rust-lang/mdBook issue 984: such a link leads to README.html, and the page is index.html.
             "mdBook does not translate links to README.md"
         } else if !place.is_empty() && !anchors(&text(&path)).contains(place) {
-            "there is no such heading"
+            "the heading does not exist"
         } else {
             continue;
         };
@@ -228,10 +228,10 @@ fn every_link_leads_to_a_page_and_heading() {
     assert!(dead.is_empty(), "{}", dead.join("\n"));
     let page = Path::new("docs/explanation/passes.md");
     for (wrong, why) in [
-        ("[a](nowhere.md)", "no such file"),
-        ("[a](security.md#nowhere)", "no such heading"),
-        ("[a](#nowhere)", "no such heading"),
-        ("[a](../../README.md)", "the book ends"),
+        ("[a](nowhere.md)", "the file does not exist"),
+        ("[a](security.md#nowhere)", "the heading does not exist"),
+        ("[a](#nowhere)", "the heading does not exist"),
+        ("[a](../../README.md)", "outside docs/"),
         ("[a](../README.md)", "does not translate"),
     ] {
         assert!(dead_links(page, wrong)[0].contains(why), "{wrong}");
@@ -255,7 +255,7 @@ fn the_book_has_every_page_once() {
     let mut pages = markdown("docs");
     pages.retain(|page| !page.ends_with("SUMMARY.md"));
     assert_eq!(listed, pages);
-    // The introduction lists all of them, but the single decisions.
+    // The introduction lists all of them except the single decisions.
     let introduction = links(&text(Path::new("docs/README.md")));
     for page in pages.iter().filter(|page| !page.ends_with("README.md")) {
         let name = page.strip_prefix("docs").unwrap().to_str().unwrap();
@@ -381,7 +381,7 @@ const EXCLUDED: &[&str] = &[
     "words",
 ];
 
-/// What is made of the program's own texts; their code blocks are checked as well.
+/// Pages generated from the program's texts; their code blocks are checked, too.
 const FROM_THE_PROGRAM: &[&str] = &[
     "docs/reference/commands.md",
     "docs/reference/exit-codes.md",
@@ -417,7 +417,7 @@ fn documentation_uses_standard_terms() {
         found.extend(excluded.map(|phrase| format!("{}:{number}: {phrase}", page.display())));
     };
     for page in pages().iter().filter(|page| !is_from_the_program(page)) {
-        // Messages in code are the program's.
+        // Code blocks have the program's messages.
         for (number, line) in prose(&text(page)) {
             check(page, number, line);
         }
@@ -438,7 +438,7 @@ fn documentation_uses_standard_terms() {
     );
 }
 
-/// The string literals in code that are more than one word, and where code is for tests, none.
+/// The string literals of more than one word in code that is not for tests.
 fn messages(tokens: TokenStream, found: &mut Vec<String>) {
     let mut is_test = false;
     for token in tokens {

@@ -1,4 +1,4 @@
-//! Downloads from a server that cuts, lies and changes its mind: the right file or a clear error, never a half one.
+//! Downloads from a server with cut connections, wrong headers and changing files: a complete file or a clear error.
 
 use std::fs;
 use std::io::Write;
@@ -14,7 +14,7 @@ use ocpdeploy::digest::sha256;
 
 use crate::support::mirror::{Mirror, Served};
 
-/// Numbers without a pattern, the same for one seed.
+/// Pseudorandom numbers, the same for the same seed.
 struct Chance(u64);
 
 impl Chance {
@@ -26,7 +26,7 @@ impl Chance {
     }
 }
 
-/// Bytes that compress to about a half.
+/// Bytes that compress to about half their size.
 fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     (0..bytes).map(|_| (chance.next() >> 24) as u8 & 0x0f).collect()
@@ -43,7 +43,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     runtime.enable_all().build().unwrap().block_on(future)
 }
 
-/// A cache that gives up soon.
+/// A cache with few and short retries.
 fn cache(folder: &Path) -> Cache {
     Cache::new(folder).with_retries(RetryPolicy {
         tries: 3,
@@ -51,7 +51,7 @@ fn cache(folder: &Path) -> Cache {
     })
 }
 
-/// A gzipped file on a mirror, with both sums.
+/// A gzipped file on a mirror, with both checksums.
 struct Bench {
     mirror: Mirror,
     folder: tempfile::TempDir,
@@ -115,12 +115,12 @@ impl Bench {
         assert!(self.left().is_empty(), "{:?}", self.left());
     }
 
-    /// What a failed download left among the whole files.
+    /// The number of complete files in the cache.
     fn whole(&self) -> usize {
         fs::read_dir(self.folder.path().join("files")).map_or(0, Iterator::count)
     }
 
-    /// Folders of downloads that are not whole.
+    /// Folders of partial downloads.
     fn left(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.folder.path().join("partial")).into_iter().flatten();
         entries
@@ -151,12 +151,12 @@ impl Bench {
 }
 
 #[test]
-fn what_is_served_is_verified_unpacked_and_kept() {
+fn a_download_is_verified_decompressed_and_cached() {
     let bench = Bench::new(3 << 20);
     let first = bench.fetch_right();
     let second = bench.fetch_right();
     assert_eq!(first.path, second.path);
-    assert_eq!(bench.mirror.asked().len(), 1, "the second comes from the cache");
+    assert_eq!(bench.mirror.asked().len(), 1, "the second request uses the cache");
 
     let packed = [
         ("a.xz", xz(&bench.content)),
@@ -174,7 +174,7 @@ fn what_is_served_is_verified_unpacked_and_kept() {
         let cached = run(cache(folder.path()).fetch(&artifact)).unwrap();
         assert!(fs::read(cached.path).unwrap() == bench.content, "{name}");
     }
-    // As early CoreOS is published: packed, under the name of a plain file.
+    // As early CoreOS images are published: compressed, under the name of a plain file.
     bench.mirror.serve("/images/b.qcow2", Served::new(gzip(&bench.content)));
     let folder = tempfile::tempdir().unwrap();
     let url = bench.mirror.url("/images/b.qcow2");
@@ -193,11 +193,11 @@ fn xz(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn connections_that_are_cut_at_fifty_random_bytes_end_in_the_right_file() {
+fn a_download_that_is_cut_fifty_times_is_complete() {
     let seed = u64::from(std::process::id());
     let mut chance = Chance(seed | 1);
     let bench = Bench::new(8 << 20);
-    // Each cut leaves some of what is missing then, so that all fifty happen.
+    // Each cut leaves some bytes to download, so that all fifty happen.
     let mut missing = bench.packed();
     let cuts: Vec<usize> = (0..50)
         .map(|_| {
@@ -217,7 +217,7 @@ fn connections_that_are_cut_at_fifty_random_bytes_end_in_the_right_file() {
 }
 
 #[test]
-fn a_server_without_ranges_is_asked_for_the_whole_again() {
+fn without_range_requests_the_download_restarts() {
     let bench = Bench::new(1 << 20);
     bench.mirror.change(FILE, |served| {
         served.ranges = false;
@@ -227,7 +227,7 @@ fn a_server_without_ranges_is_asked_for_the_whole_again() {
 }
 
 #[test]
-fn a_wrong_sum_names_both_and_leaves_nothing() {
+fn a_checksum_mismatch_names_both_sums_and_leaves_no_file() {
     for content in [false, true] {
         let mut bench = Bench::new(1 << 20);
         let wrong = "0".repeat(64);
@@ -253,8 +253,8 @@ fn a_wrong_sum_names_both_and_leaves_nothing() {
 }
 
 #[test]
-fn a_mirror_that_lies_about_the_length_is_told_of() {
-    // Too long: the connection ends before the file does, every time.
+fn a_wrong_content_length_is_reported() {
+    // Too large: each connection ends before the file.
     let bench = Bench::new(1 << 20);
     let packed = bench.packed() as u64;
     bench.mirror.change(FILE, |served| served.claims = Some(packed + 1000));
@@ -269,7 +269,7 @@ fn a_mirror_that_lies_about_the_length_is_told_of() {
     );
     assert_eq!(bench.whole(), 0);
 
-    // Too short: what comes is not the file that was published.
+    // Too small: the received bytes are not the published file.
     let bench = Bench::new(1 << 20);
     bench.mirror.change(FILE, |served| served.claims = Some(packed - 1000));
     let error = bench.fetch().unwrap_err();
@@ -278,7 +278,7 @@ fn a_mirror_that_lies_about_the_length_is_told_of() {
 }
 
 #[test]
-fn a_file_that_changes_between_two_parts_is_begun_anew() {
+fn a_file_that_changes_between_two_parts_is_downloaded_again() {
     for heeds in [true, false] {
         let mut bench = Bench::new(1 << 20);
         let old = gzip(&content(1 << 20, 99));
@@ -288,7 +288,7 @@ fn a_file_that_changes_between_two_parts_is_begun_anew() {
             served.cuts = vec![150_000];
             served.statuses = vec![];
         });
-        // The first run is cut and finds nobody any more.
+        // The first run is cut, and no further connection succeeds.
         let new = gzip(&bench.content);
         let first = bench.artifact.sha256.replace(sha256(&new));
         assert!(first.is_some());
@@ -298,7 +298,7 @@ fn a_file_that_changes_between_two_parts_is_begun_anew() {
             matches!(error, DownloadError::Unreachable { .. } | DownloadError::Short { .. }),
             "{error}"
         );
-        assert_eq!(bench.left().len(), 1, "what came is kept");
+        assert_eq!(bench.left().len(), 1, "the received bytes are kept");
 
         bench.mirror.change(FILE, |served| {
             served.body = new.into();
@@ -318,7 +318,7 @@ fn a_file_that_changes_between_two_parts_is_begun_anew() {
 }
 
 #[test]
-fn a_server_that_tells_no_state_of_the_file_is_gone_on_with_and_the_sum_decides() {
+fn without_an_etag_the_download_resumes_and_the_checksum_decides() {
     let bench = Bench::new(1 << 20);
     bench.mirror.change(FILE, |served| {
         served.etag = None;
@@ -329,8 +329,8 @@ fn a_server_that_tells_no_state_of_the_file_is_gone_on_with_and_the_sum_decides(
 }
 
 #[test]
-fn a_shorter_file_than_what_is_here_already_is_begun_anew() {
-    // A strong state that stays the same, and a file that lost its end: the answer is 416.
+fn a_file_shorter_than_the_partial_download_is_downloaded_again() {
+    // The same strong ETag, and a file that was truncated: the server returns 416.
     let mut bench = Bench::new(1 << 20);
     let new = gzip(&bench.content[..1000]);
     let expected = bench.content[..1000].to_vec();
@@ -347,7 +347,7 @@ fn a_shorter_file_than_what_is_here_already_is_begun_anew() {
 }
 
 #[test]
-fn a_server_that_is_busy_is_asked_again_and_one_that_refuses_is_not() {
+fn a_request_is_repeated_after_busy_and_not_after_a_rejection() {
     let bench = Bench::new(1 << 20);
     bench.mirror.change(FILE, |served| served.statuses = vec![503, 429]);
     bench.fetch_right();
@@ -366,7 +366,7 @@ fn a_server_that_is_busy_is_asked_again_and_one_that_refuses_is_not() {
 }
 
 #[test]
-fn bytes_that_cannot_be_decompressed_are_told_as_such() {
+fn invalid_compressed_data_is_reported() {
     let mut bench = Bench::new(1 << 20);
     let mut damaged = gzip(&bench.content);
     let middle = damaged.len() / 2;
@@ -382,7 +382,7 @@ fn bytes_that_cannot_be_decompressed_are_told_as_such() {
 }
 
 #[test]
-fn a_file_of_this_computer_is_unpacked_once_for_each_of_its_states() {
+fn a_local_file_is_decompressed_again_only_after_a_change() {
     let bench = Bench::new(1 << 20);
     let path = bench.folder.path().join("local.qcow2.gz");
     fs::write(&path, gzip(&bench.content)).unwrap();
@@ -406,7 +406,7 @@ fn a_file_of_this_computer_is_unpacked_once_for_each_of_its_states() {
 }
 
 #[test]
-fn the_cache_is_pruned_of_what_is_not_used_and_of_what_broke() {
+fn pruning_removes_unused_and_partial_files() {
     let bench = Bench::new(1 << 20);
     let cached = bench.fetch_right();
     bench.mirror.serve(
@@ -434,7 +434,7 @@ fn the_cache_is_pruned_of_what_is_not_used_and_of_what_broke() {
 }
 
 #[test]
-fn what_another_program_damaged_is_fetched_again() {
+fn a_damaged_cache_file_is_downloaded_again() {
     let bench = Bench::new(1 << 20);
     let cached = bench.fetch_right();
     fs::set_permissions(&cached.path, fs::Permissions::from_mode(0o644)).unwrap();
@@ -448,7 +448,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn two_processes_at_once_fetch_once() {
+fn two_parallel_processes_download_once() {
     let bench = Bench::new(8 << 20);
     bench.mirror.change(FILE, |served| served.slow = 5);
     let start = |_| bench.program().spawn().unwrap();
@@ -464,7 +464,7 @@ fn two_processes_at_once_fetch_once() {
 }
 
 #[test]
-fn a_process_that_was_killed_leaves_what_the_next_goes_on_with() {
+fn a_killed_download_is_resumed() {
     let bench = Bench::new(16 << 20);
     bench.mirror.change(FILE, |served| served.slow = 10);
     for round in 1..=3u64 {
@@ -503,9 +503,9 @@ fn a_process_that_was_killed_leaves_what_the_next_goes_on_with() {
 }
 
 #[test]
-fn a_disk_that_is_full_is_told_with_what_to_do_and_nothing_is_shown() {
+fn a_full_disk_is_reported_with_a_hint_and_leaves_no_file() {
     let bench = Bench::new(8 << 20);
-    // A limit of the shell, in KiB, stands in for the disk: the kernel refuses to write what is beyond.
+    // A file size limit of the shell, in KiB, plays the full disk: the kernel rejects writes beyond it.
     let mut limited = Command::new("sh");
     let program = bench.program();
     limited

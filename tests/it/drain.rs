@@ -1,4 +1,4 @@
-//! A node is emptied through an API that is strict and has disruption budgets.
+//! Draining a node through a strict API with disruption budgets.
 
 use crate::support::cluster;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,7 +24,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A cluster that only answers, with one node and these pods on it.
+    /// A cluster whose API only answers, with one node and these pods on it.
     fn new(network: u8, pods: &[Value]) -> Self {
         let vip = Ipv4Addr::new(127, 93, network, 10);
         let table = cluster::parameters(&cluster::config(), vip);
@@ -64,7 +64,7 @@ impl Bench {
         run(async { drain(&self.api().await, node, is_off, how).await })
     }
 
-    /// Names of the pods that are left, and whether the node takes new ones; the API was asked nothing strange.
+    /// The names of the remaining pods, and whether the node is schedulable; the API got no unknown request.
     fn finish(self) -> (Vec<String>, bool) {
         let left = self.kube.with(|world| {
             let all = ["app", "agent", "static", "done", "alone", "kept", GUARD];
@@ -92,7 +92,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     runtime.enable_all().build().unwrap().block_on(future)
 }
 
-/// A pod of a controller of this kind on the node; of none where the kind is empty.
+/// A pod on the node with a controller of this kind; an empty kind means no controller.
 fn pod(name: &str, owner: &str, annotations: Value, phase: &str) -> Value {
     let owners = match owner {
         "" => json!([]),
@@ -107,7 +107,7 @@ fn app() -> Value {
 }
 
 #[test]
-fn only_what_must_leave_is_evicted() {
+fn only_pods_that_must_leave_are_evicted() {
     let bench = Bench::new(
         1,
         &[
@@ -125,7 +125,7 @@ fn only_what_must_leave_is_evicted() {
 }
 
 #[test]
-fn pods_of_other_nodes_stay_where_the_api_lists_them_too() {
+fn pods_of_other_nodes_are_kept_even_if_the_api_lists_them() {
     let mut other = pod("kept", "ReplicaSet", json!({}), "Running");
     other["spec"]["nodeName"] = json!("worker-0.lab.example.com");
     let mut pending = pod("alone", "", json!({}), "Pending");
@@ -137,7 +137,7 @@ fn pods_of_other_nodes_stay_where_the_api_lists_them_too() {
 }
 
 #[test]
-fn a_pod_that_nothing_would_start_again_is_lost_only_on_demand() {
+fn a_pod_without_a_controller_is_deleted_only_on_request() {
     let bench = Bench::new(2, &[app(), pod("alone", "", json!({}), "Running")]);
     let refused = bench.drain(NODE, false).unwrap_err();
     assert!(
@@ -148,13 +148,13 @@ fn a_pod_that_nothing_would_start_again_is_lost_only_on_demand() {
     let untouched = bench
         .kube
         .with(|world| world.get(NODES, NODE).unwrap()["spec"] == json!({}));
-    assert!(untouched, "a refusal changes nothing");
+    assert!(untouched, "a rejected drain changes nothing");
     bench.drain(NODE, true).unwrap();
     assert_eq!(bench.finish(), (vec![], false));
 }
 
 #[test]
-fn a_disruption_budget_is_heeded_until_it_is_overruled() {
+fn a_disruption_budget_is_respected_unless_overridden() {
     let bench = Bench::new(
         3,
         &[
@@ -175,14 +175,14 @@ fn a_disruption_budget_is_heeded_until_it_is_overruled() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_empty() {
+fn draining_a_missing_node_does_nothing() {
     let bench = Bench::new(4, &[app()]);
     bench.drain("worker-9.lab.example.com", false).unwrap();
     assert_eq!(bench.finish(), (vec!["app".to_owned()], true));
 }
 
 #[test]
-fn the_cluster_makes_guards_and_catalogs_anew() {
+fn guard_and_catalog_pods_need_no_controller() {
     // openshift/library-go: guard-pod.yaml; operator-framework/operator-lifecycle-manager: reconciler/grpc.go.
     let mut guard = pod(GUARD, "", json!({}), "Running");
     guard["metadata"]["namespace"] = json!("openshift-etcd");
@@ -200,18 +200,18 @@ fn the_cluster_makes_guards_and_catalogs_anew() {
     assert_ne!(
         uid(),
         before,
-        "the guard, whose budget protects etcd, was evicted; the one that is there is another"
+        "the guard, whose budget protects etcd, was evicted; the present one is new"
     );
     assert_eq!(bench.finish(), (vec![GUARD.to_owned()], false));
 
-    // Anybody can call a pod a guard.
+    // Any user can label a pod as a guard.
     guard["metadata"]["namespace"] = json!("shop");
     let bench = Bench::new(7, &[guard]);
     assert!(matches!(bench.drain(NODE, false), Err(DrainError::Loses { .. })));
 }
 
 #[test]
-fn data_in_empty_dirs_is_lost_only_on_demand() {
+fn data_in_empty_dirs_is_deleted_only_on_request() {
     let mut with_data = app();
     with_data["spec"]["volumes"] =
         json!([{"name": "cache", "emptyDir": {}}, {"name": "config", "configMap": {"name": "c"}}]);
@@ -239,7 +239,7 @@ fn data_in_empty_dirs_is_lost_only_on_demand() {
 }
 
 #[test]
-fn nobody_waits_for_the_end_of_pods_whose_kubelet_is_gone() {
+fn pods_of_a_dead_kubelet_are_not_waited_for() {
     for (network, is_off, ready) in [(9, true, "True"), (10, false, "Unknown")] {
         let bench = Bench::new(
             network,
@@ -257,7 +257,7 @@ fn nobody_waits_for_the_end_of_pods_whose_kubelet_is_gone() {
         assert!(told.is_string(), "it was evicted");
         bench.finish();
     }
-    // The kubelet of a node that runs is waited for.
+    // The kubelet of a running node is waited for.
     let bench = Bench::new(
         11,
         &[pod("app", "ReplicaSet", json!({"test/ends": "never"}), "Running")],
@@ -266,7 +266,7 @@ fn nobody_waits_for_the_end_of_pods_whose_kubelet_is_gone() {
 }
 
 #[test]
-fn a_disruption_budget_is_heeded_on_a_machine_that_is_off_too() {
+fn a_disruption_budget_is_respected_even_if_the_machine_is_off() {
     let bench = Bench::new(
         12,
         &[pod("kept", "StatefulSet", json!({"test/budget": "none"}), "Running")],
@@ -277,7 +277,7 @@ fn a_disruption_budget_is_heeded_on_a_machine_that_is_off_too() {
 }
 
 #[test]
-fn applying_tells_whether_it_changed_anything() {
+fn apply_reports_whether_it_changed_anything() {
     let bench = Bench::new(5, &[]);
     let object = |mode: u32| {
         json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
@@ -285,7 +285,7 @@ fn applying_tells_whether_it_changed_anything() {
     };
     let manifest = |mode: u32| serde_json::from_value(object(mode)).unwrap();
     bench.kube.with(|world| {
-        // Before its stage the API server does not know the kind.
+        // Before this stage, the API server does not know the kind.
         world.gate = Stage::Masters;
         // As the bootstrap created it.
         world.put(MACHINE_CONFIGS, object(0));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const BOTH: &str = "machine_network=192.168.122.0/24,fd00:122::/64";
 
-/// A platform whose network has both families, the second one with a gateway or without.
+/// A platform whose network has both families, with or without an IPv6 gateway.
 fn lab(gateway: Option<&str>) -> Sandbox {
     let network = json!({
         "cidr": "192.168.122.0/24", "gateway": "192.168.122.1",
@@ -36,7 +36,7 @@ fn each_node_has_both_addresses_after_both_passes() {
         let expected = format!("method=manual\naddress1={}/64,fd00:122::1\n", ipv6.beside(node.ip));
         assert!(files[path].ends_with(&expected), "{}: {}", node.name, files[path]);
     }
-    // Both VIPs and all nodes, for people and for programs.
+    // Both VIPs and all nodes, as a table and as JSON.
     let (planned, status) = (
         sandbox.run(&["plan", "lab.sh", "--rehearse"]).succeeded().stdout,
         sandbox.run(&["status", "lab"]).succeeded().stdout,
@@ -51,7 +51,7 @@ fn each_node_has_both_addresses_after_both_passes() {
     assert_eq!(cluster["vips"][1]["ipv6"], ipv6.ingress_ip.to_string());
     for (name, ip) in table.ipv6_addresses() {
         assert!(planned.contains(&ip.to_string()), "{name} {ip}: {planned}");
-        // The bootstrap is deleted, and still in the table.
+        // The bootstrap is deleted, but still in the table.
         assert!(status.contains(&ip.to_string()), "{name} {ip}: {status}");
     }
     let state = sandbox.state();
@@ -103,7 +103,7 @@ fn the_users_own_connection_has_the_ipv6_address() {
 }
 
 #[test]
-fn a_route_of_the_users_file_that_is_not_the_networks_is_refused_with_its_place() {
+fn another_default_route_in_the_users_file_is_rejected_with_its_position() {
     let sandbox = lab(Some("fd00:122::1"));
     let route = "routes:\n  config:\n  - {destination: ::/0, next-hop-address: fe80::7, next-hop-interface: bond0}\n";
     std::fs::write(sandbox.path().join("bond.yaml"), format!("{BOND}{route}")).unwrap();
@@ -115,7 +115,7 @@ fn a_route_of_the_users_file_that_is_not_the_networks_is_refused_with_its_place(
     let refused = sandbox.deploy("lab");
     let words = "bond.yaml:8:43: the gateway of the machine network is fd00:122::1, but the default route has fe80::7";
     assert!(refused.message().contains(words), "{}", refused.stderr);
-    assert_eq!(sandbox.state(), state, "nothing was made");
+    assert_eq!(sandbox.state(), state, "nothing was created");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_cluster_keeps_its_address_families() {
 }
 
 #[test]
-fn what_the_network_lacks_is_said_before_anything_is_made() {
+fn missing_network_properties_are_reported_before_anything_is_created() {
     for (gateway, lines, words) in [
         (
             None,
@@ -170,7 +170,7 @@ fn what_the_network_lacks_is_said_before_anything_is_made() {
 }
 
 #[test]
-fn an_ipv6_address_of_another_cluster_is_refused() {
+fn an_ipv6_address_of_another_cluster_is_rejected() {
     let sandbox = lab(Some("fd00:122::1"));
     let env = |cluster: &str, api_ip: &str| {
         let lines =

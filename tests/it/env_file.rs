@@ -1,5 +1,5 @@
-//! The env file and all that leads to one configuration: the reader against real bash, the exact words about
-//! faulty files, precedence, aliases, profiles and the sample.
+//! The env file and all other sources of a configuration: the reader against real bash, the exact messages about
+//! invalid files, precedence, aliases, profiles and the sample.
 
 use crate::support::cluster::deployment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ fn nic0(ipv4: &str) -> String {
     format!("interfaces:\n- name: nic0\n  type: ethernet\n  ipv4: {ipv4}\n")
 }
 
-/// The files that a test's settings may name. Relative ones lie beside the env file.
+/// The files that a test's settings may name. Relative paths start at the env file's folder.
 fn files() -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         (
@@ -176,7 +176,7 @@ fn idms() -> String {
     )
 }
 
-/// Settings to be loaded, with nothing around them.
+/// The sources of settings, empty by default.
 #[derive(Default)]
 struct Given<'a> {
     env: &'a str,
@@ -243,9 +243,9 @@ fn value_and_origin<'a>(loaded: &'a Loaded, name: &str) -> (&'a str, &'a str) {
     (&value.value, &value.origin)
 }
 
-// The reader against bash.
+// Compare the reader with bash.
 
-/// The variables after bash has sourced the text; `None` when it refuses.
+/// The variables after bash has sourced the text; `None` if bash fails.
 fn bash(text: &str, folder: &Path) -> Option<BTreeMap<String, String>> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
@@ -291,7 +291,7 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
-/// `OCPDEPLOY_TEST_CASES` asks for more than the usual number.
+/// The number of cases; `OCPDEPLOY_TEST_CASES` sets a larger one.
 fn cases() -> u32 {
     std::env::var("OCPDEPLOY_TEST_CASES")
         .ok()
@@ -303,12 +303,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_accepted_bash_reads_the_same(pieces in proptest::collection::vec(piece(), 0..9), export in any::<bool>()) {
+    fn bash_reads_every_accepted_file_the_same_way(pieces in proptest::collection::vec(piece(), 0..9), export in any::<bool>()) {
         let text = format!("a=1\n{}c={}\n", if export { "export " } else { "" }, pieces.concat());
         if let Ok(assignments) = envfile::parse(&text, &environment_of_bash) {
             let folder = tempfile::tempdir().unwrap();
             let theirs = bash(&text, folder.path());
-            prop_assert!(theirs.is_some(), "bash refuses {text:?}, which is read as {assignments:?}");
+            prop_assert!(theirs.is_some(), "bash rejects {text:?}, which is read as {assignments:?}");
             let ours: BTreeMap<_, _> = assignments.iter().map(|a| (&a.name, &a.value)).collect();
             for (name, value) in ours {
                 prop_assert_eq!(theirs.as_ref().and_then(|theirs| theirs.get(name)), Some(value), "{} in {:?}", name, text);
@@ -318,7 +318,7 @@ proptest! {
 }
 
 #[test]
-fn the_forms_that_are_promised_are_read() {
+fn all_documented_forms_are_accepted() {
     let text = "# a comment\n\
         \tcluster=lab # after a value\n\
         export domain='example.com'\n\
@@ -377,18 +377,18 @@ fn nothing_in_an_env_file_is_ever_run() {
         };
         assert!(given.load().is_err(), "{text:?} is accepted");
         assert!(!pwned.exists(), "{text:?} was run");
-        // It would have been, by a shell.
+        // A shell would have run it.
         let _ = bash(&text, folder.path());
         let ran = pwned.exists();
         assert!(
             ran || text.starts_with("PROMPT_COMMAND"),
-            "{text:?} is harmless and proves nothing"
+            "{text:?} runs nothing in bash either, so it tests nothing"
         );
         let _ = std::fs::remove_file(&pwned);
     }
 }
 
-// The exact words about faulty files.
+// The exact messages about invalid files.
 
 #[test]
 fn each_faulty_env_file_has_its_exact_message() {
@@ -400,7 +400,7 @@ fn each_faulty_env_file_has_its_exact_message() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "sh"))
         .collect();
     names.sort();
-    assert!(names.len() >= 40, "{} faulty env files", names.len());
+    assert!(names.len() >= 40, "{} invalid env files", names.len());
     let mut messages = BTreeSet::new();
     for path in names {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -409,12 +409,12 @@ fn each_faulty_env_file_has_its_exact_message() {
             ..Given::default()
         };
         let Err(error) = given.load() else {
-            panic!("{} is not faulty", path.display());
+            panic!("{} is valid", path.display());
         };
         let message = format!("error: {error}\n");
         assert!(
             !message.contains(TOKEN),
-            "{} tells the secret:\n{message}",
+            "{} shows the secret:\n{message}",
             path.display()
         );
         let golden = path.with_extension("txt");
@@ -425,19 +425,19 @@ fn each_faulty_env_file_has_its_exact_message() {
         assert_eq!(
             message,
             expected,
-            "{}; UPDATE_GOLDEN=1 writes it anew",
+            "{}; UPDATE_GOLDEN=1 writes it again",
             golden.display()
         );
         assert!(
             messages.insert(message),
-            "{} says what another one says",
+            "{} has the same message as another one",
             path.display()
         );
     }
 }
 
 #[test]
-fn all_syntax_errors_are_told_together_and_none_that_only_follows() {
+fn all_syntax_errors_are_reported_together_without_follow_up_errors() {
     const NOT_CLOSED: &str = "this quote is not closed";
     const ONE: &str = "a line can have only one assignment";
     const NONE: &str = "this is not an assignment";
@@ -451,7 +451,7 @@ fn all_syntax_errors_are_told_together_and_none_that_only_follows() {
                 (5, "`;` is shell syntax"),
             ][..],
         ),
-        // The quote is closed by the one of the next value.
+        // The quote is closed by the opening quote of the next value.
         ("cluster=\"lab\ndomain=\"example.com\"\nworkers=3\n", &[(1, NOT_CLOSED)]),
         (
             "cluster=\"lab\ndomain=\"a b\"\nnetwork=\"c d\"\ntag=`x`\n",
@@ -471,14 +471,14 @@ fn all_syntax_errors_are_told_together_and_none_that_only_follows() {
             "tag=\"a\n$(b)\nc\"\ncluster=lab\nnetwork\n",
             &[(2, "command substitution is not supported"), (5, NONE)],
         ),
-        // Lines without an assignment are one mistake.
+        // Several lines without an assignment are one error.
         ("pull_secret={\n  \"auths\": {}\n}\ncluster=lab\n", &[(2, NONE)]),
         ("if true; then\n  echo x\nfi\n\nset -e\n", &[(1, NONE), (5, NONE)]),
         (
             "cluster: lab\ndomain: example.com\nworkers 3\n",
             &[(1, NONE), (2, NONE), (3, NONE)],
         ),
-        // A value that was not understood is not missing.
+        // An invalid value is not reported as missing.
         (
             "_a=(1)\ncluster=$_a\ndomain=$_b\ntag=$_b$_c\n",
             &[
@@ -504,11 +504,11 @@ fn all_syntax_errors_are_told_together_and_none_that_only_follows() {
         assert_eq!(found, expected, "{text}");
     }
     let most = envfile::parse(&"a=$(b)\n".repeat(1_000), &|_| None).unwrap_err();
-    assert_eq!(most.len(), 20, "more than anyone reads");
+    assert_eq!(most.len(), 20, "the number of reported errors is limited");
 }
 
 #[test]
-fn independent_problems_are_told_together_each_with_its_place() {
+fn independent_problems_are_reported_together_with_their_positions() {
     let env = "cluster=Lab\ndomain=example.com\nmasters=2\nworkrs=3\napi_ip=10.0.0\n";
     let given = Given {
         env,
@@ -568,7 +568,7 @@ fn an_unknown_backend_is_the_only_problem_with_it() {
 }
 
 #[test]
-fn the_nearest_layer_wins_and_says_so() {
+fn the_highest_layer_wins_and_is_shown_as_the_origin() {
     let env = format!("{REQUIRED}workers=4\n");
     let environment: &[(&str, &str)] = &[("OCPDEPLOY_WORKERS", "5")];
     let flags: &[(&str, &str)] = &[("workers", "6")];
@@ -597,7 +597,7 @@ fn the_nearest_layer_wins_and_says_so() {
 }
 
 #[test]
-fn an_empty_value_is_no_value() {
+fn an_empty_value_counts_as_unset() {
     let loaded = Given {
         env: &format!("{REQUIRED}workers=4\nnetwork=\n"),
         environment: &[("OCPDEPLOY_WORKERS", "")],
@@ -646,7 +646,7 @@ fn an_alias_in_a_higher_layer_overrides_the_name_in_a_lower_one() {
 }
 
 #[test]
-fn a_profile_of_the_users_own_extends_a_shipped_one() {
+fn a_users_profile_extends_a_shipped_one() {
     let loaded = load("profile=./mine\n");
     assert_eq!(loaded.config.masters, 3);
     assert_eq!(loaded.config.workers, 0);
@@ -654,7 +654,7 @@ fn a_profile_of_the_users_own_extends_a_shipped_one() {
     assert_eq!(value_and_origin(&loaded, "numcpus"), ("6", "profile ./mine"));
     assert!(
         loaded.config.ca.is_some_and(|ca| ca.contains("MAAB")),
-        "its paths begin in its folder"
+        "its paths start at its folder"
     );
 }
 
@@ -694,7 +694,7 @@ fn two_masters_with_an_arbiter_have_a_small_third_machine() {
     let names: Vec<_> = config.nodes().iter().map(|(node, _)| node.to_string()).collect();
     assert_eq!(names, ["bootstrap", "master-0", "master-1", "arbiter-0"]);
     let size = &config.arbiter_size;
-    // The minimum of the documentation, whatever the masters have.
+    // The documented minimum, whatever size the masters have.
     assert_eq!((size.cpus, size.memory_mib, size.disk_gib), (2, 8192, 50));
     let small = load("masters=2\narbiter=1\narbiter_numcpus=1\narbiter_memory=4096\narbiter_disk_size=20\n");
     for least in [
@@ -711,7 +711,7 @@ fn two_masters_with_an_arbiter_have_a_small_third_machine() {
 }
 
 #[test]
-fn every_shipped_profile_loads_and_is_what_it_says() {
+fn every_shipped_profile_loads_and_has_its_documented_values() {
     let load = |profile| {
         Given {
             env: REQUIRED,
@@ -730,7 +730,7 @@ fn every_shipped_profile_loads_and_is_what_it_says() {
     assert_eq!(
         folders,
         profile::SHIPPED.map(|(name, _)| name),
-        "profiles/ and the program hold the same"
+        "profiles/ and the program have the same profiles"
     );
     let nodes = |config: &ClusterConfig| (config.masters, config.workers);
     assert_eq!(nodes(&load("base")), (1, 0));
@@ -741,7 +741,7 @@ fn every_shipped_profile_loads_and_is_what_it_says() {
     assert!(load("bridge").use_br && !load("standard").use_br);
 }
 
-// What becomes of the values.
+// The resulting configuration.
 
 #[test]
 fn registry_mirrors_are_pairs_or_files_of_oc_mirror() {
@@ -839,7 +839,7 @@ fn a_real_env_file_becomes_a_configuration() {
 }
 
 #[test]
-fn what_is_set_to_no_effect_is_told() {
+fn settings_without_effect_are_reported() {
     let loaded = Given {
         env: &format!("{REQUIRED}backend=sim\npool=fast\nextra_disk_size=20\nmasters=4\n"),
         environment: &[
@@ -860,7 +860,7 @@ fn what_is_set_to_no_effect_is_told() {
 }
 
 #[test]
-fn sizes_below_openshifts_are_warned_of_but_in_a_rehearsal() {
+fn sizes_below_openshifts_minimum_are_a_warning_except_in_a_rehearsal() {
     let env = format!("{REQUIRED}master_memory=8192\nnumcpus=2\ndisk_size=30\n");
     let given = |rehearse| Given {
         env: &env,
@@ -877,7 +877,7 @@ fn sizes_below_openshifts_are_warned_of_but_in_a_rehearsal() {
 }
 
 #[test]
-fn a_rehearsal_is_small_and_brings_its_own_but_keeps_what_is_given() {
+fn a_rehearsal_has_small_defaults_and_keeps_given_values() {
     let loaded = Given {
         env: &format!("{REQUIRED}profile=rook\nworker_memory=512\nimage=images/mine.qcow2\npull_secret=\n"),
         rehearse: true,
@@ -958,7 +958,7 @@ fn okd_needs_no_pull_secret() {
 }
 
 #[test]
-fn a_secret_is_shown_nowhere() {
+fn secrets_are_never_shown() {
     let inline = format!("{{\"auths\":{{\"quay.io\":{{\"auth\":\"{TOKEN}\"}}}}}}");
     let loaded = load(&format!("pull_secret='{inline}'\n"));
     assert!(loaded.config.pull_secret.expose_secret().contains(TOKEN));
@@ -1021,7 +1021,7 @@ fn flags_of_the_command_line_are_known_to_settings() {
 
 // The sample.
 
-/// `env.sh.sample` as the table makes it.
+/// `env.sh.sample`, generated from the table.
 fn sample() -> String {
     let mut text = "\
 # All settings of a cluster, with their defaults under profile=standard.
@@ -1050,15 +1050,15 @@ fn sample() -> String {
 }
 
 #[test]
-fn the_sample_lists_every_variable_with_its_true_default() {
+fn the_sample_lists_every_variable_with_its_default() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("env.sh.sample");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, sample()).unwrap();
     }
     let text = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(text, sample(), "UPDATE_GOLDEN=1 writes it anew");
+    assert_eq!(text, sample(), "UPDATE_GOLDEN=1 writes it again");
 
-    // As it is, and with all lines taken in, it says what holds without them.
+    // As it is, and with all lines uncommented, it results in the defaults.
     let bare = load("");
     let all: String = text
         .lines()

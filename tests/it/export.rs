@@ -1,5 +1,5 @@
-//! What is written for other programs is judged by them: dnsmasq, haproxy, BIND's and ISC's checkers, Python's YAML.
-//! Whole texts are golden files.
+//! Exported files are checked with their programs: dnsmasq, haproxy, BIND's and ISC's checkers, Python's YAML.
+//! Complete texts are golden files.
 
 use crate::support::{cluster, shape};
 use std::io::Write;
@@ -56,7 +56,7 @@ impl Made {
             parameters.ingress_mac = parameters.api_mac;
         }
         if prefix == 23 {
-            // Some of them in the network's second half.
+            // One node is in the network's second half.
             parameters.nodes.last_mut().unwrap().ip = [10, 0, 5, 200].into();
         }
         Self { config, parameters }
@@ -128,7 +128,7 @@ fn judge(command: &[&str], text: &str) -> String {
     said
 }
 
-/// What Python's YAML, Ansible's and kcli's own reader, makes of a text.
+/// The value that Python's YAML, which Ansible and kcli use, reads from a text.
 #[track_caller]
 fn python_reads(text: &str) -> Value {
     let script = "import json,sys,yaml\nprint(json.dumps(yaml.safe_load(sys.stdin)))";
@@ -144,7 +144,7 @@ fn python_reads(text: &str) -> Value {
 }
 
 #[test]
-fn every_shape_s_files_are_taken_by_their_programs() {
+fn the_files_of_every_shape_are_accepted_by_their_programs() {
     for (turn, shape) in SHAPES.into_iter().enumerate() {
         let mut made = Made::new(shape);
         let (has_ipv4, has_ipv6) = [(true, false), (true, true), (false, true)][turn % 3];
@@ -188,7 +188,7 @@ fn every_shape_s_files_are_taken_by_their_programs() {
             assert!(text.starts_with(&format!("$ORIGIN {origin}.\n")), "{text}");
             judge(&["named-checkzone", "-q", origin, ""], &text);
         }
-        // `show` in place of the last `send`: all is read, and nobody is asked.
+        // `show` instead of the last `send`: everything is parsed, and nothing is sent.
         for text in [
             zone::nsupdate(parameters, parameters, true),
             zone::nsupdate_reverse(parameters, parameters),
@@ -213,10 +213,10 @@ fn every_shape_s_files_are_taken_by_their_programs() {
     }
 }
 
-/// Needs ISC's server, which is not everywhere any more.
+/// Requires ISC's server, which not every distribution packages any more.
 #[test]
 #[ignore = "needs the lab"]
-fn isc_takes_its_declarations() {
+fn isc_dhcpd_accepts_its_declarations() {
     for shape in SHAPES {
         judge(
             &["dhcpd", "-4", "-t", "-cf", ""],
@@ -226,7 +226,7 @@ fn isc_takes_its_declarations() {
 }
 
 #[test]
-fn bash_and_shellcheck_have_nothing_against_the_scripts() {
+fn bash_and_shellcheck_accept_the_scripts() {
     let parts = made_all();
     let mut scripts = 0;
     for file in parts.files.iter().filter(|file| file.content.starts_with("#!")) {
@@ -243,7 +243,7 @@ fn made_all() -> HostParts {
 }
 
 #[test]
-fn with_dns_of_the_user_s_nothing_is_put_on_nodes() {
+fn with_the_users_dns_nothing_is_put_on_nodes() {
     assert_eq!(Made::standard().parts(Dns::User, (4, 19)), HostParts::default());
 }
 
@@ -290,7 +290,7 @@ fn the_texts_of_a_standard_cluster() {
     insta::assert_snapshot!("hosts", hosts::block(parameters));
     insta::assert_snapshot!("zone", zone::forward(parameters, true, 1));
     insta::assert_snapshot!("zone_reverse", zone::reverse(parameters, 1).unwrap());
-    // The names of what was removed are deleted.
+    // The names of removed nodes are deleted.
     let mut left = parameters.clone();
     left.nodes.retain(|node| node.role != Role::Bootstrap);
     insta::assert_snapshot!(
@@ -303,7 +303,7 @@ fn the_texts_of_a_standard_cluster() {
     insta::assert_snapshot!("kcli", kcli::parameter_file(parameters, &sizes()));
 }
 
-/// What the second address family adds to the texts of the tests before.
+/// What the second address family adds to the texts of the previous tests.
 #[test]
 fn the_texts_of_two_address_families() {
     let one = Made::standard();
@@ -336,7 +336,7 @@ fn the_texts_of_two_address_families() {
 }
 
 #[test]
-fn kcli_finds_each_machine_s_mac_by_kcli_s_own_names() {
+fn kcli_finds_each_mac_by_its_own_machine_names() {
     let made = Made::new((3, 11, false, 24));
     let read = python_reads(&kcli::parameter_file(&made.parameters, &sizes()));
     assert_eq!((&read["ctlplanes"], &read["workers"]), (&3.into(), &11.into()));
@@ -354,7 +354,7 @@ fn kcli_finds_each_machine_s_mac_by_kcli_s_own_names() {
 }
 
 #[test]
-fn an_arbiter_is_a_machine_that_serves_no_requests() {
+fn an_arbiter_is_a_machine_but_no_load_balancer_target() {
     let config = ClusterConfig {
         masters: 2,
         arbiter: true,
@@ -376,14 +376,14 @@ fn an_arbiter_is_a_machine_that_serves_no_requests() {
     let mut macs = rules.filter_map(|rule| rule.pointer("/lab-arbiter-0$/nets/0/mac"));
     assert_eq!(macs.next().unwrap(), &arbiter.mac.to_string());
     let inventory = python_reads(&ansible::inventory(&parameters, &sizes, "/ignition", Affinity::Soft));
-    // Among the masters, which are on different hosts.
+    // In the group of masters, which are on different hosts.
     let group = &inventory["all"]["children"]["masters"]["children"]["arbiter"];
     assert_eq!(group["hosts"]["lab-arbiter-0"]["mac"], arbiter.mac.to_string());
     assert_eq!(group["vars"]["memory_mib"], config.arbiter_size.memory_mib);
 }
 
 #[test]
-fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
+fn ansible_creates_each_machine_of_the_table_with_its_mac_and_size() {
     let made = Made::standard();
     let inventory = python_reads(&ansible::inventory(
         &made.parameters,
@@ -410,7 +410,7 @@ fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
         (&all["masters_apart"], &all["masters_apart_always"]),
         (&true.into(), &true.into())
     );
-    // Every variable that the playbook uses is the inventory's, its own, or Ansible's.
+    // Every variable in the playbook is defined by the inventory, by the playbook, or by Ansible.
     let playbook = python_reads(ansible::playbook());
     let plays = playbook.as_array().unwrap();
     let mut known: Vec<&str> = vec![

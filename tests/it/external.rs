@@ -1,4 +1,4 @@
-//! External nodes: machines that are not ours join, are known by name and address, and are never touched.
+//! External nodes: machines that this program did not create join, are listed by name and address, and never changed.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const LAB: &str = "masters=3\nworkers=2\nimage=coreos\nhelper_image=helper";
 const MAC: &str = "02:00:00:00:00:01";
 
-/// An installed cluster on the loopback, whose addresses nobody else has.
+/// An installed cluster on the loopback, whose addresses no other computer has.
 fn lab() -> Sandbox {
     let network =
         json!({"cidr": "127.94.0.0/24", "gateway": "127.94.0.1", "dhcp_from": "127.94.0.2", "dhcp_to": "127.94.0.199"});
@@ -31,7 +31,7 @@ fn join_file(sandbox: &Sandbox, node: &str, more: &[&str]) -> Outcome {
     sandbox.run(&[&["node", "join-file", "lab", node], more].concat())
 }
 
-/// All that the platform has.
+/// All objects on the platform.
 fn platform(sandbox: &Sandbox) -> Value {
     let state = sandbox.state();
     json!([state["machines"], state["reservations"]])
@@ -43,23 +43,23 @@ fn assert_private(path: &Path) {
 }
 
 #[test]
-fn what_cannot_join_is_rejected_and_nothing_is_recorded() {
+fn a_node_that_cannot_join_is_rejected_and_not_recorded() {
     let sandbox = lab();
     let before = sandbox.parameters("lab").unwrap();
     let worker = before.nodes.last().unwrap();
     let (taken_ip, taken_mac) = (worker.ip.to_string(), worker.mac.to_string());
     let free = "127.94.0.220";
     for (node, mac, ip, words) in [
-        ("metal-0", "", "", "the MAC address of its NIC is not known"),
-        ("metal-0", MAC, "", "its address is not known"),
+        ("metal-0", "", "", "the MAC address of its NIC is unknown"),
+        ("metal-0", MAC, "", "its address is unknown"),
         ("metal-0", MAC, "10.0.0.1", "outside the machine network"),
         ("metal-0", MAC, "127.94.0.1", "is the gateway"),
         ("metal-0", MAC, "127.94.0.255", "network or broadcast address"),
         ("metal-0", MAC, &taken_ip, "worker-1 has"),
         ("metal-0", &taken_mac, free, "worker-1 has"),
         ("metal-0", "01:00:00:00:00:01", free, "not a unicast MAC"),
-        ("worker-1", MAC, free, "a node with a machine of ocpdeploy"),
-        ("master-7", MAC, free, "it is a worker"),
+        ("worker-1", MAC, free, "a node whose machine ocpdeploy created"),
+        ("master-7", MAC, free, "it must be a worker"),
         ("metal", MAC, free, "NAME-NUMBER"),
     ] {
         let given = [("--mac", mac), ("--ip", ip)];
@@ -80,7 +80,7 @@ fn what_cannot_join_is_rejected_and_nothing_is_recorded() {
         );
         let ours = sandbox.run(&["node", verb, "lab", "worker-1"]);
         assert!(
-            ours.message().contains("its machine is one of ocpdeploy"),
+            ours.message().contains("ocpdeploy created its machine"),
             "{}",
             ours.stderr
         );
@@ -88,7 +88,7 @@ fn what_cannot_join_is_rejected_and_nothing_is_recorded() {
 }
 
 #[test]
-fn an_external_node_is_known_and_its_machine_is_never_touched() {
+fn an_external_node_is_listed_and_its_machine_never_changed() {
     let sandbox = lab();
     let before = platform(&sandbox);
     let made = join_file(&sandbox, "metal-0", &["--mac", MAC, "--ip", "127.94.0.220"]).succeeded();
@@ -110,14 +110,14 @@ fn an_external_node_is_known_and_its_machine_is_never_touched() {
     let name = own["storage"]["files"].as_array().unwrap().iter();
     let name = name.filter(|file| file["path"] == "/etc/hostname").count();
     assert_eq!(name, 1, "{own}");
-    // Again without its address; another address is no repetition.
+    // The same command without the address is a repetition; with another address it is not.
     std::fs::remove_file(&file).unwrap();
     join_file(&sandbox, "metal-0", &[]).succeeded();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     let other = join_file(&sandbox, "metal-0", &["--ip", "127.94.0.221"]);
     assert!(other.message().contains("the table has it with"), "{}", other.stderr);
 
-    // What names nodes knows it.
+    // Commands with node names accept it.
     let said = |words: &[&str]| sandbox.run(words).succeeded().stdout;
     assert!(said(&["export", "hosts", "lab"]).contains("127.94.0.220 metal-0.lab.example.com"));
     assert!(said(&["export", "dhcp", "lab"]).contains(&format!("{MAC},127.94.0.220")));
@@ -133,16 +133,12 @@ fn an_external_node_is_known_and_its_machine_is_never_touched() {
     for verb in ["show", "console", "replace"] {
         let refused = sandbox.run(&["node", verb, "lab", "metal-0"]);
         assert_eq!(refused.code, Some(2), "{verb}: {}", refused.stderr);
-        assert!(
-            refused.message().contains("it is an external node"),
-            "{}",
-            refused.stderr
-        );
+        assert!(refused.message().contains("is an external node"), "{}", refused.stderr);
     }
     said(&["node", "join", "lab", "metal-0"]);
     assert_eq!(platform(&sandbox), before, "the platform was changed");
 
-    // Workers come and go beside it, but none with its name.
+    // Workers can be added and removed, but none with its name.
     join_file(
         &sandbox,
         "worker-3",
@@ -166,7 +162,7 @@ fn an_external_node_is_known_and_its_machine_is_never_touched() {
     assert!(shrunk.contains("removed: worker-2\n"), "{shrunk}");
     assert_eq!(platform(&sandbox), before);
 
-    // Its user switches it off and on, and wipes it.
+    // The user switches it off and on, and wipes it.
     let stopped = sandbox.run(&["stop", "lab"]).succeeded();
     assert!(stopped.stderr.contains("shut it down yourself"), "{}", stopped.stderr);
     let started = sandbox.run(&["start", "lab"]).succeeded();
@@ -232,7 +228,7 @@ cat "$1" "$ignition" | sed s/pristine/customized/ > "$output"
 "#;
 
 #[test]
-fn an_iso_is_made_by_coreos_installer() {
+fn the_iso_is_built_by_coreos_installer() {
     let sandbox = lab();
     let folder = sandbox.path();
     std::fs::write(folder.join("live.iso"), "pristine\n").unwrap();
@@ -306,7 +302,7 @@ fn an_iso_is_made_by_coreos_installer() {
         .iter()
         .filter(|name| name.to_string_lossy().starts_with("box."))
         .count();
-    assert_eq!(left, 2, "a folder is left over");
+    assert_eq!(left, 2, "a folder remains");
     let (code, said) = run(&["node", "join-file", "lab", "metal-0", "-o", "box.iso"]);
     assert_eq!(code, Some(2), "{said}");
 }
@@ -328,7 +324,7 @@ fn worker_files(kube: &FakeKube) -> String {
 }
 
 #[test]
-fn its_certificates_are_approved_by_name_and_address_and_its_pool_s_labels_set() {
+fn an_external_nodes_certificates_are_approved_and_its_pools_labels_set() {
     let site = Site::new(41, "workers=1\npools=gpu:0\npool_labels=gpu:example.com/gpu=yes");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Installed);
@@ -367,7 +363,7 @@ fn its_certificates_are_approved_by_name_and_address_and_its_pool_s_labels_set()
     until(LONG, "its Lease", || {
         kube.with(|world| world.get(LEASES, HOST).is_some())
     });
-    // While it was off, its certificate expired: `start` does not wait for it, `node join` lets it in again.
+    // While it was off, its certificate expired: `start` does not wait for it, `node join` approves a new one.
     kube.with(|world| {
         world.certificates_ended = true;
         world.switched_on.remove(&name);

@@ -1,6 +1,6 @@
-//! Every call of a platform fails in every way, once or for ever: what is silent is asked again, the rest is told.
+//! Every call of a platform fails in every way, once or always: silent faults are retried, all others are reported.
 //!
-//! The commands run here on the simulated platform, behind one that fails where it is told to. A usual test run takes
+//! The commands run on the simulated platform behind a wrapper that injects faults. A usual test run takes
 //! samples; `OCPDEPLOY_FAULTS=all` takes every call and every fault (`make reliability`).
 
 use crate::support::cluster::{cluster_id, deployment};
@@ -44,7 +44,7 @@ const fn done(name: &'static str, kind: Kind) -> Failing {
     }
 }
 
-/// As clients tell what happened; a pause that was asked for is honoured.
+/// Faults without an answer, as clients report them; a requested pause is kept.
 const SILENCES: [Failing; 6] = [
     fault("no route to host", Kind::Unreachable),
     fault("HTTP 503", Kind::Unreachable),
@@ -65,13 +65,13 @@ const REFUSALS: [Failing; 5] = [
     fault("HTTP 500", Kind::Rejected),
 ];
 
-/// As 2 minutes are to a user, where it comes to an end.
+/// The platform timeout where a test waits for it; 2 minutes by default.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Where it does not: no call takes as long on any computer.
+/// The platform timeout where no test waits for it: longer than any call takes.
 const MORE: Duration = Duration::from_secs(3);
 
-/// More calls than patience allows one of them, for all that are under way at once.
+/// More calls than can be made within the timeout, for all operations that run at once.
 const MOST_CALLS: usize = 40 * 8;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,7 +86,7 @@ enum Operation {
     Destroy,
 }
 
-/// A simulated platform with two clusters' files, which can be put back to where it was.
+/// A simulated platform with two clusters, which can be restored to an earlier state.
 struct Ground {
     sandbox: Sandbox,
     backup: Backup,
@@ -97,7 +97,7 @@ impl Ground {
         let sandbox = Sandbox::new(json!({"script": {"boot_ms": 0}}));
         let backup = Backup::of(sandbox.path());
         let mut ground = Self { sandbox, backup };
-        // Another cluster, which must not notice anything.
+        // Another cluster, which must not change.
         ground.undisturbed(Operation::Deploy, "lab-2").await;
         for operation in operations {
             ground.undisturbed(*operation, "lab").await;
@@ -188,7 +188,7 @@ impl Ground {
         }
     }
 
-    /// All that must be the same whatever failed on the way.
+    /// Everything that must be the same whatever failed.
     fn state(&self) -> Value {
         let machines: BTreeMap<_, _> = self.sandbox.machines(None).into_iter().collect();
         let machines: BTreeMap<_, _> = machines
@@ -255,7 +255,7 @@ fn files(root: &Path) -> BTreeSet<PathBuf> {
     files
 }
 
-/// Tells only what differs.
+/// Reports only the differences.
 #[track_caller]
 fn same(state: &Value, expected: &Value, why: &str) {
     for (part, value) in state.as_object().unwrap() {
@@ -263,7 +263,7 @@ fn same(state: &Value, expected: &Value, why: &str) {
     }
 }
 
-/// How many calls are left out between two that are tried.
+/// The step between two calls that are tried.
 fn stride(usual: usize) -> usize {
     match std::env::var("OCPDEPLOY_FAULTS").as_deref() {
         Ok("all") => 1,
@@ -271,7 +271,7 @@ fn stride(usual: usize) -> usize {
     }
 }
 
-/// As `disturbed`, with the stack of a program: unoptimized, a whole deployment takes more than a test's thread has.
+/// `disturbed` on a larger stack: an unoptimized deployment requires more than a test's thread has.
 fn disturb(operation: Operation, before: &'static [Operation], usual: usize) {
     let thread = std::thread::Builder::new().stack_size(8 << 20);
     let run = move || {
@@ -283,7 +283,7 @@ fn disturb(operation: Operation, before: &'static [Operation], usual: usize) {
     }
 }
 
-/// Makes each call of an operation fail in each way; then repeats it, and it must end as if nothing had failed.
+/// Makes each call of an operation fail in each way, and repeats the operation, which must have the usual result.
 async fn disturbed(operation: Operation, before: &[Operation], usual: usize) {
     let ground = Ground::after(before).await;
     let calm = Rc::default();
@@ -291,7 +291,7 @@ async fn disturbed(operation: Operation, before: &[Operation], usual: usize) {
     let calls = calm.calls().len();
     let expected = ground.state();
 
-    // Each call fails first and is repeated; with what was done already, too.
+    // Each call fails first and is repeated, also if it was already done.
     for fault in SILENCES {
         ground.restore();
         let faults = Faults::new(fault, When::EachFirst);
@@ -355,7 +355,7 @@ async fn disturbed(operation: Operation, before: &[Operation], usual: usize) {
         "reliability: {} faults of {operation:?}",
         tried + SILENCES.len() * calls
     );
-    assert!(tried > 5, "{tried} faults are too few to mean anything");
+    assert!(tried > 5, "{tried} faults are too few");
 }
 
 /// The message names the operation, the platform's message, the existing objects and the next command; the exit code fits.
@@ -375,7 +375,7 @@ async fn is_well_told(
     let nothing_is_there = owned.unwrap().is_empty();
     let first_look = match operation {
         Operation::Deploy | Operation::Harvest => ["check", "query network", "list the clusters on"].contains(&verb),
-        // The same look is made again later; the first is before it begins.
+        // The same query is made again later; the first one is before the start.
         Operation::ScaleUp | Operation::ScaleDown | Operation::Replace => {
             ["query network", "list the clusters on", "list the machines of cluster"].contains(&verb)
         }
@@ -438,7 +438,7 @@ fn destroying_survives_every_fault() {
 }
 
 /// Tries one call of the trait against every fault.
-macro_rules! bears {
+macro_rules! survives {
     ($sim:expr, |$backend:ident| $call:expr) => {{
         let calm = {
             let $backend = platforms($sim, &Rc::default(), MORE);
@@ -451,7 +451,7 @@ macro_rules! bears {
                 $call.await
             };
             let answer = format!("{:?}", answer.unwrap());
-            // What an answer that got lost has done is found done.
+            // If only the answer was lost, the repeated call finds the operation done.
             let found_done = calm.replace("Done(", "Unchanged(");
             assert!(
                 answer == calm || (fault.done && answer == found_done),
@@ -465,7 +465,7 @@ macro_rules! bears {
                 $call.await
             };
             assert_eq!(answer.unwrap_err().kind(), fault.kind);
-            assert_eq!(faults.calls().len(), 3, "{fault:?}: it never answered");
+            assert_eq!(faults.calls().len(), 3, "{fault:?}: no call was answered");
         }
         for fault in REFUSALS {
             let faults = Faults::new(fault, When::Ever(0));
@@ -474,7 +474,7 @@ macro_rules! bears {
                 $call.await
             };
             assert_eq!(answer.unwrap_err().kind(), fault.kind);
-            assert_eq!(faults.calls().len(), 1, "{fault:?}: a refusal is not asked again");
+            assert_eq!(faults.calls().len(), 1, "{fault:?}: a rejected call is not repeated");
         }
     }};
 }
@@ -533,35 +533,35 @@ async fn every_method_is_repeated_after_silence_and_never_after_a_rejection() {
         checked: true,
     };
     let image = ImageRequest::Platform("coreos".to_owned());
-    bears!(sim(), |backend| backend.preflight(&Requirements::default()));
-    bears!(sim(), |backend| backend.network_facts("default"));
-    bears!(sim(), |backend| backend.ensure_image(Role::Worker, &cluster, &image));
-    bears!(sim(), |backend| backend.reserve_address(&hold));
-    bears!(sim(), |backend| backend.list_reservations(&cluster));
+    survives!(sim(), |backend| backend.preflight(&Requirements::default()));
+    survives!(sim(), |backend| backend.network_facts("default"));
+    survives!(sim(), |backend| backend.ensure_image(Role::Worker, &cluster, &image));
+    survives!(sim(), |backend| backend.reserve_address(&hold));
+    survives!(sim(), |backend| backend.list_reservations(&cluster));
     sim().create_machine(&spec).await.unwrap();
-    bears!(sim(), |backend| backend.create_machine(&spec));
-    bears!(sim(), |backend| backend.list_machines(&cluster));
-    bears!(sim(), |backend| backend.describe_machine(&cluster, &name));
-    bears!(sim(), |backend| backend.console_tail(&cluster, &name));
-    bears!(sim(), |backend| backend.list_owned(&cluster));
-    bears!(sim(), |backend| backend.list_clusters());
-    bears!(sim(), |backend| async {
+    survives!(sim(), |backend| backend.create_machine(&spec));
+    survives!(sim(), |backend| backend.list_machines(&cluster));
+    survives!(sim(), |backend| backend.describe_machine(&cluster, &name));
+    survives!(sim(), |backend| backend.console_tail(&cluster, &name));
+    survives!(sim(), |backend| backend.list_owned(&cluster));
+    survives!(sim(), |backend| backend.list_clusters());
+    survives!(sim(), |backend| async {
         let attached = backend.attach_console(&cluster, &name).await;
         attached.map(|console| console.is_some())
     });
     sim().stop_machine(&cluster, &name, Stop::Force).await.unwrap();
-    bears!(sim(), |backend| backend.stop_machine(&cluster, &name, Stop::Graceful));
+    survives!(sim(), |backend| backend.stop_machine(&cluster, &name, Stop::Graceful));
     sim().start_machine(&cluster, &name).await.unwrap();
-    bears!(sim(), |backend| backend.start_machine(&cluster, &name));
+    survives!(sim(), |backend| backend.start_machine(&cluster, &name));
     sim().delete_machine(&cluster, &name).await.unwrap();
-    bears!(sim(), |backend| backend.delete_machine(&cluster, &name));
+    survives!(sim(), |backend| backend.delete_machine(&cluster, &name));
     sim().release_address(&hold).await.unwrap();
-    bears!(sim(), |backend| backend.release_address(&hold));
-    bears!(sim(), |backend| backend.delete_remaining(&cluster));
-    bears!(sim(), |backend| backend.ensure_load_balancer(&balancer));
-    bears!(sim(), |backend| backend.choices());
-    bears!(sim(), |backend| backend.local_disk_dir());
-    bears!(sim(), |backend| backend.server_time());
+    survives!(sim(), |backend| backend.release_address(&hold));
+    survives!(sim(), |backend| backend.delete_remaining(&cluster));
+    survives!(sim(), |backend| backend.ensure_load_balancer(&balancer));
+    survives!(sim(), |backend| backend.choices());
+    survives!(sim(), |backend| backend.local_disk_dir());
+    survives!(sim(), |backend| backend.server_time());
 }
 
 /// Which nodes the platform's load balancers have after each command.
@@ -613,7 +613,7 @@ async fn load_balancers_follow_the_table() {
     assert_eq!(deployed, [&[with_bootstrap, pair[1]], &pair[..]].concat());
     let both = "ingress at 192.168.122.241 to worker-0, worker-1";
     assert_eq!(run(Some(2)).await, [pair[0], both]);
-    // A removed worker gets no requests any more before it is drained.
+    // A removed worker gets no more requests before it is drained.
     assert_eq!(run(Some(1)).await, [pair, pair].concat());
 }
 
@@ -673,7 +673,7 @@ async fn an_unresponsive_platform_is_waited_for_once() {
     assert!(with_patience > 5 && without == 3, "{with_patience}, then {without}");
 }
 
-/// Commands that know a cluster by its name only wait as long as its settings said, and not the usual two minutes.
+/// Commands with only a cluster's name wait as long as its settings say, and not the default two minutes.
 #[test]
 fn commands_by_name_wait_as_long_as_the_clusters_settings_say() {
     let sandbox = Sandbox::new(json!({"script": {"boot_ms": 0}}));
@@ -705,7 +705,7 @@ fn commands_by_name_wait_as_long_as_the_clusters_settings_say() {
             sandbox.run(words).succeeded();
         }
     }
-    // Both machines are deleted at once: which of them is reported is chance.
+    // Both machines are deleted in parallel: either of them may be reported.
     let filters = [(r"delete machine lab-(master|worker)-0", "delete machine <machine>")];
     insta::with_settings!({filters => filters}, { insta::assert_snapshot!(all) });
 }
@@ -744,7 +744,7 @@ fn an_image_push_survives_every_fault() {
                 let push = || sandbox.run(&["image", "push", "lab.sh"]);
                 let why = format!("{what} at {nth}, {times} times");
                 let first = push();
-                // The first image may be there, done and not told.
+                // The first image may exist although its answer was lost.
                 let is_there = nth == 2 || what == "timeout_after";
                 let expected = match (silent && times == 1, is_there) {
                     (true, _) => 0,

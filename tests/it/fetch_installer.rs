@@ -1,4 +1,4 @@
-//! openshift-install as it is found and fetched: from a mirror with folders like the real ones.
+//! Finding and downloading openshift-install, from a mirror with the folders of the real one.
 
 use crate::support::cluster;
 use std::fs;
@@ -29,7 +29,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-/// A program that tells a version, and a stream where it has one.
+/// A program that prints a version, and a CoreOS stream if it has one.
 fn program(version: &str, stream: Option<&str>) -> String {
     let stream = match stream {
         Some(stream) => format!("cat <<'EOF'\n{stream}\nEOF\n"),
@@ -41,7 +41,7 @@ fn program(version: &str, stream: Option<&str>) -> String {
     )
 }
 
-/// An archive of files; a path is written as it is, so that it may lead anywhere.
+/// An archive of files; paths are written unchanged, so that they may point anywhere.
 fn archive(members: &[(&str, &str)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, content) in members {
@@ -133,7 +133,7 @@ impl Bench {
         failure.render(false)
     }
 
-    /// Whole installers in the cache.
+    /// Complete installers in the cache.
     fn installers(&self) -> Vec<String> {
         let trusts = fs::read_dir(self.config.downloads.cache.join("installers"));
         let trusts = trusts.into_iter().flatten();
@@ -154,7 +154,7 @@ impl Bench {
 }
 
 #[test]
-fn a_version_is_fetched_once_verified_and_kept_beside_others() {
+fn a_version_is_downloaded_once_verified_and_kept_beside_others() {
     let mut bench = Bench::new("4.19.3");
     for version in ["4.19.3", "4.18.7"] {
         let real = program(version, None);
@@ -167,7 +167,11 @@ fn a_version_is_fetched_once_verified_and_kept_beside_others() {
     assert_eq!(bench.version(), "4.19.3");
     let asked = bench.mirror.asked().len();
     assert_eq!(bench.version(), "4.19.3");
-    assert_eq!(bench.mirror.asked().len(), asked, "no server is asked for what is here");
+    assert_eq!(
+        bench.mirror.asked().len(),
+        asked,
+        "no server is queried for a cached version"
+    );
     bench.config.downloads.version = Some("4.18.7".parse().unwrap());
     assert_eq!(bench.version(), "4.18.7");
     assert_eq!(bench.installers(), ["4.18.7", "4.19.3"]);
@@ -191,7 +195,7 @@ fn a_version_is_fetched_once_verified_and_kept_beside_others() {
 }
 
 #[test]
-fn channels_lead_to_the_version_that_is_published_there() {
+fn a_channel_selects_its_published_version() {
     for (wanted, sandbox, version) in [
         ("stable", "ocp/stable", "4.19.3"),
         ("candidate", "ocp/candidate", "4.20.0-rc.1"),
@@ -230,7 +234,7 @@ fn channels_lead_to_the_version_that_is_published_there() {
 }
 
 #[test]
-fn the_cluster_stays_with_its_installer_when_the_channel_moves_on() {
+fn a_cluster_keeps_its_installer_when_the_channel_advances() {
     let bench = Bench::new("stable");
     bench.publish(
         "ocp/stable",
@@ -247,7 +251,7 @@ fn the_cluster_stays_with_its_installer_when_the_channel_moves_on() {
     assert_eq!(bench.version(), "4.19.3");
     fs::remove_dir_all(bench.dir.path().join("bin")).unwrap();
     assert_eq!(bench.version(), "4.19.4");
-    // The mirror is not asked for a version that is here.
+    // The mirror is not queried for a cached version.
     let mut bench = bench;
     bench.config.downloads.version = Some("4.19.3".parse().unwrap());
     let asked = bench.mirror.asked().len();
@@ -256,7 +260,7 @@ fn the_cluster_stays_with_its_installer_when_the_channel_moves_on() {
 }
 
 #[test]
-fn a_given_installer_of_another_version_is_refused() {
+fn a_given_installer_of_another_version_is_rejected() {
     let mut bench = Bench::new("4.19.3");
     let path = bench.write(Path::new("mine/openshift-install"), &program("4.18.1", None));
     bench.write(Path::new("mine/oc"), "#!/bin/sh\n");
@@ -275,7 +279,7 @@ fn a_given_installer_of_another_version_is_refused() {
 }
 
 #[test]
-fn what_a_mirror_serves_wrongly_is_refused_and_nothing_stays() {
+fn invalid_files_of_a_mirror_are_rejected_and_not_kept() {
     let real = program("4.19.3", None);
     let evil = |members: &[(&str, &str)]| {
         let bench = Bench::new("4.19.3");
@@ -335,7 +339,7 @@ fn what_a_mirror_serves_wrongly_is_refused_and_nothing_stays() {
 }
 
 #[test]
-fn the_coreos_of_the_release_is_fetched_for_the_platform() {
+fn the_coreos_image_of_the_release_is_downloaded_for_the_platform() {
     let content = b"a disk".repeat(10_000);
     let packed = gzip(&content);
     for old in [false, true] {
@@ -378,7 +382,7 @@ fn the_coreos_of_the_release_is_fetched_for_the_platform() {
 }
 
 #[test]
-fn a_helper_is_what_its_publisher_lists_and_the_last_one_when_nobody_answers() {
+fn a_helper_image_is_the_published_one_or_the_last_one_if_offline() {
     let mut bench = Bench::new("4.19.3");
     let name = "CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2";
     let folder = bench.mirror.url("/images");

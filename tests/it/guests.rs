@@ -152,10 +152,10 @@ fn a_virtual_ip_that_another_host_has_leased_is_reported_before_anything_is_made
     let failed = sandbox.deploy("lab");
     let text = format!("exit code {}\n{}", failed.code.unwrap_or(-1), failed.message());
     insta::assert_snapshot!("vip_of_a_stranger", text);
-    assert_eq!(sandbox.machines(None), [], "nothing was made");
+    assert_eq!(sandbox.machines(None), [], "nothing was created");
     let lease = |sandbox: &Sandbox| sandbox.state()["networks"]["default"]["leases"]["192.168.122.250"].clone();
     assert_eq!(lease(&sandbox)["client"], "theirs");
-    // One that is given back may be had, and then it is the cluster's own, also when it is looked at again.
+    // A released address can be taken; then it belongs to the cluster, also in later checks.
     sandbox.edit(|world| world["networks"]["default"]["leases"] = json!({}));
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
     sandbox.deploy("lab").succeeded();
@@ -179,7 +179,7 @@ fn a_mac_of_another_machine_is_rejected_before_anything_is_made() {
     let failed = sandbox.deploy("lab");
     let text = format!("exit code {}\n{}", failed.code.unwrap_or(-1), failed.message());
     insta::assert_snapshot!("mac_of_a_stranger", text);
-    assert_eq!(sandbox.machines(None), [], "nothing was made");
+    assert_eq!(sandbox.machines(None), [], "nothing was created");
 }
 
 /// Between the check and the operation, another host takes it.

@@ -1,26 +1,26 @@
-//! The commands that hints suggest: `destroy` only where the cluster cannot be a working one, and others with its name.
+//! The commands that hints suggest: `destroy` only if the cluster cannot be a working one, all others with its name.
 
 use std::collections::BTreeSet;
 
 use crate::layering::sources;
 
-/// Every message with `ocpdeploy destroy`, and why no working cluster is meant.
+/// Every message with `ocpdeploy destroy`, and why it does not concern a working cluster.
 const DESTROYS: &[(&str, &str)] = &[
     (
         "not installed yet: `ocpdeploy destroy {",
-        "it says so itself; where it depends on the cluster, a test in passes/error.rs tries both",
+        "the message states it; a test in passes/error.rs covers both kinds of clusters",
     ),
     (
         "not installed yet: run `ocpdeploy destroy {",
-        "settings changed before the installation; passes/error.rs tries both",
+        "settings changed before the installation; passes/error.rs tests both cases",
     ),
     (
         "run `ocpdeploy destroy {cluster}`, then deploy again",
-        "machines of pass one lost their network; passes/error.rs tries both",
+        "machines of pass one lost their network; passes/error.rs tests both cases",
     ),
     (
         "not installed yet: `ocpdeploy deploy` resumes the deployment, `ocpdeploy destroy {",
-        "`audit` says it of unfinished deployments",
+        "`audit` reports it for unfinished deployments",
     ),
     (
         "not installed in a rehearsal: `ocpdeploy destroy {",
@@ -32,7 +32,7 @@ const DESTROYS: &[(&str, &str)] = &[
     ),
     (
         "without the journal: `ocpdeploy destroy {",
-        "said of a cluster that is not installed; nothing else works with a damaged journal",
+        "reported for a cluster that is not installed; nothing else works with a damaged journal",
     ),
     (
         "`ocpdeploy status {name}` shows the existing objects, `ocpdeploy destroy {",
@@ -74,7 +74,7 @@ fn one_line(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The files beneath these folders of `src`, each in one line.
+/// The files below these folders of `src`, each in one line.
 fn files(folders: &[&str]) -> Vec<(String, String)> {
     let mut files = sources();
     files.retain(|(file, _)| folders.iter().any(|folder| file.starts_with(folder)));
@@ -82,7 +82,7 @@ fn files(folders: &[&str]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn destroy_is_suggested_only_where_no_cluster_works() {
+fn destroy_is_suggested_only_if_no_cluster_works() {
     let mut unused: BTreeSet<&str> = DESTROYS.iter().map(|(words, _)| *words).collect();
     for (file, mut text) in files(&["commands/", "local/", "openshift/", "passes/", "report/", "state/"]) {
         for &(words, _) in DESTROYS {

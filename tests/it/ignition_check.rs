@@ -1,4 +1,4 @@
-//! The checks of Ignition configs against the reference: its corpus, and Debian's `ignition-validate` beside ours.
+//! The checks of Ignition configs, compared with Debian's `ignition-validate` as the reference.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -11,7 +11,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-/// What Debian's ignition-validate (2.14, specs 3.0 to 3.3) says of a config: whether it is refused, and where.
+/// The result of Debian's ignition-validate (2.14, specs 3.0 to 3.3): whether it rejects a config, and where.
 fn validate(config: impl AsRef<[u8]>) -> (bool, BTreeSet<String>) {
     let spawned = Command::new("ignition-validate")
         .arg("-")
@@ -24,7 +24,7 @@ fn validate(config: impl AsRef<[u8]>) -> (bool, BTreeSet<String>) {
     let output = child.wait_with_output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    // A line that quotes a percent sign has no end.
+    // A line that quotes a percent sign has no line break.
     let places = text
         .split("error at ")
         .skip(1)
@@ -37,20 +37,20 @@ fn validate(config: impl AsRef<[u8]>) -> (bool, BTreeSet<String>) {
     (refused, places.collect())
 }
 
-/// The same of ours.
+/// The result of our check.
 fn ours(config: impl AsRef<[u8]>) -> (bool, BTreeSet<String>) {
     let findings = match document::read(config.as_ref()) {
         Ok(document) => check(&document.config),
         Err(_) => return (true, BTreeSet::new()),
     };
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
-    // What 2.14 does not know yet.
+    // A check that 2.14 does not have yet.
     let known = |finding: &&Finding| !finding.text.contains("drop-in of `systemd.units`");
     let places: BTreeSet<String> = errors.filter(known).map(|finding| finding.path.clone()).collect();
     (!places.is_empty(), places)
 }
 
-/// A config in which everything is there once, and nothing is wrong.
+/// A valid config with one of everything.
 fn rich(minor: u32) -> Value {
     let mut config = json!({
         "ignition": {
@@ -141,7 +141,7 @@ fn places(value: &Value, here: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Values that are right in one place and wrong in another.
+/// Values that are valid in some places and invalid in others.
 fn any_value() -> impl Strategy<Value = Value> {
     let texts = [
         "",
@@ -251,9 +251,9 @@ fn any_value() -> impl Strategy<Value = Value> {
 enum Change {
     Set(Value),
     Remove,
-    /// Once more what is there, at the end of its list.
+    /// Appends a copy of the entry to its list.
     Repeat,
-    /// A key beside.
+    /// Adds a key next to it.
     Beside(&'static str, Value),
 }
 
@@ -321,7 +321,7 @@ fn apply(config: &mut Value, (index, change): (prop::sample::Index, Change)) {
 }
 
 #[test]
-fn a_rich_config_of_every_version_has_no_fault() {
+fn a_complete_config_of_every_version_is_valid() {
     for minor in 0..=6 {
         let config = rich(minor).to_string();
         let findings = check(&document::parse(config.as_bytes()).unwrap());
@@ -332,7 +332,7 @@ fn a_rich_config_of_every_version_has_no_fault() {
     }
 }
 
-/// Random things of a strategy, the same ones each time.
+/// Random values of a strategy, the same in each run.
 fn samples<S: Strategy>(count: usize, strategy: S) -> Vec<S::Value> {
     let mut runner = TestRunner::deterministic();
     (0..count)
@@ -341,7 +341,7 @@ fn samples<S: Strategy>(count: usize, strategy: S) -> Vec<S::Value> {
 }
 
 #[test]
-fn changed_configs_are_refused_exactly_when_the_reference_refuses_them() {
+fn changed_configs_are_rejected_exactly_when_the_reference_rejects_them() {
     let changes = (0_u32..=3, prop::collection::vec(any_change(), 1..4));
     let mut refused = 0;
     for (minor, changes) in samples(600, changes) {
@@ -357,7 +357,7 @@ fn changed_configs_are_refused_exactly_when_the_reference_refuses_them() {
 }
 
 #[test]
-fn texts_are_read_exactly_when_the_reference_reads_them() {
+fn texts_are_accepted_exactly_when_the_reference_accepts_them() {
     let head = r#"{"ignition": {"version": "3.2.0"}"#;
     let texts = [
         "",
@@ -408,7 +408,7 @@ fn texts_are_read_exactly_when_the_reference_reads_them() {
     }
     texts.push([head.as_bytes(), b", \"x\": \"\xff\"}"].concat());
     texts.push([head.as_bytes(), b", \xff\"x\": 1}"].concat());
-    // One character of a good config changed, taken out or put in.
+    // One character of a valid config changed, removed or inserted.
     let whole = rich(2).to_string();
     let signs: &[u8] = b"{}[]:,\"\\ 0-.eat\n\xff";
     let edits = (any::<prop::sample::Index>(), prop::sample::select(signs), 0..3);
@@ -433,12 +433,12 @@ fn texts_are_read_exactly_when_the_reference_reads_them() {
     }
 }
 
-/// Texts out of pieces that mean something where they stand.
+/// Texts made of pieces that are significant in their place.
 fn pieced(pieces: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(pieces), 0..most).prop_map(|pieces| pieces.concat())
 }
 
-/// Judges up to 900 texts in one config, each in its own place: a thousand findings is the most that are told.
+/// Checks up to 900 texts in one config, each in its own place: at most a thousand findings are reported.
 fn judge_together(count: usize, config: &Value) {
     let config = config.to_string();
     let ((_, theirs), (_, ours)) = (validate(&config), ours(&config));
@@ -453,13 +453,13 @@ fn judge_together(count: usize, config: &Value) {
         .collect();
     assert!(
         differ.is_empty(),
-        "the reference refuses (true) or takes (false): {told:#?}"
+        "the reference rejects (true) or accepts (false): {told:#?}"
     );
     assert!(!theirs.is_empty() && theirs.len() < count);
 }
 
 #[test]
-fn urls_are_refused_exactly_when_the_reference_refuses_them() {
+fn urls_are_rejected_exactly_when_the_reference_rejects_them() {
     const DATA: &[&str] = &[
         "data:",
         "DATA:",
@@ -580,7 +580,7 @@ fn urls_are_refused_exactly_when_the_reference_refuses_them() {
 }
 
 #[test]
-fn units_are_refused_exactly_when_the_reference_refuses_them() {
+fn units_are_rejected_exactly_when_the_reference_rejects_them() {
     const PIECES: &[&str] = &[
         "[Unit]",
         "[Service]\n",
