@@ -1,4 +1,4 @@
-//! `ocpdeploy ignition …` as a person or a script meets it: answers, exit codes, and what is left on the disk.
+//! `ocpdeploy ignition …` as a user or a script sees it: output, exit codes, and the files that remain.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -120,11 +120,11 @@ fn hostname(name: &str) -> Value {
     )
 }
 
-/// Where this program differs on purpose from the reference that made the corpus.
+/// Where this program deliberately differs from the reference that produced the corpus.
 const KEPT: &str = "unknown-key"; // A field that is not known may be of a newer spec.
 
 #[test]
-fn every_case_of_the_corpus_ends_as_with_the_reference() {
+fn every_corpus_case_has_the_result_of_the_reference() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ignition-corpus.json");
     let corpus: Value = serde_json::from_slice(&fs::read(corpus).unwrap()).unwrap();
     let cases = corpus["cases"].as_array().unwrap();
@@ -160,7 +160,7 @@ fn every_case_of_the_corpus_ends_as_with_the_reference() {
 }
 
 #[test]
-fn a_config_is_checked_for_the_coreos_that_is_to_read_it() {
+fn a_config_is_checked_for_the_coreos_that_reads_it() {
     let sandbox = Sandbox::new();
     sandbox.config("two.ign", &json!({"ignition": {"version": "2.2.0"}}));
     sandbox.config("three.ign", &json!({"ignition": {"version": "3.2.0"}}));
@@ -178,13 +178,13 @@ fn a_config_is_checked_for_the_coreos_that_is_to_read_it() {
         );
         ran.refused(3, &[]);
     }
-    // Two of them together are meant to be so.
+    // Two configs of spec 2 can be merged.
     sandbox.run("ignition merge two.ign two.ign").ok();
     sandbox.run("ignition merge two.ign").refused(3, &["two.ign", "spec 2"]);
 }
 
 #[test]
-fn what_is_no_config_is_refused_by_every_verb_with_its_name_and_place() {
+fn every_subcommand_rejects_an_invalid_file_with_name_and_position() {
     let sandbox = Sandbox::new();
     sandbox.config("good.ign", &hostname("a"));
     sandbox.write("old.ign", "before");
@@ -230,7 +230,7 @@ fn what_is_no_config_is_refused_by_every_verb_with_its_name_and_place() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_the_reason() {
+fn an_unreadable_file_is_rejected_with_the_reason() {
     let sandbox = Sandbox::new();
     sandbox.config("good.ign", &hostname("a"));
     fs::create_dir(sandbox.path("work/folder")).unwrap();
@@ -263,7 +263,7 @@ fn what_cannot_be_read_is_refused_with_the_reason() {
             ran.refused(3, &[&format!("{file}: "), reason]);
         }
     }
-    // Root may read everything; then it is empty.
+    // Root may read every file; for root, the file is empty.
     let reason = match fs::read(sandbox.path("work/secret")) {
         Ok(_) => "secret",
         Err(_) => "permission denied",
@@ -273,7 +273,7 @@ fn what_cannot_be_read_is_refused_with_the_reason() {
 }
 
 #[test]
-fn where_nothing_can_be_written_nothing_is() {
+fn an_unwritable_output_is_an_error_and_changes_nothing() {
     let sandbox = Sandbox::new();
     sandbox.config("a.ign", &hostname("a"));
     fs::create_dir(sandbox.path("work/folder")).unwrap();
@@ -284,7 +284,7 @@ fn where_nothing_can_be_written_nothing_is() {
         ("folder/", "it is a directory"),
         ("a.ign/x", "Not a directory"),
         ("/dev/null", "not a regular file"),
-        // Nobody may make a file there, root neither.
+        // Not even root can create a file there.
         ("/proc/x.ign", "cannot write /proc/x.ign"),
     ] {
         let ran = sandbox.run(&format!("ignition merge a.ign -o {target}"));
@@ -295,7 +295,7 @@ fn where_nothing_can_be_written_nothing_is() {
 }
 
 #[test]
-fn two_languages_are_not_mixed() {
+fn spec_2_and_spec_3_are_not_mixed() {
     let sandbox = Sandbox::new();
     sandbox.config("three.ign", &hostname("a"));
     sandbox.config("two.ign", &json!({"ignition": {"version": "2.2.0"}}));
@@ -312,7 +312,7 @@ fn two_languages_are_not_mixed() {
 }
 
 #[test]
-fn the_result_is_one_whole_private_file_even_over_an_input() {
+fn the_output_is_complete_and_private_even_over_an_input() {
     let sandbox = Sandbox::new();
     sandbox.config("a.ign", &hostname("a"));
     sandbox.config("b.ign", &hostname("b"));
@@ -321,13 +321,13 @@ fn the_result_is_one_whole_private_file_even_over_an_input() {
     std::os::unix::fs::symlink("a.ign", sandbox.path("work/link")).unwrap();
     let old = sandbox.read("a.ign");
     let shown = sandbox.run("ignition merge a.ign b.ign").ok();
-    assert_eq!(shown, hostname("b").to_string(), "minified, no line end");
+    assert_eq!(shown, hostname("b").to_string(), "minified, without a line break");
     assert_eq!(sandbox.run("ignition merge a.ign b.ign -o link").ok(), "");
     assert_eq!(sandbox.read("a.ign"), shown, "the same bytes as on stdout");
     assert_eq!(sandbox.read("other-name"), old, "the old file was not written into");
     assert!(fs::symlink_metadata(sandbox.path("work/link")).unwrap().is_symlink());
     let mode = fs::metadata(sandbox.path("work/a.ign")).unwrap().mode();
-    assert_eq!(mode & 0o777, 0o600, "it may hold secrets");
+    assert_eq!(mode & 0o777, 0o600, "it may contain secrets");
     assert_eq!(
         fs::read_dir(sandbox.path("work")).unwrap().count(),
         4,
@@ -360,7 +360,7 @@ fn one_input_may_come_from_stdin() {
 }
 
 #[test]
-fn a_faulty_input_or_result_is_told_with_its_place_and_its_files() {
+fn an_invalid_input_or_result_is_reported_with_position_and_files() {
     let sandbox = Sandbox::new();
     sandbox.write(
         "bad.ign",
@@ -415,7 +415,7 @@ fn warnings_do_not_stop_a_merge_and_go_to_stderr() {
 }
 
 #[test]
-fn check_tells_every_file_in_text_and_json() {
+fn check_reports_every_file_in_text_and_json() {
     let sandbox = Sandbox::new();
     sandbox.config("good.ign", &hostname("a"));
     sandbox.config("bad.ign", &config(json!([{"path": "relative"}])));
@@ -450,7 +450,7 @@ fn check_tells_every_file_in_text_and_json() {
 }
 
 #[test]
-fn diff_answers_by_its_exit_code_and_hides_what_may_be_secret() {
+fn diff_sets_its_exit_code_and_hides_possible_secrets() {
     let sandbox = Sandbox::new();
     sandbox.config("a.ign", &hostname("one%0Atwo%0A"));
     sandbox.write("same.ign", "{\"storage\": {\"links\": [], \"files\": [{\"contents\": {\"source\": \"data:;base64,b25lCnR3bwo=\"}, \"mode\": 420,\n\"path\": \"/etc/hostname\"}]}, \"ignition\": {\"version\": \"3.2.0\"}}");
@@ -488,7 +488,7 @@ fn env_file(name: &str) -> String {
 }
 
 #[test]
-fn a_nodes_config_is_shown_with_whence_each_part_is() {
+fn a_nodes_config_is_shown_with_the_origin_of_each_part() {
     let sandbox = Sandbox::new();
     sandbox
         .run("ignition show master-0")
@@ -525,7 +525,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
     );
     assert!(
         !master.contains("master-0.lab.example.com"),
-        "contents only on demand: {master}"
+        "contents only on request: {master}"
     );
     let decoded = sandbox.run("ignition show lab master-0 --decode").ok();
     assert!(
@@ -564,7 +564,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
 }
 
 #[test]
-fn the_only_cluster_is_meant_and_of_several_one_must_be_named() {
+fn the_cluster_may_be_omitted_only_if_there_is_one() {
     let sandbox = Sandbox::new();
     sandbox.write("lab.sh", env_file("lab"));
     sandbox.run("deploy lab.sh --rehearse").ok();
@@ -583,7 +583,7 @@ fn the_only_cluster_is_meant_and_of_several_one_must_be_named() {
 }
 
 #[test]
-fn a_config_of_ones_own_needs_no_state_and_no_home() {
+fn a_users_config_needs_no_state_and_no_home() {
     let sandbox = Sandbox::new();
     sandbox.config("a.ign", &hostname("a"));
     for verb in ["check a.ign", "merge a.ign", "diff a.ign a.ign", "show a.ign"] {

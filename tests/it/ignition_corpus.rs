@@ -1,4 +1,4 @@
-//! Merges and faults as the reference Ignition judges them: the same values, the same outcome, the same place.
+//! Merges and errors compared with the reference Ignition: the same values, the same outcome, the same position.
 //!
 //! `ignition-corpus.json` was recorded from Ignition 2.20; `ignition-merges.json` has further merges, one for each kind
 //! of list and value. Both say in `about` where their answers are from.
@@ -54,7 +54,7 @@ impl Case {
         merge_layers(&layers.collect::<Vec<_>>()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
-    /// The places that the reference reports, of `error`s or `warning`s whose text begins so.
+    /// The positions that the reference reports for `error`s or `warning`s whose text starts with `text`.
     fn places(&self, severity: &str, text: &str) -> Vec<String> {
         let sandbox = |report: &String| {
             let (sandbox, said) = report.split_once(&format!(": {severity} at "))?.1.split_once(": ")?;
@@ -63,7 +63,7 @@ impl Case {
         self.reports.iter().filter_map(sandbox).collect()
     }
 
-    /// The outcome in the corpus's words, and the places of the errors.
+    /// The outcome in the corpus's terms, and the positions of the errors.
     fn judge(&self) -> (&'static str, Vec<String>) {
         for text in self.inputs() {
             let Ok(config) = document::parse(text.as_bytes()) else {
@@ -92,7 +92,7 @@ fn every_merge_has_the_reference_s_values() {
     for case in cases(CORPUS).iter().chain(&cases(MERGES)) {
         let Some(expected) = &case.merged else { continue };
         let mut merged = case.merge();
-        // The reference forgets what it does not know, and says so; it is kept here.
+        // The reference drops unknown fields with a warning; this program keeps them.
         for sandbox in case.places("warning", "Unused key") {
             let (object, field) = sandbox.rsplit_once('.').unwrap();
             let object = merged.pointer_mut(&object[1..].replace('.', "/")).unwrap();
@@ -107,12 +107,12 @@ fn every_merge_has_the_reference_s_values() {
 }
 
 #[test]
-fn every_case_ends_as_in_the_reference_and_errors_are_at_the_same_place() {
+fn every_case_has_the_result_of_the_reference_and_errors_the_same_position() {
     let mut wrong = Vec::new();
     for case in &cases(CORPUS) {
         let (outcome, places) = case.judge();
         let expected = case.places("error", "");
-        // Where the reference knows no place but the whole file, any is welcome.
+        // If the reference reports only the whole file, any position is accepted.
         let same_place = expected.iter().all(|sandbox| sandbox == "$") || expected == places;
         if !case.outcome.starts_with(outcome) || !same_place {
             wrong.push(format!(

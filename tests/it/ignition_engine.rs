@@ -1,4 +1,4 @@
-//! Our Ignition configs before the judges: Debian's own engine applies them to a folder, its validator reads them.
+//! Our Ignition configs, applied to a folder by Debian's Ignition and checked by its validator.
 
 use crate::support::cluster;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::engine::{Root, Server, content, json_of, validate};
 
-/// The stand-in installer's files for the test cluster.
+/// The fake installer's files for the test cluster.
 struct Made {
     config: ocpdeploy::cluster::ClusterConfig,
     parameters: ocpdeploy::state::parameters::Parameters,
@@ -55,7 +55,7 @@ impl Made {
         self.node_from(role, self.installer_file(role))
     }
 
-    /// The config of a role's first node, made from this installer's file.
+    /// The config of a role's first node, based on this file of the installer.
     fn node_from(&self, role: Role, file: Vec<u8>) -> Vec<u8> {
         let files = BTreeMap::from([(role, file)]);
         let all = NodeConfigs::new(
@@ -69,7 +69,7 @@ impl Made {
         all.node_config(&NodeName::node(role, 0), role).unwrap()
     }
 
-    /// The config of a role's first node with what is served to the role within.
+    /// The config of a role's first node with the role's served config embedded.
     fn node_with(&self, role: Role, served: &Value) -> Vec<u8> {
         let files = BTreeMap::from([(role, self.installer_file(role))]);
         let services = HostParts::default();
@@ -80,7 +80,7 @@ impl Made {
         all.node_config(&NodeName::node(role, 0), role).unwrap()
     }
 
-    /// What the bootstrap guest would serve for a role.
+    /// The config that the bootstrap guest serves for a role.
     fn served(&self, role: Role) -> Value {
         let bootstrap = json_of(&self.installer_file(Role::Bootstrap));
         let path = format!("/opt/openshift-rehearsal/mcs/config/{role}");
@@ -91,12 +91,12 @@ impl Made {
 }
 
 #[test]
-fn the_overlay_wins_over_what_the_mcs_serves() {
-    // An address of its own on the loopback, so that the port cannot be taken by another test.
+fn the_overlay_overrides_what_the_mcs_serves() {
+    // A separate loopback address, so that no other test uses the port.
     let api_ip = Ipv4Addr::new(127, 86, 1, 10);
     let made = Made::new(api_ip);
     let mut served = made.served(Role::Master);
-    // The server claims paths of ours, with traps: content that is compressed, and another mode.
+    // The server also sets paths of ours, with compressed content and another mode.
     for path in ["/etc/hostname", "/etc/default/nodeip-configuration"] {
         let gzip = "data:;base64,H4sIAAAAAAACAytKLUstKk7lAgDF9K6xCAAAAA==";
         let file =
@@ -119,7 +119,7 @@ fn the_overlay_wins_over_what_the_mcs_serves() {
     assert_eq!(node.mode("/etc/default/nodeip-configuration"), 0o644);
     let keys = String::from_utf8(node.read("/home/core/.ssh/authorized_keys.d/ignition")).unwrap();
     assert_eq!(keys.matches("ssh-ed25519").count(), 1, "{keys}");
-    // And all else that the server gives arrives.
+    // All other files of the server are written.
     for file in served["storage"]["files"].as_array().unwrap().iter().take(4) {
         let path = file["path"].as_str().unwrap();
         assert_eq!(node.read(path), content(&file["contents"]), "{path}");
@@ -128,7 +128,7 @@ fn the_overlay_wins_over_what_the_mcs_serves() {
     let unit = String::from_utf8(node.read("/etc/systemd/system/kubelet.service")).unwrap();
     assert!(unit.contains("ExecStart="), "{unit}");
 
-    // The pointer alone gets the server's: without the overlay this test would see it.
+    // The bare pointer config gets the server's files, so the test above can detect a missing overlay.
     let mut bare = json_of(&made.node(Role::Master));
     bare["ignition"]["config"]["merge"].as_array_mut().unwrap().pop();
     let other = Root::new();
@@ -144,7 +144,7 @@ fn the_overlay_wins_over_what_the_mcs_serves() {
 }
 
 #[test]
-fn what_is_served_can_be_within_and_the_engine_sees_no_difference() {
+fn an_embedded_config_has_the_same_result_as_a_served_one() {
     let api_ip = Ipv4Addr::new(127, 86, 1, 11);
     let mut made = Made::new(api_ip);
     let fragment = json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
@@ -164,20 +164,20 @@ fn what_is_served_can_be_within_and_the_engine_sees_no_difference() {
         let whole = made.node_with(role, &made.served(role));
         validate(&whole);
         let mut within = Root::new().merged(&whole).unwrap();
-        assert_eq!(server.asked().len(), asked, "{role}: what is within is not asked for");
-        // The engine leaves the list of what it fetched in the config.
+        assert_eq!(server.asked().len(), asked, "{role}: an embedded config is not fetched");
+        // The engine keeps the list of fetched configs in the config.
         for config in [&mut fetched, &mut within] {
             config["ignition"]["config"] = json!({});
         }
         assert_eq!(within, fetched);
         let root = Root::new();
         root.apply(&whole);
-        assert!(root.compare(&json_of(&whole)) > 2, "files of three writers");
+        assert!(root.compare(&json_of(&whole)) > 2, "files of three layers");
     }
 }
 
 #[test]
-fn with_tls_the_installers_entry_is_as_it_was() {
+fn with_tls_the_installers_entry_is_unchanged() {
     let mut made = Made::new(Ipv4Addr::new(192, 168, 122, 10));
     made.config.mcs = Mcs::Tls;
     for role in [Role::Master, Role::Worker] {
@@ -212,7 +212,7 @@ fn the_bootstrap_config_is_applied_whole() {
 }
 
 #[test]
-fn the_validator_accepts_all_we_write() {
+fn the_validator_accepts_every_config_we_write() {
     let made = Made::new(Ipv4Addr::new(192, 168, 122, 10));
     for role in [Role::Bootstrap, Role::Master, Role::Worker] {
         validate(&made.installer_file(role));
@@ -234,7 +234,7 @@ fn the_validator_accepts_all_we_write() {
 }
 
 #[test]
-fn the_stand_in_is_as_large_as_the_real_one() {
+fn the_fake_installers_files_have_the_size_of_real_ones() {
     let made = Made::new(Ipv4Addr::new(192, 168, 122, 10));
     for (role, real) in [
         (Role::Bootstrap, 290_598.0),
@@ -242,7 +242,7 @@ fn the_stand_in_is_as_large_as_the_real_one() {
         (Role::Worker, 1_717.0),
     ] {
         let size = made.installer_file(role).len() as f64;
-        // The bootstrap guest also carries what it is to serve.
+        // The bootstrap guest's config also has the configs that it serves.
         let most = if role == Role::Bootstrap { 1.15 } else { 1.05 };
         assert!(
             size > 0.95 * real && size < most * real,

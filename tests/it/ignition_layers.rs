@@ -1,4 +1,4 @@
-//! Installer's files, the user's fragments and our overlay, put together and applied by Debian's own Ignition.
+//! The installer's files, the user's fragments and our overlay, merged, and applied by Debian's Ignition.
 
 use crate::support::cluster;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::support::engine::{Root, Server, json_of, validate};
 use crate::support::installer_files::{KEY, bootstrap, file, pointer, unit};
 
-/// What the machine config server has for a role: some of each kind.
+/// The machine config server's config of a role, with entries of each kind.
 fn served() -> Value {
     json!({
         "ignition": {"version": "3.2.0"},
@@ -41,7 +41,7 @@ fn served() -> Value {
     })
 }
 
-/// The user's: every kind of entry, beside all that others write.
+/// The user's fragments: every kind of entry, in addition to those of other layers.
 fn fragments() -> Vec<Fragment> {
     let packed =
         json!({"source": format!("data:;base64,{}", base64(&budget::gzip(b"packed\n"))), "compression": "gzip"});
@@ -74,7 +74,7 @@ fn base64(bytes: &[u8]) -> String {
     data_url(bytes).split_once(',').unwrap().1.to_owned()
 }
 
-/// All that is in a config, its packed parts merged.
+/// The complete content of a config, with its compressed parts merged.
 fn held(config: &[u8]) -> Value {
     merge_layers(&unpack("node.ign", &json_of(config)).unwrap().layers).unwrap()
 }
@@ -118,7 +118,7 @@ impl Cluster {
 const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 168, 122, 10);
 
 #[test]
-fn a_node_becomes_what_its_layers_say() {
+fn a_node_has_what_its_layers_specify() {
     let api_ip = Ipv4Addr::new(127, 86, 2, 10);
     let served = served();
     let serves = BTreeMap::from([("/config/worker".to_owned(), served.to_string().into_bytes())]);
@@ -130,7 +130,7 @@ fn a_node_becomes_what_its_layers_say() {
     root.apply(&config);
     assert_eq!(root.compare(&predicted), 7);
     assert_eq!(server.asked()[0], "GET /config/worker HTTP/1.1");
-    // And not only by our own prediction.
+    // Not only by our own prediction.
     assert_eq!(root.read("/etc/mine/first"), b"first\nsecond\n");
     assert_eq!(root.mode("/etc/mine/first"), 0o644);
     assert_eq!(root.read("/etc/mine/packed"), b"packed\n");
@@ -146,7 +146,7 @@ fn a_node_becomes_what_its_layers_say() {
 }
 
 #[test]
-fn a_bootstrap_of_real_shape_is_the_same_machine_packed_or_not() {
+fn a_realistic_bootstrap_config_has_the_same_result_compressed_or_not() {
     let config = Cluster::new(NOBODY).node(Role::Bootstrap, "3.2.0");
     let packed = budget::pack(&config).unwrap();
     assert!(packed.len() < config.len() / 2, "{} of {}", packed.len(), config.len());
@@ -154,7 +154,7 @@ fn a_bootstrap_of_real_shape_is_the_same_machine_packed_or_not() {
         let root = Root::new();
         root.apply(bytes);
         assert_eq!(root.compare(&json_of(&config)), 103);
-        // The groups that the image gives to core come with a base config, which a packed one must not replace.
+        // The image's groups of user core are in a base config, which a compressed config must not replace.
         assert_eq!(
             root.read("/etc/motd").split(|byte| *byte == b'\n').next(),
             Some(&b"before"[..])
@@ -163,13 +163,13 @@ fn a_bootstrap_of_real_shape_is_the_same_machine_packed_or_not() {
 }
 
 #[test]
-fn a_stub_fetches_the_config_that_was_meant_and_no_other() {
+fn a_stub_accepts_only_the_config_with_its_digest() {
     let config = Cluster::new(NOBODY).node(Role::Bootstrap, "3.2.0");
     let ip = Ipv4Addr::new(127, 86, 2, 20);
     let serves = BTreeMap::from([
         ("/whole".to_owned(), config.clone()),
         ("/packed".to_owned(), budget::gzip(&config)),
-        // One blank more, which changes nothing but the hash.
+        // One more space, which changes only the hash.
         ("/other".to_owned(), [&config[..], b" "].concat()),
     ]);
     let server = Server::start((ip, 8081), serves);

@@ -1,4 +1,4 @@
-//! The merge held to its promises on made-up configs, and to what Debian's Ignition makes of the same ones.
+//! Properties of the merge on generated configs, and a comparison with Debian's Ignition.
 
 use crate::support::{clean, configs, engine};
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ fn debian_s_ignition_merges_to_the_same_config() {
     }
 }
 
-/// Valid configs of one version, in which no path and no argument changes its kind and no header is taken away.
+/// Valid configs of one version, in which no path or argument changes its kind and no header is removed.
 fn plain() -> impl Strategy<Value = Value> {
     fn keep_headers(value: &mut Value) {
         match value {
@@ -85,7 +85,7 @@ fn plain() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Adds to every object a field that no spec has, with a number of its own.
+/// Adds to every object a field that no spec has, with a unique number.
 fn mark(value: &mut Value, name: &str, next: &mut u64) {
     match value {
         Value::Array(entries) => entries.iter_mut().for_each(|entry| mark(entry, name, next)),
@@ -138,14 +138,14 @@ proptest! {
     }
 
     #[test]
-    fn layers_may_be_merged_from_either_end(a in plain(), b in plain(), c in plain()) {
+    fn merging_layers_is_associative(a in plain(), b in plain(), c in plain()) {
         let from_below = merge(&merge(&a, &b).unwrap(), &c).unwrap();
         let from_above = merge(&a, &merge(&b, &c).unwrap()).unwrap();
         prop_assert_eq!(difference(&clean::clean(from_below), &clean::clean(from_above), "$"), None);
     }
 
     #[test]
-    fn a_config_over_itself_is_itself_but_for_what_is_put_behind(mut config in plain()) {
+    fn merging_a_config_with_itself_changes_only_appended_lists(mut config in plain()) {
         without_concatenated(spec::CONFIG, &mut config);
         let twice = merge(&config, &config).unwrap();
         let once = merge_layers(&[layer(config)]).unwrap();
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_of_no_spec_are_all_kept(mut parent in plain(), mut child in plain()) {
+    fn unknown_fields_are_kept(mut parent in plain(), mut child in plain()) {
         let (mut parents, mut children) = (0, 0);
         mark(&mut parent, "x-parent", &mut parents);
         mark(&mut child, "x-child", &mut children);
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_keep_the_parent_s_order_then_the_child_s(parent in plain(), child in plain()) {
+    fn fields_are_in_the_parents_order_then_the_childs(parent in plain(), child in plain()) {
         let merged = merge(&parent, &child).unwrap();
         for object in ["", "/ignition", "/storage", "/passwd"] {
             let names = |config: &Value| {
@@ -178,14 +178,14 @@ proptest! {
             let held = |name: &String| parent.pointer(object).is_some_and(|object| object.get(name).is_some());
             expected.extend(ours.into_iter().filter(|name| !held(name)));
             let mut found = names(&merged);
-            // What is null in the parent only keeps its place.
+            // A null in the parent only keeps its position.
             found.retain(|name| expected.contains(name));
             prop_assert_eq!(found, expected, "{}", object);
         }
     }
 
     #[test]
-    fn a_value_is_what_the_layer_named_for_it_says(configs in prop::collection::vec(configs::config(5), 1..4)) {
+    fn each_value_comes_from_the_layer_named_as_its_origin(configs in prop::collection::vec(configs::config(5), 1..4)) {
         let named = |(number, config): (char, Value)| Layer { origin: number.to_string(), config };
         let layers: Vec<_> = ('0'..).zip(configs.clone()).map(named).collect();
         let effective = merge_layers(&layers).unwrap();
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn any_json_is_merged_or_refused(a in odd_config(), b in odd_config(), c in odd_config()) {
+    fn any_json_is_merged_or_rejected(a in odd_config(), b in odd_config(), c in odd_config()) {
         let layers = [a, b, c].map(layer);
         let merged = merge_layers(&layers).map(|merged| merged.to_string()).map_err(|error| error.to_string());
         let told = origins(&layers).map(|_| ()).map_err(|error| error.to_string());
@@ -215,7 +215,7 @@ proptest! {
     }
 }
 
-/// Any JSON, with the names that matter in any place.
+/// Any JSON, with the names of the spec in any place.
 fn odd_config() -> impl Strategy<Value = Value> {
     const NAMES: [&str; 24] = [
         "ignition",
@@ -258,7 +258,7 @@ fn odd_config() -> impl Strategy<Value = Value> {
         ]
     });
     let version = prop::sample::select(vec!["3.0.0", "3.2.0", "3.6.0", "2.2.0"]);
-    // Half are odd as a whole, half are odd somewhere within a valid config.
+    // Half are arbitrary as a whole, half are arbitrary somewhere in a valid config.
     let within =
         (configs::config(6), any::<prop::sample::Index>(), odd.clone()).prop_map(|(mut config, sandbox, odd)| {
             let count = places(&mut config, &mut |_, _| {});
@@ -278,7 +278,7 @@ fn odd_config() -> impl Strategy<Value = Value> {
     prop_oneof![within, whole]
 }
 
-/// Shows every value but the config itself, and counts them.
+/// Visits every value except the config itself, and counts them.
 fn places(value: &mut Value, seen: &mut impl FnMut(usize, &mut Value)) -> usize {
     fn walk(value: &mut Value, next: &mut usize, seen: &mut impl FnMut(usize, &mut Value)) {
         let mut visit = |value: &mut Value| {

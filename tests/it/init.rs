@@ -1,4 +1,4 @@
-//! `ocpdeploy init` as someone without a terminal meets it: questions on stderr, answers as lines, an env file at the end.
+//! `ocpdeploy init` without a terminal: questions on stderr, answers as lines on stdin, an env file as the result.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ struct Sandbox(tempfile::TempDir);
 struct Ran {
     code: Option<i32>,
     out: String,
-    /// Without what differs from run to run.
+    /// Without the parts that differ from run to run.
     err: String,
 }
 
@@ -67,7 +67,7 @@ impl Sandbox {
             .spawn()
             .unwrap();
         let lines: String = answers.iter().map(|answer| format!("{answer}\n")).collect();
-        // Whoever stops asking closes the pipe.
+        // The program closes the pipe when it needs no more answers.
         let _ = child.stdin.take().unwrap().write_all(lines.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -79,7 +79,7 @@ impl Sandbox {
         }
     }
 
-    /// Asks for an env file and shows that the program takes it.
+    /// Creates an env file with these answers, and checks that the program accepts it.
     #[track_caller]
     fn asked(&self, arguments: &[&str], answers: &[&str]) -> Ran {
         let ran = self.run(arguments, answers);
@@ -116,7 +116,7 @@ impl Sandbox {
         )
     }
 
-    /// Files anywhere below that hold this text, with their modes.
+    /// All files that contain this text, with their modes.
     fn holders(&self, text: &str) -> Vec<(String, u32)> {
         let mut found = Vec::new();
         let mut folders = vec![self.0.path().to_owned()];
@@ -138,7 +138,7 @@ impl Sandbox {
     }
 }
 
-/// Without ports and what a host says of itself.
+/// Without ports and values of the host.
 fn stable(text: &str) -> String {
     let mut stable = String::new();
     for line in text.split_inclusive('\n') {
@@ -171,9 +171,9 @@ fn stable(text: &str) -> String {
     stable
 }
 
-/// Name, domain, and all else as it is.
+/// Name and domain, and the defaults for the rest.
 const CLUSTER: [&str; 5] = ["lab", "example.com", "compact", "", ""];
-/// VIPs left open, sizes as they are, release, key, pull secret, nothing further.
+/// No VIPs, default sizes, release, key, pull secret, no further settings.
 const REST: [&str; 10] = ["", "", "", "", "", "", "stable", "", "pull.json", ""];
 
 fn answers<'a>(platform: &[&'a str]) -> Vec<&'a str> {
@@ -181,7 +181,7 @@ fn answers<'a>(platform: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn bad_answers_are_asked_again_with_the_reason() {
+fn after_an_invalid_answer_the_question_is_repeated_with_the_reason() {
     let sandbox = Sandbox::new();
     let ran = sandbox.asked(
         &["init"],
@@ -243,13 +243,13 @@ fn three_networks(sandbox: &Sandbox) {
 }
 
 #[test]
-fn what_few_change_is_asked_for_when_it_is_chosen() {
+fn further_settings_are_asked_for_only_if_chosen() {
     let sandbox = Sandbox::new();
     three_networks(&sandbox);
     let further = [
         &["extra_networks", "absent", "2, backup"][..],
         &["extra_disks", "0", "100,50"],
-        // Without the platform's harvest all addresses are asked for, the virtual ones that were left open, too.
+        // Without a harvest, all addresses are asked for, including VIPs that were left open.
         &["harvest", "by chance", "static", "", "10.77.0.5", "10.77.0.6"],
         &[
             "10.77.0.10",
@@ -283,7 +283,7 @@ fn what_few_change_is_asked_for_when_it_is_chosen() {
         checked.err
     );
 
-    // Addresses that were given go with the way of learning them.
+    // Given addresses are dropped with the method that required them.
     let further = [
         "harvest",
         "static",
@@ -309,7 +309,7 @@ fn what_few_change_is_asked_for_when_it_is_chosen() {
 }
 
 #[test]
-fn the_workers_own_platform_is_asked_what_it_has() {
+fn choices_for_workers_come_from_their_own_platform() {
     let sandbox = Sandbox::new();
     let server = FakeKubevirt::start(World::with_tenants(&["blue", "red"]));
     server.kubeconfig(&sandbox.path("blue.kubeconfig"), "blue-token", "blue");
@@ -336,7 +336,7 @@ fn the_workers_own_platform_is_asked_what_it_has() {
 }
 
 #[test]
-fn libvirt_is_asked_what_it_has() {
+fn choices_come_from_libvirt() {
     let sandbox = Sandbox::new();
     let ran = sandbox.asked(
         &["init", "--backend", "libvirt"],
@@ -349,7 +349,7 @@ fn libvirt_is_asked_what_it_has() {
 /// Other processors have the library linked.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn libvirt_s_library_is_loaded_only_when_a_libvirt_is_asked() {
+fn the_libvirt_library_is_loaded_only_to_query_a_libvirt() {
     for program in [
         PathBuf::from(env!("CARGO_BIN_EXE_ocpdeploy")),
         std::env::current_exe().unwrap(),
@@ -366,7 +366,7 @@ fn libvirt_s_library_is_loaded_only_when_a_libvirt_is_asked() {
         );
     }
     let sandbox = Sandbox::new();
-    // What the dynamic linker finds first is no library.
+    // The dynamic linker first finds a file that is not a library.
     sandbox.write("libvirt.so.0", "");
     let mut command = sandbox.command(&["init", "--backend", "libvirt"]);
     command.env("LD_LIBRARY_PATH", sandbox.path("."));
@@ -382,7 +382,7 @@ fn libvirt_s_library_is_loaded_only_when_a_libvirt_is_asked() {
 }
 
 #[test]
-fn a_platform_out_of_reach_ends_it_at_once() {
+fn an_unreachable_platform_ends_the_session_at_once() {
     let sandbox = Sandbox::new();
     sandbox.write("refused.kubeconfig", &kubeconfig("https://127.0.0.1:1"));
     sandbox.write("clouds.yaml", &clouds("http://127.0.0.1:1/v3"));
@@ -408,7 +408,7 @@ fn a_platform_out_of_reach_ends_it_at_once() {
 }
 
 #[test]
-fn the_end_of_the_answers_is_the_end() {
+fn the_end_of_input_ends_the_session() {
     let sandbox = Sandbox::new();
     let ran = sandbox.run(&["init"], &["sim", "", "", "lab"]);
     assert_eq!(ran.code, Some(7), "{}", ran.err);
@@ -422,7 +422,7 @@ fn the_end_of_the_answers_is_the_end() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_only_when_one_says_so() {
+fn an_existing_file_is_replaced_only_after_confirmation() {
     let sandbox = Sandbox::new();
     sandbox.write("env.sh", "cluster=old\n");
     for answer in [&["no"][..], &[""], &["perhaps", "no"], &[]] {
@@ -442,7 +442,7 @@ fn a_file_that_is_there_is_replaced_only_when_one_says_so() {
 }
 
 #[test]
-fn a_pull_secret_may_be_pasted_and_is_for_its_owner_alone() {
+fn a_pasted_pull_secret_is_stored_in_a_private_file() {
     let sandbox = Sandbox::new();
     let secret = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#;
     let mut given = answers(&["", ""]);
@@ -472,7 +472,7 @@ fn kubeconfig(server: &str) -> String {
 }
 
 #[test]
-fn openstack_is_asked_what_it_has() {
+fn choices_come_from_openstack() {
     let sandbox = Sandbox::new();
     let cloud = FakeCloud::start();
     cloud.with(|world| {
@@ -516,7 +516,7 @@ fn openstack_is_asked_what_it_has() {
 }
 
 #[test]
-fn ovirt_is_trusted_only_by_consent_and_asked_what_it_has() {
+fn ovirts_certificate_is_trusted_only_by_consent_and_choices_come_from_ovirt() {
     const CANARY: &str = "canary-of-the-engine";
     let sandbox = Sandbox::new();
     let engine = FakeEngine::with(|world| world.password = CANARY.to_owned());
@@ -545,7 +545,7 @@ fn ovirt_is_trusted_only_by_consent_and_asked_what_it_has() {
     assert_eq!(sandbox.holders(CANARY), [("env-ovirt-password".to_owned(), 0o600)]);
     assert_eq!(sandbox.read("env-ovirt-ca.pem"), engine.ca_pem);
 
-    // Within the env file, and with files that are there.
+    // In the env file, and with existing files.
     std::fs::remove_file(sandbox.path("env-ovirt-password")).unwrap();
     *given.last_mut().unwrap() = "env";
     given.insert(0, "yes");
@@ -554,7 +554,7 @@ fn ovirt_is_trusted_only_by_consent_and_asked_what_it_has() {
 }
 
 #[test]
-fn kubevirt_is_asked_what_it_has() {
+fn choices_come_from_kubevirt() {
     let sandbox = Sandbox::new();
     let server = FakeKubevirt::start(World::with_tenants(&["blue", "red"]));
     server.kubeconfig(&sandbox.path("blue.kubeconfig"), "blue-token", "blue");
@@ -620,9 +620,9 @@ fn a_session_on_a_terminal_is_answered_with_arrow_keys() {
     }
 }
 
-/// No signal comes where the terminal is not the session's own, as under some supervisors.
+/// If the terminal does not control the session, as under some supervisors, no signal is sent.
 #[test]
-fn who_loses_the_terminal_without_a_word_is_asked_no_more() {
+fn a_lost_terminal_ends_the_session() {
     use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
     let sandbox = Sandbox::new();
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
@@ -637,7 +637,7 @@ fn who_loses_the_terminal_without_a_word_is_asked_no_more() {
         .stdout(inside())
         .stderr(inside());
     let mut child = command.spawn().unwrap();
-    // The program alone has the inside now.
+    // Now only the program has the inner end of the terminal open.
     drop(command);
     let mut outside = std::fs::File::from(outside);
     let (mut shown, mut bytes) = (String::new(), [0; 1024]);
@@ -653,7 +653,7 @@ fn who_loses_the_terminal_without_a_word_is_asked_no_more() {
         }
         if begun.elapsed() > Duration::from_secs(60) {
             child.kill().unwrap();
-            panic!("it still asks nobody");
+            panic!("it still waits for an answer");
         }
         std::thread::sleep(Duration::from_millis(5));
     };

@@ -1,4 +1,4 @@
-//! openshift-install as this program runs it: a strict fake in its place, and the stand-in of a rehearsal.
+//! How this program runs openshift-install: with a strict fake, and with the rehearsal's replacement.
 
 use crate::support::cluster;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use ocpdeploy::state::home::{ClusterDir, Home, write_private};
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
-/// A cluster's folder, and beside it the fake with its records.
+/// A cluster's folder, and the fake installer with its records.
 struct Bench {
     folder: tempfile::TempDir,
     config: ClusterConfig,
@@ -59,7 +59,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// The user's folder of manifests, with one of them.
+    /// The user's folder of manifests, with one manifest.
     fn manifests(&mut self, name: &str, content: &str) -> PathBuf {
         let manifests = self.path("manifests");
         fs::create_dir(&manifests).unwrap();
@@ -96,7 +96,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     runtime.enable_all().build().unwrap().block_on(future)
 }
 
-/// Every file beneath a folder with its mode, and every folder with its own.
+/// All files and folders below a folder, with their modes.
 fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -110,7 +110,7 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
 }
 
 #[test]
-fn the_images_of_the_release_are_asked_for_with_the_pull_secret() {
+fn the_images_of_the_release_are_queried_with_the_pull_secret() {
     let mut bench = Bench::new();
     let installer = Installer::choose(&bench.config).unwrap();
     let release = run(installer.release(&bench.config)).unwrap();
@@ -131,7 +131,7 @@ fn the_images_of_the_release_are_asked_for_with_the_pull_secret() {
 }
 
 #[test]
-fn the_release_is_looked_for_in_the_mirrors_with_their_certificate() {
+fn the_release_is_queried_from_the_mirrors_with_their_certificate() {
     const HERE: &str = "mirror.example.com/ocp/release@sha256:4190";
     let mut bench = Bench::new();
     fs::write(bench.path("oc.images"), HERE).unwrap();
@@ -153,7 +153,7 @@ fn the_release_is_looked_for_in_the_mirrors_with_their_certificate() {
         certificates.ends_with(bench.config.ca.as_deref().unwrap()),
         "{certificates}"
     );
-    // Public registries stay trusted, where this computer trusts any.
+    // Public registries stay trusted if this computer trusts any.
     let public = fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
     assert!(certificates.starts_with(&public), "{certificates}");
 
@@ -171,9 +171,9 @@ fn the_release_is_looked_for_in_the_mirrors_with_their_certificate() {
 }
 
 #[test]
-fn the_installer_gets_what_the_settings_say() {
+fn the_installers_input_follows_the_settings() {
     let mut bench = Bench::new();
-    // What YAML, a shell or a format string could take for their own.
+    // Characters that are special in YAML, in a shell or in a format string.
     let nasty = "{\"auths\": {\"a\": {\"auth\": \"%s 100%\", \"email\": \"it's \\\"q\\\" \u{85} \u{2028} # $HOME `id` {{ x }}\"}}}\n\n - x: y\n";
     bench.config.pull_secret = nasty.into();
     bench.config.ca = Some("-----BEGIN CERTIFICATE-----\nMII: #\n-----END CERTIFICATE-----\n".to_owned());
@@ -227,17 +227,17 @@ fn the_installer_gets_what_the_settings_say() {
     assert!(!bench.dir.path().join("installer.partial").exists());
 }
 
-/// The real program, where `OCPDEPLOY_TEST_INSTALLER` names one: it takes our install-config and manifests, and our
-/// rooms take its files. It needs no network.
+/// With the real program, if `OCPDEPLOY_TEST_INSTALLER` names one: it accepts our install-config and manifests, and our
+/// code accepts its files. No network is required.
 #[test]
-fn the_real_installer_takes_what_we_give_and_we_take_what_it_writes() {
+fn the_real_installer_accepts_our_input_and_we_accept_its_output() {
     let Some(program) = std::env::var_os("OCPDEPLOY_TEST_INSTALLER").map(PathBuf::from) else {
         let text = "left out: the real openshift-install, since OCPDEPLOY_TEST_INSTALLER names none";
         writeln!(std::io::stderr(), "{text}").unwrap();
         return;
     };
     let mut bench = Bench::new();
-    // An `oc` must be beside it; nothing here asks it.
+    // It requires an `oc` next to it, which this test does not use.
     symlink(program.canonicalize().unwrap(), bench.path("real")).unwrap();
     bench.config.mcs = Mcs::Tls;
     bench.config.installer = InstallerChoice::OpenshiftInstall(Some(bench.path("real")));
@@ -301,7 +301,7 @@ fn the_users_manifests_are_added_and_replace_nothing() {
     bench.make().unwrap();
     let found = bench.record("openshift.json");
     assert_eq!(found["99-mine.yaml"], "kind: Mine\n");
-    assert_eq!(found["99_ocpdeploy-x.yaml"], "kind: X\n", "ours is there too");
+    assert_eq!(found["99_ocpdeploy-x.yaml"], "kind: X\n", "our manifest is there, too");
     assert_eq!(found.as_object().unwrap().len(), 3, "{found}");
 
     let name = "99_openshift-machineconfig_99-master-ssh.yaml";
@@ -318,7 +318,7 @@ fn the_users_manifests_are_added_and_replace_nothing() {
 }
 
 #[test]
-fn a_failure_shows_the_last_lines_and_leaves_no_half_of_the_files() {
+fn a_failure_shows_the_last_lines_and_leaves_no_partial_files() {
     let bench = Bench::new();
     fs::write(bench.path("fail"), "").unwrap();
     let error = bench.make().unwrap_err();
@@ -339,13 +339,13 @@ fn a_failure_shows_the_last_lines_and_leaves_no_half_of_the_files() {
     assert!(!log.contains("Zm9vOmJhcg"), "{log}");
     assert!(!bench.dir.installer().exists());
 
-    // The next run does not stumble over what the failed one left.
+    // The next run ignores the files that the failed one left.
     fs::remove_file(bench.path("fail")).unwrap();
     bench.make().unwrap();
 }
 
 #[test]
-fn files_that_are_missing_are_named() {
+fn missing_files_are_named() {
     let bench = Bench::new();
     fs::write(bench.path("no-worker"), "").unwrap();
     let error = bench.make().unwrap_err().to_string();
@@ -369,7 +369,7 @@ fn new_files_keep_the_old_ones_beside_them() {
 }
 
 #[test]
-fn an_installer_that_is_not_there_is_told_with_a_way_to_get_it() {
+fn a_missing_installer_is_reported_with_a_hint() {
     let mut bench = Bench::new();
     let plain = bench.path("plain");
     fs::write(&plain, "not a program").unwrap();
@@ -405,7 +405,7 @@ fn the_version_is_the_installers_own() {
 }
 
 #[test]
-fn a_wait_without_the_installers_kubeconfig_says_so() {
+fn a_wait_without_the_installers_kubeconfig_is_an_error() {
     let bench = Bench::new();
     bench.make().unwrap();
     let installer = Installer::choose(&bench.config).unwrap();
@@ -418,7 +418,7 @@ fn a_wait_without_the_installers_kubeconfig_says_so() {
     );
 }
 
-/// A rehearsal whose guests live on the loopback, each node's Ignition config written.
+/// A rehearsal with guests on the loopback, and each node's Ignition config.
 fn rehearsal(network: u8) -> Bench {
     let mut bench = Bench::new();
     bench.config.installer = InstallerChoice::Rehearsal;
@@ -434,7 +434,7 @@ fn rehearsal(network: u8) -> Bench {
     bench
 }
 
-/// The report of a guest that became what it should be.
+/// The report of a guest that matches its config.
 fn report(bench: &Bench, node: &NodeName) -> Value {
     let planned = bench.parameters.node(node).unwrap();
     let config = fs::read(bench.dir.ignition(node.as_str())).unwrap();
@@ -473,13 +473,13 @@ fn report(bench: &Bench, node: &NodeName) -> Value {
     let units: Vec<_> = list("/systemd/units").iter().map(unit).collect();
     let users: Vec<_> = list("/passwd/users").iter().map(user).collect();
     json!({
-        "hostname": format!("{node}.lab.example.com"), "mac": planned.mac, "ip": planned.ip,
+        "hostname": format!("{node}.lab.example.com"), "mac": planned.mac, "ip": planned.ip, "ipv6": "",
         "config_sha512": sha512(&config), "config_bytes": config.len(), "ignition": "ok",
         "files": files, "units": units, "users": users,
     })
 }
 
-/// What the bootstrap machine's config has it serve to nodes of a role.
+/// The config that the bootstrap machine serves to nodes of a role.
 fn served(bench: &Bench, role: Role) -> Option<Layer> {
     let bootstrap = fs::read(bench.dir.installer().join("bootstrap.ign")).unwrap();
     let bootstrap: Value = serde_json::from_slice(&bootstrap).unwrap();
@@ -493,7 +493,7 @@ fn served(bench: &Bench, role: Role) -> Option<Layer> {
     Some(Layer { origin, config })
 }
 
-/// Answers `GET /report.json` on a node's address; the first `busy` connections are closed without a word.
+/// Answers `GET /report.json` on a node's address; the first `busy` connections are closed without an answer.
 fn serve(ip: IpAddr, report: &Value, busy: usize) {
     answer(ip, 8080, "/report.json", report, busy);
 }
@@ -523,7 +523,7 @@ fn answer(ip: IpAddr, port: u16, path: &str, body: &Value, busy: usize) {
 }
 
 #[test]
-fn guests_are_asked_until_each_has_answered() {
+fn guests_are_polled_until_each_has_answered() {
     let bench = rehearsal(2);
     for (busy, (node, _)) in bench.config.nodes().iter().enumerate() {
         serve(bench.parameters.node(node).unwrap().ip, &report(&bench, node), busy % 3);
@@ -532,7 +532,7 @@ fn guests_are_asked_until_each_has_answered() {
     let first = run(installer.wait_for_bootstrap(&bench.wait(true))).unwrap();
     let names: Vec<_> = first.iter().map(|report| report.node.to_string()).collect();
     assert_eq!(names, ["bootstrap", "master-0", "master-1", "master-2"]);
-    // The api VIP is somebody else's by now; at first nobody answers there.
+    // Another host has the api VIP; at first it does not answer.
     answer(bench.parameters.api_ip, 22624, "/config/worker", &json!({}), 2);
     let second = run(installer.wait_for_install(&bench.wait(true))).unwrap();
     let names: Vec<_> = second.iter().map(|report| report.node.to_string()).collect();
@@ -551,13 +551,13 @@ fn guests_are_asked_until_each_has_answered() {
 }
 
 #[test]
-fn a_guest_that_became_another_is_an_error() {
+fn a_guest_that_differs_from_its_config_is_an_error() {
     let bench = rehearsal(3);
     for (node, _) in bench.config.nodes() {
         let mut report = report(&bench, &node);
         if node.as_str() == "master-1" {
             report["hostname"] = json!("localhost");
-            // One that it was given, and one that the machine config server had for it.
+            // One from its own config, and one from the machine config server.
             for path in ["/etc/default/nodeip-configuration", "/etc/kubernetes/kubelet.conf"] {
                 let mut files = report["files"].as_array_mut().unwrap().iter_mut();
                 files.find(|file| file["path"] == path).unwrap()["mode"] = json!("0600");
@@ -604,7 +604,7 @@ fn guests_that_do_not_answer_are_named() {
 }
 
 #[test]
-fn a_platform_without_guests_is_not_asked() {
+fn a_platform_without_guests_is_not_polled() {
     let bench = rehearsal(5);
     let installer = Installer::choose(&bench.config).unwrap();
     let reports = run(installer.wait_for_bootstrap(&bench.wait(false))).unwrap();

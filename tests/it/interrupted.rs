@@ -1,4 +1,4 @@
-//! A run that is interrupted while openshift-install or oc runs: neither they nor secrets remain.
+//! Runs that are interrupted while openshift-install or oc runs: neither the processes nor secrets remain.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn runs(number: &str) -> bool {
         .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
-/// The files below a folder that have the pull secret's credential.
+/// The files below a folder that contain the pull secret's credential.
 fn with_secret(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -74,7 +74,7 @@ fn a_signal_ends_the_child_and_leaves_no_secret() {
 }
 
 #[test]
-fn what_a_killed_run_leaves_is_removed_by_the_next() {
+fn leftovers_of_a_killed_run_are_removed_by_the_next() {
     let site = Site::new(66, "");
     let hang = site.sandbox.path().join("hang");
     fs::write(&hang, "").unwrap();

@@ -1,5 +1,5 @@
-//! Whole runs on the fake KubeVirt: both passes, cuts between any two changes, several clusters at once, and what a
-//! user is told who lacks something. `kubectl` judges the objects.
+//! Whole runs on the fake KubeVirt: both passes, interruptions between any two changes, several clusters at once, and
+//! the messages about missing requirements. `kubectl` checks the objects.
 
 use crate::support::cluster::{cluster_id, id_of};
 
@@ -43,7 +43,7 @@ fn is_deployed(sandbox: &Sandbox, cluster: &str) {
     let mut expected = small(cluster);
     expected.sort();
     let mut found = without_images(sandbox.inventory("blue"));
-    // Other clusters' names may begin or end alike.
+    // Names of other clusters may start or end in the same way.
     let parts = ["bootstrap", "harvest", "master", "worker"].map(|part| format!("{cluster}-{part}"));
     let of_machine = |name: &str| parts.iter().any(|part| name.starts_with(part));
     found.retain(|name| {
@@ -82,7 +82,7 @@ fn a_cluster_is_deployed_and_destroyed_with_the_rights_of_a_tenant() {
     sandbox.server.was_asked_well();
 }
 
-/// The kind of the rules by which a machine keeps away from others.
+/// The kind of a machine's anti-affinity rules.
 fn rules(sandbox: &Sandbox, machine: &str) -> Vec<String> {
     let machine = sandbox.object("virtualmachines", "blue", machine);
     let rules = machine["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"].as_object();
@@ -134,7 +134,7 @@ fn who_makes_namespaces(is_project: bool) -> Sandbox {
         } else {
             let rights = ["create namespaces ", "delete namespaces fresh"].map(str::to_owned);
             user.more.extend(rights);
-            // Who makes namespaces has its rights in all of them.
+            // A user who creates namespaces has its rights in all of them.
             user.edits.insert("fresh".to_owned());
         }
         may_list_everything(user, "fresh");
@@ -147,7 +147,7 @@ fn who_makes_namespaces(is_project: bool) -> Sandbox {
 
 const IN_FRESH: &str = "masters=1\nworkers=1\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan";
 
-/// What the role `edit` does not include.
+/// Grants listing of all kinds, which the role `edit` does not include.
 fn may_list_everything(user: &mut User, namespace: &str) {
     let kinds = ["podtemplates", "roles", "rolebindings", "volumesnapshots"];
     let rights = kinds.map(|kind| format!("list {kind} {namespace}"));
@@ -160,7 +160,7 @@ fn is_namespace(sandbox: &Sandbox, name: &str) -> bool {
         .with(|world| world.names("namespaces", "").contains(&name.to_owned()))
 }
 
-/// What the program says about a namespace when it destroys a cluster.
+/// The program's message about a namespace when it destroys a cluster.
 #[track_caller]
 fn destroyed(sandbox: &Sandbox, cluster: &str) -> String {
     let destroyed = sandbox.run(&["destroy", cluster, "--yes"]);
@@ -178,7 +178,7 @@ fn a_namespace_that_this_program_created_is_deleted_with_its_last_cluster() {
             sandbox.deploy(cluster).unwrap();
         }
         assert!(is_namespace(&sandbox, "fresh") && sandbox.inventory("blue").is_empty());
-        // Records of what went on are no obstacle.
+        // Events do not keep the namespace.
         sandbox.server.with(|world| {
             for kind in ["endpoints", "endpointslices", "events", "leases"] {
                 world.force(kind, json!({"metadata": {"namespace": "fresh", "name": "record"}}));
@@ -192,7 +192,7 @@ fn a_namespace_that_this_program_created_is_deleted_with_its_last_cluster() {
     }
 }
 
-/// With the namespace everything in it would go.
+/// Deleting the namespace would delete everything in it.
 #[test]
 fn a_namespace_that_this_program_created_stays_while_it_has_objects_of_others() {
     let claim = json!({"resources": {"requests": {"storage": "1Gi"}}});
@@ -213,7 +213,7 @@ fn a_namespace_that_this_program_created_stays_while_it_has_objects_of_others() 
     for is_project in [false, true] {
         let sandbox = who_makes_namespaces(is_project);
         sandbox.deploy("lab").unwrap();
-        // An owner that is not in the namespace does not answer for an object.
+        // An owner outside the namespace does not make an object a dependent.
         let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "host-0", "uid": "1"}]);
         let about = json!({"namespace": "fresh", "name": "theirs", "ownerReferences": owner});
         for (plural, _, spec) in &objects {
@@ -235,7 +235,7 @@ fn a_namespace_that_this_program_created_stays_while_it_has_objects_of_others() 
             "project: {is_project}"
         );
         let all: Vec<String> = objects.iter().map(|(_, kind, _)| format!("{kind} theirs")).collect();
-        assert_eq!(said, format!("fresh stays: it has {}", all.join(", ")));
+        assert_eq!(said, format!("fresh is not deleted: it has {}", all.join(", ")));
     }
 }
 
@@ -254,14 +254,14 @@ fn a_namespace_that_this_program_created_stays_if_its_contents_are_unknown() {
     });
     let first: Vec<String> = (0..12).map(|number| format!("ConfigMap theirs-{number:02}")).collect();
     let expected = format!(
-        "fresh stays: it has {} and 2 more; this user cannot list podtemplates, volumesnapshots",
+        "fresh is not deleted: it has {} and 2 more; this user cannot list podtemplates, volumesnapshots",
         first.join(", ")
     );
     assert_eq!(destroyed(&sandbox, "lab"), expected);
     assert!(is_namespace(&sandbox, "fresh"));
 }
 
-/// Another client deletes namespace `fresh` and creates one of that name, for something of its own.
+/// Another client deletes namespace `fresh` and creates its own namespace with that name.
 fn recreate(world: &mut World) {
     let there = world.get(Resource::of("namespaces"), "", "fresh").unwrap();
     world
@@ -299,7 +299,7 @@ fn a_namespace_of_the_user_stays() {
     sandbox.env("other", &IN_FRESH.replace("namespace=fresh", "namespace=blue"));
     sandbox.deploy("other").unwrap();
     assert_eq!(mark("blue"), json!(null), "it was not created by the program");
-    // A copy marks nothing.
+    // A copied mark has no effect.
     copied["metadata"]["namespace"] = "blue".into();
     sandbox.server.with(|world| {
         let user = world.users.get_mut("blue-token").unwrap();
@@ -324,7 +324,7 @@ fn a_quota_that_is_reached_during_a_run_ends_it_with_the_machine_and_the_reason(
         sandbox.server.with(|world| world.quota = Some((kind, 2)));
         let run = sandbox.run(&["deploy", "lab.sh", "--rehearse"]);
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
-        // A run that waits ends with another code, when its time is over.
+        // A run that waits for too long has another exit code.
         assert_eq!(run.status.code(), Some(5), "{kind}: {said}");
         let (started, refused): (Vec<_>, Vec<_>) = sandbox.server.with(|world| {
             let made = world.names(kind, "blue");
@@ -342,7 +342,7 @@ fn a_quota_that_is_reached_during_a_run_ends_it_with_the_machine_and_the_reason(
     }
 }
 
-/// Somebody deletes machine lab-master-0 and creates one of that name.
+/// Another client deletes machine lab-master-0 and creates one with that name.
 fn replace_machine(world: &mut World) {
     let key = ("virtualmachines", "blue".to_owned(), "lab-master-0".to_owned());
     let there = world.objects[&key].clone();
@@ -483,7 +483,7 @@ fn kubectl_reads_every_object_and_finds_nothing_to_change() {
     assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
     let folder = sandbox.path().join("manifests");
     let written = std::fs::read_dir(&folder).unwrap().count();
-    // The bootstrap is of pass two as well, and is gone by now.
+    // The bootstrap, also of pass two, is already deleted.
     assert_eq!(written, 1 + 2 * 3);
     for kind in ["virtualmachine", "secret"] {
         std::fs::remove_file(folder.join(match kind {
@@ -533,8 +533,8 @@ macro_rules! tells {
 }
 
 tells! {
-    nobody_serves_kubevirt: "", |world, sandbox| world.groups_absent.insert("kubevirt.io");
-    nobody_serves_cdi: "", |world, sandbox| world.groups_absent.insert("cdi.kubevirt.io");
+    kubevirt_is_not_installed: "", |world, sandbox| world.groups_absent.insert("kubevirt.io");
+    cdi_is_not_installed: "", |world, sandbox| world.groups_absent.insert("cdi.kubevirt.io");
     the_network_is_missing: "network=blue/no-such-lan", |world, sandbox| world.faults.clear();
     the_pod_network_is_a_further_one: "extra_networks=pod", |world, sandbox| world.faults.clear();
     hosts_for_hard_affinity: "kubevirt_affinity=hard", |world, sandbox| {
@@ -569,7 +569,7 @@ tells! {
     };
 }
 
-/// What a check says of KubeVirt and CDI themselves.
+/// The findings of a check about KubeVirt and CDI themselves.
 fn versions(change: impl FnOnce(&mut World)) -> Vec<String> {
     let sandbox = sandbox();
     sandbox.server.with(change);
@@ -637,7 +637,7 @@ fn versions_and_feature_gates_are_reported_if_they_can_be_read() {
         versions(|world| world.kubevirt_version = Some("v0.59.2")),
     );
     tell(
-        "KubeVirt tells no version",
+        "KubeVirt reports no version",
         versions(|world| world.kubevirt_version = None),
     );
     tell(
@@ -674,7 +674,7 @@ fn a_server_that_drops_unknown_fields_is_noticed() {
         world.prunes = vec!["rng".to_owned()];
     });
     sandbox.env("lab", SMALL);
-    // Machines that were made beside the one that was found out are found out when they are to be adopted.
+    // Machines that were created in parallel are detected when they are adopted.
     for _ in 0..2 {
         let error = format!("{:#}", sandbox.deploy("lab").unwrap_err());
         assert!(
@@ -698,7 +698,7 @@ fn the_documented_role_is_enough() {
     sandbox.destroy("lab");
 }
 
-/// What comes of an image named on the platform.
+/// The result of using an image of the platform.
 fn image(sandbox: &Sandbox, image: &str) -> Result<String, String> {
     let request = ImageRequest::Platform(image.to_owned());
     let owner = cluster_id("lab", "example.com");
@@ -742,7 +742,7 @@ fn images_of_each_kind_are_found_or_imported() {
         ),
         (
             "datasource:blue/older",
-            Err("NotFound: there is neither a data source nor a volume claim older"),
+            Err("NotFound: no data source or volume claim older"),
         ),
         (
             "import:https://mirror.example.com/missing.qcow2",
@@ -765,7 +765,7 @@ fn images_of_each_kind_are_found_or_imported() {
 #[test]
 fn an_ignition_config_that_no_secret_takes() {
     let sandbox = sandbox();
-    // Chance cannot be packed.
+    // Random bytes cannot be compressed.
     let noise: String = (0..40_000u32)
         .map(|n| ocpdeploy::digest::sha256(n.to_be_bytes()))
         .collect();
@@ -776,10 +776,10 @@ fn an_ignition_config_that_no_secret_takes() {
     insta::with_settings!({filters => [(r"\d{4,}", "<n>")]}, { insta::assert_snapshot!(text) });
 }
 
-/// Makes a good object a bad one.
+/// Makes a valid object invalid.
 type Change = fn(&mut Value);
 
-/// The fake server is as strict as the real ones: each of these is refused in the words that are told.
+/// The fake server is as strict as real ones: it rejects each of these objects with the given message.
 #[test]
 fn the_fake_server_rejects_what_real_servers_reject() {
     let sandbox = sandbox();

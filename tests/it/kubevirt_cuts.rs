@@ -31,7 +31,7 @@ fn cut_after_each_change(lines: &str) {
         assert_eq!(sandbox.inventory("blue"), whole, "continued after change {changes}");
         sandbox.destroy("lab");
         assert_eq!(sandbox.inventory("blue"), before, "destroyed after change {changes}");
-        // At once, by a home that may know nothing of it.
+        // At once, with a state folder that may have no record of it.
         cuts += usize::from(sandbox.cut("lab", changes));
         sandbox.destroy("lab");
         assert_eq!(
@@ -41,7 +41,7 @@ fn cut_after_each_change(lines: &str) {
         );
         sandbox.server.was_asked_well();
     }
-    // What was refused while others changed it is asked for again, so runs differ by a change or two.
+    // Requests with a conflict are repeated, so runs differ by a change or two.
     assert!(cuts + 4 >= 2 * (1..=count).step_by(step).count(), "{cuts} of {count}");
     println!("reliability: {cuts} cuts on KubeVirt");
 }

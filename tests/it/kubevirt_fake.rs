@@ -1,4 +1,4 @@
-//! The fake KubeVirt's watches, judged by clients that are not ours: kube's, and `kubectl`, which survives all of it.
+//! The fake KubeVirt's watches, tested with other clients: kube's watcher, and `kubectl`.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ async fn config_maps(sandbox: &Sandbox) -> Api<ConfigMap> {
     Api::default_namespaced(Client::try_from(config).unwrap())
 }
 
-/// Puts a config map there, or takes it away.
+/// Creates or deletes a config map.
 fn put(sandbox: &Sandbox, namespace: &str, name: &str, word: &'static str) {
     sandbox.server.with(|world| {
         let about = json!({"namespace": namespace, "name": name, "labels": {"name": name}});
@@ -39,7 +39,7 @@ fn put(sandbox: &Sandbox, namespace: &str, name: &str, word: &'static str) {
 
 type Event = Result<WatchEvent<ConfigMap>, kube::Error>;
 
-/// The next event in one word and a name; with bookmarks only where they are asked for.
+/// The next event as one word and a name; bookmarks only on request.
 async fn next(watch: &mut (impl Stream<Item = Event> + Unpin), bookmarks: bool) -> String {
     loop {
         let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await;
@@ -85,7 +85,7 @@ async fn tells(sandbox: &Sandbox) {
     }
     let version = sandbox.server.with(|world| world.version());
     assert_eq!(next(&mut watch, true).await, format!("bookmark {version}"));
-    // Who asks for none gets none; labels choose; and from no version on, all that is there comes first.
+    // No bookmarks unless requested; labels select; without a version, all existing objects come first.
     let two = WatchParams::default().labels("name=two").disable_bookmarks().timeout(1);
     let mut watch = Box::pin(api.watch(&two, "0").await.unwrap());
     put(sandbox, "blue", "three", "ADDED");
@@ -102,18 +102,18 @@ fn no_change_is_lost_when_a_watch_expires_or_is_cut() {
 
 async fn expires(sandbox: &Sandbox) {
     let api = config_maps(sandbox).await;
-    // Longer than an event is waited for: what ends sooner was ended.
+    // Longer than the wait for an event: a watch that ends earlier was ended by the server.
     let all = WatchParams::default().timeout(290);
     let now = || sandbox.server.with(|world| world.version().to_string());
     put(sandbox, "blue", "one", "ADDED");
-    // From before what is remembered.
+    // A version that the server has forgotten.
     sandbox.server.with(|world| world.forgotten = world.version());
     let early = api.watch(&all, "1").await.map(drop).unwrap_err();
     assert!(
         matches!(&early, kube::Error::Api(status) if status.code == 410),
         "{early}"
     );
-    // Forgotten in the middle: told, and then it ends.
+    // Forgotten during the watch: an error, and then the end.
     let mut watch = Box::pin(api.watch(&all, &now()).await.unwrap());
     put(sandbox, "blue", "two", "ADDED");
     assert_eq!(next(&mut watch, false).await, "added two");
@@ -127,11 +127,11 @@ async fn expires(sandbox: &Sandbox) {
     }
     let list = api.list(&ListParams::default()).await.unwrap();
     assert_eq!(list.items.len(), 3);
-    // Cut in the middle: from where it stood nothing is missing.
+    // Cut during the watch: a new watch from its last version misses nothing.
     let stood = list.metadata.resource_version.unwrap();
     let mut watch = Box::pin(api.watch(&all, &stood).await.unwrap());
     sandbox.server.with(|world| world.cut = world.version() + 1);
-    // kube takes a line that fell for the end.
+    // kube treats a lost connection as the end.
     assert_eq!(next(&mut watch, false).await, "end");
     put(sandbox, "blue", "four", "ADDED");
     sandbox.server.with(|world| world.cut = 0);

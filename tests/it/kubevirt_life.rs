@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 const ON_PODS: &str = "network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
 
-/// A cluster on pods, and all that answers for it.
+/// A cluster on the pod network, with its API and machine config server.
 struct Life {
     sandbox: Sandbox,
     kube: Option<FakeKube>,
@@ -107,7 +107,7 @@ impl Life {
         names.filter(joined).map(str::to_owned).collect()
     }
 
-    /// What a node reads at its first boot, as its Secret has it.
+    /// The config that a node reads at its first boot, from its Secret.
     fn config(&self, node: &str) -> Value {
         let secret = self
             .sandbox
@@ -116,7 +116,7 @@ impl Life {
         serde_json::from_slice(&bytes).unwrap()
     }
 
-    /// Each node has a Service with its lease, and all it needs is in its own config.
+    /// Each node has a Service that keeps its address, and its config is complete.
     fn is_whole(&self, nodes: &[&str]) {
         let machines: BTreeSet<String> = self.machines().into_keys().collect();
         assert_eq!(machines, nodes.iter().map(|node| format!("lab-{node}")).collect());
@@ -148,7 +148,7 @@ impl Drop for Life {
     }
 }
 
-/// The API of the cluster, whose nodes are there while their machines run. It learns of those that are added.
+/// The API of the cluster; its nodes exist while their machines run. Nodes that are added later join.
 fn cluster(sandbox: &Sandbox, table: Parameters, authority: &Authority) -> (FakeKube, Arc<AtomicBool>) {
     let address = SocketAddr::from((table.api_ip, 6443));
     let mut world = Cluster::new(table);

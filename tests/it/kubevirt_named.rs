@@ -1,4 +1,4 @@
-//! Whole runs through a kubeconfig file on the server that `OCPDEPLOY_TEST_KUBECONFIG` names: see CONTRIBUTING.md. Only
+//! Whole runs through a kubeconfig file on the server that `OCPDEPLOY_TEST_KUBECONFIG` names, see CONTRIBUTING.md. Only
 //! `kubectl` is asked which objects exist. Without a server, one run on the fake shows that this works.
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::support::cluster::names_of;
 use crate::support::fake_kubevirt::World;
 use crate::support::kubevirt_sandbox::Sandbox;
 
-/// All that this program makes.
+/// The kinds of all objects that this program creates.
 const KINDS: &str = "virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io,datavolumes.cdi.kubevirt.io,\
                      persistentvolumeclaims,secrets,configmaps,services,networkpolicies";
 const NETWORKS: [&str; 2] = ["secondary", "pods"];
@@ -23,13 +23,13 @@ fn networks(on_fake: &'static [&'static str]) -> &'static [&'static str] {
     }
 }
 
-/// A place, and the server that is meant by its env files.
+/// A sandbox, and the server of its env files.
 struct Named {
     sandbox: Sandbox,
-    /// Of the test, and of this run of it: several can use one server at a time.
+    /// Unique for the test and this run: several runs can use one server at a time.
     cluster: String,
     kubeconfig: PathBuf,
-    /// Where a real server is named, its own settings.
+    /// The settings of a real server, if one is named.
     lines: String,
     on_pods: bool,
 }
@@ -57,7 +57,7 @@ impl Named {
                 if !on_pods {
                     lines += &format!("network={}\n", variable("_NETWORK").unwrap_or("lan".to_owned()));
                 }
-                // E.g. machine_network, storage_class, pod_networks; one to a line.
+                // E.g. machine_network, storage_class, pod_networks; one in each line.
                 lines += &variable("_SETTINGS").unwrap_or_default();
             }
         }
@@ -106,14 +106,14 @@ impl Named {
 }
 
 impl Named {
-    /// Clusters whose names begin or end with each other.
+    /// Clusters whose names start or end with each other.
     fn similar(&self) -> [String; 3] {
         let name = &self.cluster;
         [name.clone(), format!("{name}-2"), format!("a{name}")]
     }
 }
 
-/// Nothing of a test stays on a real server.
+/// Removes everything of a test from a real server.
 impl Drop for Named {
     fn drop(&mut self) {
         for cluster in self.similar() {
@@ -153,8 +153,11 @@ fn on_the_named_server_a_run_that_is_killed_is_continued_or_destroyed() {
                 .iter()
                 .any(|name| name.starts_with("virtualmachine."))
             {
-                assert!(child.try_wait().unwrap().is_none(), "it ended before it made a machine");
-                assert!(begin.elapsed() < Duration::from_secs(600), "it makes no machine");
+                assert!(
+                    child.try_wait().unwrap().is_none(),
+                    "it ended before it created a machine"
+                );
+                assert!(begin.elapsed() < Duration::from_secs(600), "it creates no machine");
             }
             child.kill().unwrap();
             child.wait().unwrap();
@@ -189,7 +192,7 @@ fn on_the_named_server_three_clusters_at_once_are_each_destroyed_alone() {
     }
 }
 
-/// The image that is named is the one that machines are cloned from, and nothing is uploaded.
+/// Machines are cloned from the named image, and nothing is uploaded.
 #[test]
 fn a_rehearsal_takes_an_image_of_the_platform() {
     let named = Named::on("secondary", "image");

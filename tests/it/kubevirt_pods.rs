@@ -1,5 +1,5 @@
-//! Whole runs on the pods' own network of the fake KubeVirt: Services in place of a harvest, policies that keep
-//! clusters apart, and what a user is told who lacks something.
+//! Whole runs on the pod network of the fake KubeVirt: Services instead of a harvest, policies that isolate
+//! clusters, and messages about missing requirements.
 
 use crate::support::addresses::ipv4;
 use crate::support::cluster::{cluster_id, without_ids};
@@ -60,7 +60,7 @@ fn is_deployed(sandbox: &Sandbox, cluster: &str) {
     assert_eq!(table.peer_domain.as_deref(), Some("blue.svc"));
     let mut addresses = BTreeSet::new();
     for node in &table.nodes {
-        assert!(addresses.insert(node.ip), "{} is there twice", node.ip);
+        assert!(addresses.insert(node.ip), "{} is used twice", node.ip);
         if node.name.as_str() == "bootstrap" {
             continue;
         }
@@ -93,7 +93,7 @@ fn a_cluster_is_deployed_and_destroyed_without_a_harvest() {
             .iter()
             .any(|event| event.object.to_string().contains("harvest"))
     });
-    assert!(!harvested, "a machine of pass one was made");
+    assert!(!harvested, "a machine of pass one was created");
     assert!(sandbox.deploy("lab").unwrap().skipped_pass_one);
     is_deployed(&sandbox, "lab");
     sandbox.destroy("lab");
@@ -149,7 +149,7 @@ fn nodes_know_their_own_address_and_where_to_find_the_others() {
             let path = file["path"].as_str().unwrap();
             path.starts_with("/etc/") && path.contains(absent)
         });
-        assert!(!found, "{absent} is there, and a Service has the virtual IP");
+        assert!(!found, "{absent} exists, although a Service has the virtual IP");
     }
 }
 
@@ -199,9 +199,9 @@ fn three_clusters_at_once_share_only_images() {
     assert_eq!(sandbox.inventory("blue"), [""; 0]);
 }
 
-/// Someone who sends a packet.
+/// The sender of a packet.
 struct Sender {
-    /// With its labels; none is no pod.
+    /// Namespace and labels of a pod; `None` if the sender is not a pod.
     pod: Option<(String, Value)>,
     ip: Ipv4Addr,
 }
@@ -240,7 +240,7 @@ fn is_peer(world: &World, namespace: &str, peer: &Value, sender: &Sender) -> boo
     in_namespace && (peer["podSelector"].is_null() || chooses(&peer["podSelector"], labels))
 }
 
-/// Whether policies let a packet in to a pod; without any that chooses the pod, all come in.
+/// Whether policies admit a packet to a pod; without a policy that selects the pod, all packets are admitted.
 fn comes_in(world: &World, to: &(String, Value), sender: &Sender, protocol: &str, port: u16) -> bool {
     let policies: Vec<Arc<Value>> = world
         .all("networkpolicies")
@@ -276,7 +276,7 @@ fn pods(world: &World) -> Vec<((String, Value), String, Ipv4Addr)> {
 fn network_policies_separate_clusters_and_tenants() {
     let sandbox = sandbox();
     sandbox.env("lab", SMALL);
-    // Of the same name, in the namespace of another tenant; and a second one in the first namespace.
+    // One with the same name in another tenant's namespace, and a second cluster in the first namespace.
     let red = sandbox.kubeconfig("red").display().to_string();
     sandbox.env("red", &format!("{SMALL}\nkubeconfig={red}"));
     sandbox.env("next", SMALL);
@@ -335,13 +335,13 @@ fn network_policies_separate_clusters_and_tenants() {
                 let comes = |sender| comes_in(world, to, sender, protocol, port);
                 assert_eq!(comes(&outside), of_api || of_ingress, "the world to {name} {port}");
                 assert_eq!(comes(&router), of_ingress, "a router to {name} {port}");
-                assert!(!comes(&other), "a pod of somebody's to {name} {port}");
+                assert!(!comes(&other), "an unrelated pod to {name} {port}");
             }
         }
     });
 }
 
-/// What became of keeping an address.
+/// The result of reserving an address.
 fn hold(
     sandbox: &Sandbox,
     cluster: &str,
@@ -374,13 +374,13 @@ fn each_node_of_a_cluster_has_an_address_of_its_own() {
     for (cluster, node, ip, mac, expected) in [
         ("lab", "master-0", "10.0.2.2", one, Ok(ReservationState::ByPlatform)),
         ("lab", "master-0", "10.0.2.2", one, Ok(ReservationState::ByPlatform)),
-        // No guest has it: the gateway, the ends of its network.
+        // Addresses that no guest has: the gateway and the ends of its network.
         ("lab", "master-1", "10.0.2.5", two, Err(Conflict)),
         ("lab", "master-1", "10.0.2.2", two, Err(Conflict)),
         ("lab", "master-1", "10.0.2.6", one, Err(Conflict)),
         ("lab", "master-0", "10.0.2.6", two, Err(Conflict)),
         ("lab", "api", "172.30.0.9", two, Err(Conflict)),
-        // Another's addresses are another's.
+        // Another cluster has its own addresses.
         ("other", "master-0", "10.0.2.2", one, Ok(ReservationState::ByPlatform)),
     ] {
         assert_eq!(
@@ -513,14 +513,14 @@ fn the_manifests_of_a_plan_are_all_objects_and_change_nothing() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
             if name.contains("lab-bootstrap") {
-                // It is gone by now.
+                // It is deleted by now.
                 std::fs::remove_file(path).unwrap();
             } else {
                 let (kind, name) = name.split_once('-').unwrap();
                 written.insert(format!("{}/{name}", kind.replace("policy", "policie") + "s"));
             }
         }
-        // What controllers make of these is theirs.
+        // Objects that controllers create from these.
         let theirs = [
             "datavolumes/",
             "persistentvolumeclaims/",
@@ -596,7 +596,7 @@ fn the_pods_range_is_not_known() {
     let sandbox = sandbox();
     let lines = SMALL.replace("pod_networks=10.128.0.0/14\n", "");
     insta::assert_snapshot!(kubevirt_sandbox::told(&sandbox, &lines));
-    // An OpenShift may tell.
+    // OpenShift can report it.
     sandbox.server.with(|world| {
         let status = json!({"clusterNetwork": [{"cidr": "10.128.0.0/14"}]});
         world.force("networks", json!({"metadata": {"name": "cluster"}, "status": status}));

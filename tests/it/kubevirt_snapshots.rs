@@ -1,4 +1,4 @@
-//! Snapshots of a cluster on the fake KubeVirt: saved, restored, rejected, and cut after each change.
+//! Snapshots of a cluster on the fake KubeVirt: saved, restored, rejected, and interrupted after each change.
 
 use crate::support::cluster::cluster_id;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ async fn save(backend: &Platforms, home: &Home) -> anyhow::Result<()> {
         start_limit: LIMIT,
     };
     match snapshot::save(backend, &known(home), home, &before(), options).await {
-        // Cut at its very end.
+        // Interrupted at its very end.
         Err(error) if is_said(&error, "has a snapshot before already") => Ok(()),
         saved => saved.map(drop),
     }
@@ -105,7 +105,7 @@ fn names(sandbox: &Sandbox, plural: &str) -> BTreeSet<String> {
         .with(|world| world.names(plural, "blue").into_iter().collect())
 }
 
-/// Each machine runs, and nothing but the claims of present disks is there.
+/// Each machine runs, and there are no claims except those of present disks.
 #[track_caller]
 fn is_whole(sandbox: &Sandbox) {
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_restored_cluster_has_all_its_disks_and_addresses() {
     sandbox.far("lab", save).unwrap();
     is_whole(&sandbox);
     assert_eq!(names(&sandbox, "virtualmachinesnapshots").len(), 2);
-    // The same disks again and again, although each restoration makes new volumes.
+    // The same disks each time, although each restoration creates new volumes.
     for _ in 0..2 {
         write_to_disks(&sandbox, 90);
         sandbox.far("lab", restore).unwrap();
@@ -182,7 +182,7 @@ fn what_kubevirt_cannot_save_is_rejected_before_anything_is_stopped() {
     let sandbox = lab();
     for (prepare, undo, expected) in table {
         sandbox.server.with(prepare);
-        // The controllers need a moment to say it.
+        // The controllers report it after a moment.
         let begun = Instant::now();
         let changes = sandbox.server.with(|world| world.changes);
         let refused = loop {
@@ -232,7 +232,7 @@ fn a_snapshot_without_a_disk_is_an_error_and_is_not_restored() {
     };
     let stop = async |backend: &Platforms, home: &Home| passes::stop(backend, &known(home), home, options).await;
     sandbox.far("lab", stop).unwrap();
-    // Only KubeVirt knows, and calls it a success.
+    // KubeVirt alone knows it, and reports success.
     sandbox.server.with(|world| world.without_snapshots.insert("fast"));
     let id = cluster_id("lab", "example.com");
     let name = MachineName::of_node("lab", &NodeName::node(Role::Worker, 0));

@@ -1,4 +1,4 @@
-//! What clusters of many shapes give their nodes, judged by `ignition-validate`, and what changes with their size.
+//! The MachineConfigs of clusters of many shapes, checked by `ignition-validate`, and what changes with their size.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use ocpdeploy::node::overlay::document;
 use ocpdeploy::node::services;
 use serde_json::Value;
 
-/// 1, 3 and 5 masters with 0, 1, 2 and 50 workers, and each way of DNS; the rest takes turns.
+/// 1, 3 and 5 masters with 0, 1, 2 and 50 workers, and each DNS setting; the other values alternate.
 fn shapes() -> impl Iterator<Item = (Shape, Dns)> {
     let sizes = [1, 3, 5]
         .into_iter()
@@ -47,12 +47,12 @@ fn refused(config: &Value) -> Option<String> {
         .unwrap();
     let output = validator.wait_with_output().unwrap();
     let words = [output.stdout, output.stderr].concat();
-    // It is silent when it has nothing to say; warnings count here.
+    // It prints nothing for a valid config; warnings count as failures here.
     (!output.status.success() || !words.is_empty()).then(|| String::from_utf8_lossy(&words).into_owned())
 }
 
 #[test]
-fn every_config_of_every_shape_is_ignition() {
+fn every_config_of_every_shape_is_valid_ignition() {
     let mut judged = 0;
     for (shape, dns) in shapes() {
         let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
@@ -69,7 +69,7 @@ fn every_config_of_every_shape_is_ignition() {
                 configs.push((manifest.path, value["spec"]["config"].clone()));
             }
         }
-        // A role that gets nothing gets no MachineConfig; with a DNS of ours every role gets something.
+        // A role without files gets no MachineConfig; with our DNS every role has files.
         assert!(
             configs.len() == 2 || dns == Dns::User,
             "{shape}, {dns:?}: {}",
@@ -92,7 +92,7 @@ fn every_config_of_every_shape_is_ignition() {
     assert!(judged >= 12 * (3 + 3 + 1), "{judged}");
 }
 
-/// The specs of the MachineConfigs of a cluster with so many workers, by name.
+/// The specs of the MachineConfigs of a cluster of this shape, by name.
 fn specs(shape: Shape, dns: Dns) -> BTreeMap<String, Value> {
     let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
     made.config.dns = dns;
@@ -109,7 +109,7 @@ fn specs(shape: Shape, dns: Dns) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn another_worker_changes_only_files_that_running_nodes_take_over() {
+fn another_worker_changes_only_files_that_nodes_apply_without_a_reboot() {
     let mut changed = 0;
     for (shape, dns) in shapes().filter(|(shape, _)| shape.workers > 0) {
         let workers = shape.workers + 1;

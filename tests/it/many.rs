@@ -8,11 +8,11 @@ use serde_json::json;
 const CLUSTERS: usize = 20;
 
 #[test]
-fn twenty_at_once_share_nothing_and_go_as_they_came() {
+fn twenty_parallel_clusters_share_nothing() {
     let sandbox = Sandbox::new(json!({"networks": {"default": {
         "cidr": "10.0.0.0/22", "gateway": "10.0.0.1", "dhcp_from": "10.0.1.0", "dhcp_to": "10.0.3.200",
     }}}));
-    // Each name begins with another's.
+    // Each name starts with another cluster's name.
     let names: Vec<String> = (1..=CLUSTERS).map(|index| format!("m{}", "1".repeat(index))).collect();
     let all = |run: &dyn Fn(&str) -> Vec<String>| {
         let runs: Vec<_> = names
@@ -48,9 +48,9 @@ fn twenty_at_once_share_nothing_and_go_as_they_came() {
     assert_eq!(sandbox.home().cluster_names().unwrap(), [""; 0]);
 }
 
-/// What processes leave that were killed while they wrote: a lock that names one of them, and files half written.
+/// Files of processes that were killed while they wrote: a lock that names one of them, and partial files.
 #[test]
-fn what_killed_neighbours_left_torn_stops_nobody_and_gives_nothing_away() {
+fn torn_files_of_killed_runs_block_no_other_cluster_and_free_no_address() {
     let sandbox = Sandbox::new(json!({}));
     for name in ["lab", "other", "third"] {
         sandbox.env(name, "masters=1\nworkers=1");
@@ -65,7 +65,7 @@ fn what_killed_neighbours_left_torn_stops_nobody_and_gives_nothing_away() {
     let mut journal = std::fs::read(other.journal()).unwrap();
     journal.extend(br#"{"v":1,"seq":99,"time":"2026-"#);
     std::fs::write(other.journal(), journal).unwrap();
-    // Killed before it had written where it is.
+    // Killed before its lock was complete.
     let third = sandbox.home().cluster("third");
     std::fs::create_dir_all(third.path()).unwrap();
     std::fs::write(third.lock(), &dead[..20]).unwrap();

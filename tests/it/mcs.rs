@@ -1,4 +1,4 @@
-//! Asking the machine config server for what it serves: a real TLS server with the one name the real one has.
+//! Queries to the machine config server: a real TLS server with the one name that the real server has.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use serde_json::json;
 
 const HOST: &str = "api-int.lab.example.com";
 
-/// A certificate authority and a machine config server that it has signed for.
+/// A certificate authority and a machine config server with a certificate of it.
 struct Mcs {
     ca_pem: String,
     server: McsServer,
 }
 
 impl Mcs {
-    /// Gives one answer after the other, and more than these to nobody.
+    /// Gives these answers in order; a further request fails the test.
     fn start(answers: Vec<Option<(u16, Vec<u8>)>>) -> Self {
         let mut ca = CertificateParams::new([]).unwrap();
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -35,12 +35,12 @@ impl Mcs {
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let server = McsServer::start(address, &certificate.pem(), &key.serialize_pem(), move |path| {
             assert_eq!(path, "/config/master");
-            answers.next().expect("asked once more")
+            answers.next().expect("more requests than answers")
         });
         Self { ca_pem, server }
     }
 
-    /// As a pointer with this authority names it.
+    /// The server as a pointer config with this authority names it.
     fn named(&self, ca_pem: &str) -> Server {
         let ca = STANDARD.encode(ca_pem);
         let pointer = json!({"ignition": {
@@ -74,7 +74,7 @@ fn ask(server: &Server, limit: Duration) -> Result<Vec<u8>, McsError> {
 }
 
 #[test]
-fn it_waits_until_the_config_is_rendered_and_trusts_the_installers_authority_only() {
+fn the_config_is_waited_for_and_only_the_installers_authority_is_trusted() {
     let config = br#"{"ignition":{"version":"3.2.0"}}"#.to_vec();
     let mcs = Mcs::start(vec![None, Some((500, Vec::new())), Some((200, config.clone()))]);
     assert_eq!(ask(&mcs.named(&mcs.ca_pem), Duration::from_secs(30)).unwrap(), config);
@@ -84,7 +84,7 @@ fn it_waits_until_the_config_is_rendered_and_trusts_the_installers_authority_onl
 }
 
 #[test]
-fn another_clusters_server_is_told_from_ours_at_once() {
+fn another_clusters_server_is_rejected_at_once() {
     let mcs = Mcs::start(vec![Some((200, b"{}".to_vec()))]);
     let other = Mcs::start(Vec::new());
     let error = ask(&mcs.named(&other.ca_pem), Duration::from_secs(30)).unwrap_err();
@@ -97,7 +97,7 @@ fn another_clusters_server_is_told_from_ours_at_once() {
 }
 
 #[test]
-fn a_final_refusal_is_not_asked_again() {
+fn a_request_is_not_repeated_after_a_final_rejection() {
     let mcs = Mcs::start(vec![Some((404, Vec::new()))]);
     let error = ask(&mcs.named(&mcs.ca_pem), Duration::from_secs(30)).unwrap_err();
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_final_refusal_is_not_asked_again() {
 }
 
 #[test]
-fn a_wait_in_vain_says_what_was_seen_last() {
+fn a_timeout_reports_the_last_response() {
     let mcs = Mcs::start(vec![Some((500, Vec::new()))]);
     let error = ask(&mcs.named(&mcs.ca_pem), Duration::from_millis(400)).unwrap_err();
     assert!(error.is_timeout());
@@ -120,7 +120,7 @@ fn a_wait_in_vain_says_what_was_seen_last() {
 }
 
 #[test]
-fn a_pointer_without_authority_is_not_asked_blindly() {
+fn a_pointer_config_without_a_certificate_authority_is_an_error() {
     let mcs = Mcs::start(Vec::new());
     let mut server = mcs.named(&mcs.ca_pem);
     server.authorities.clear();

@@ -1,6 +1,6 @@
-//! Masters on one platform and workers on another: one journal, one table, one destroy.
+//! Masters on one platform and workers on another: one journal, one table, one `destroy`.
 //!
-//! The simulated platform of the program itself has all but the workers, and a fake oVirt engine those.
+//! The workers are on a fake oVirt engine, everything else is on the program's simulated platform.
 
 use crate::support::qcow2;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ struct Two {
 }
 
 impl Two {
-    /// Both sides on one network, of which each gives other addresses.
+    /// Both platforms on one network, in which each assigns other addresses.
     fn new() -> Self {
         let masters = Sandbox::new(json!({"networks": {"default": {
             "cidr": "192.168.99.0/24", "gateway": "192.168.99.1",
@@ -55,7 +55,7 @@ impl Two {
             .look(|world| world.vms.iter().map(|vm| vm.name.clone()).collect())
     }
 
-    /// Each machine where it belongs, with its config, at its address, and nothing of pass one.
+    /// Each machine is on its platform, with its config and its address, and nothing of pass one remains.
     #[track_caller]
     fn is_deployed(&self, cluster: &str, workers: usize) {
         let table = self.masters.parameters(cluster).expect("a parameter file");
@@ -77,13 +77,13 @@ impl Two {
                 assert_eq!(
                     boot.given.ignition(),
                     Some(written.as_str()),
-                    "{name} found another config"
+                    "{name} got another config"
                 );
             }
         }
         let addresses: BTreeSet<_> = table.leases().iter().map(|lease| lease.ip).collect();
         assert_eq!(addresses.len(), table.nodes.len() + 2, "addresses are used twice");
-        // The engine cannot hold an address; the other side, on the same network, does it for its machines too.
+        // The engine cannot reserve addresses; the other platform, on the same network, also reserves theirs.
         let held: BTreeSet<_> = self
             .masters
             .reservations(Some(cluster))
@@ -99,7 +99,7 @@ impl Two {
 }
 
 #[test]
-fn workers_elsewhere_are_one_cluster_with_the_others() {
+fn workers_on_another_platform_are_part_of_the_cluster() {
     let two = Two::new();
     let outcome = two.masters.deploy("lab").succeeded();
     assert_eq!(outcome.stdout.matches(" yes ").count(), 4, "{}", outcome.stdout);
@@ -127,11 +127,11 @@ fn workers_elsewhere_are_one_cluster_with_the_others() {
     assert_eq!(two.masters.reservations(None), []);
     let disks = two.workers.look(|world| world.disks.len() + world.templates.len());
     let before = FakeEngine::with(|_| ()).look(|world| world.disks.len() + world.templates.len());
-    assert_eq!(disks, before, "an image is left");
+    assert_eq!(disks, before, "an image remains");
 }
 
 #[test]
-fn cut_in_either_pass_the_same_command_finishes() {
+fn interrupted_in_either_pass_the_same_command_finishes() {
     for step in ["pass-one/create", "pass-one/leases", "pass-two/create/worker-0"] {
         let two = Two::new();
         two.masters
@@ -148,7 +148,7 @@ fn cut_in_either_pass_the_same_command_finishes() {
 }
 
 #[test]
-fn workers_come_and_go_on_their_platform() {
+fn workers_are_added_and_removed_on_their_platform() {
     let two = Two::new();
     two.masters.deploy("lab").succeeded();
     two.masters.run(&["scale", "lab", "--workers", "3"]).succeeded();
@@ -158,7 +158,7 @@ fn workers_come_and_go_on_their_platform() {
 }
 
 #[test]
-fn pools_are_where_the_workers_are() {
+fn pools_are_on_the_platform_of_the_workers() {
     let two = Two::new();
     two.env("lab", "workers=1\npools=infra:1");
     two.masters.deploy("lab").succeeded();
@@ -191,7 +191,7 @@ fn named(nodes: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn one_pool_is_elsewhere_and_all_nodes_are_in_one_table() {
+fn one_pool_is_on_another_platform_and_all_nodes_are_in_one_table() {
     const HERE: [&str; 7] = [
         "master-0", "master-1", "master-2", "worker-0", "worker-1", "infra-0", "infra-1",
     ];
@@ -231,7 +231,7 @@ fn one_pool_is_elsewhere_and_all_nodes_are_in_one_table() {
     run(&["start", "lab"]);
     run(&["verify", "lab"]);
 
-    // A pool does not move.
+    // A pool cannot change its platform.
     two.env("lab", &ONE_POOL_ELSEWHERE.replace("for=gpu", "for=infra"));
     let refused = two.masters.run(&["scale", "lab", "--pool", "gpu=1"]);
     let message = "another platform of its workers: it is on sim, gpu on ovirt";
@@ -242,7 +242,7 @@ fn one_pool_is_elsewhere_and_all_nodes_are_in_one_table() {
 }
 
 #[test]
-fn a_pool_elsewhere_is_cut_in_either_pass_and_finished() {
+fn with_a_pool_on_another_platform_an_interrupted_pass_is_finished() {
     for step in ["pass-one/create", "pass-one/leases", "pass-two/create/gpu-0"] {
         let two = Two::new();
         two.env("lab", "workers=1\npools=gpu:1\nworker_backend_for=gpu");
@@ -264,7 +264,7 @@ fn a_pool_elsewhere_is_cut_in_either_pass_and_finished() {
 }
 
 #[test]
-fn the_two_sides_are_checked_before_anything_is_made() {
+fn both_platforms_are_checked_before_anything_is_created() {
     let two = Two::new();
     for (lines, message) in [
         ("worker_network=", "`worker_network` is not set"),

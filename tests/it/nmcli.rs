@@ -15,7 +15,7 @@ use ocpdeploy::plan::connections::connections;
 /// nmcli, which reads and writes keyfiles without a running NetworkManager (`nmcli(1)`, `--offline`).
 struct Nmcli {
     program: PathBuf,
-    /// Of its library.
+    /// The folder of its library.
     folder: PathBuf,
 }
 
@@ -41,7 +41,7 @@ impl Nmcli {
         command
     }
 
-    /// The settings of a keyfile that NetworkManager does not have after reading it.
+    /// The settings of a keyfile that NetworkManager drops when it reads the file.
     fn lost(&self, keyfile: &str) -> Vec<String> {
         let id = keyfile.lines().find_map(|line| line.strip_prefix("id=")).unwrap();
         let mut child = self
@@ -61,7 +61,7 @@ impl Nmcli {
     }
 }
 
-/// What NetworkManager leaves out when it writes a file, because it is the default.
+/// Defaults, which NetworkManager omits when it writes a file.
 const DEFAULTS: [&str; 9] = [
     "connection.autoconnect=true",
     "connection.autoconnect-slaves=-1",
@@ -74,7 +74,7 @@ const DEFAULTS: [&str; 9] = [
     "ipv6.ignore-auto-routes=false",
 ];
 
-/// The settings of a keyfile as `section.key=value`, in one of the spellings that mean the same.
+/// The settings of a keyfile as `section.key=value`, in a normalized spelling.
 fn settings(keyfile: &str) -> BTreeSet<String> {
     let mut section = "";
     let mut all = BTreeSet::new();

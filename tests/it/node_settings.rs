@@ -1,4 +1,4 @@
-//! `verify` reads from each node, over a real sshd, what it has of the settings.
+//! `verify` reads the actual settings of each node over a real sshd.
 
 use std::fs::Permissions;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::support::sandbox::{Outcome, outcome};
 use crate::support::site::Site;
 use crate::support::sshd::Sshd;
 
-/// A program of the nodes; all nodes are this computer, and differ in the address that they are reached at.
+/// Writes a program of the nodes; all nodes are this computer, at different addresses.
 fn program(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -31,7 +31,7 @@ impl Drop for Unit {
 }
 
 #[test]
-fn what_a_node_has_is_compared_with_the_settings() {
+fn a_node_is_compared_with_the_settings() {
     let site = Site::new(31, "mtu=1400\ndns_search=example.net\n");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Installed);
@@ -88,7 +88,7 @@ fn what_a_node_has_is_compared_with_the_settings() {
     let equal = verify().succeeded();
     assert!(!equal.stdout.contains("settings"), "{}", equal.stdout);
 
-    // The env file as it is now, and other nodes than those of the deployment.
+    // The changed env file, and other nodes than those of the deployment.
     let changed = "ntp_servers=ntp.example.com\nhttps_proxy=http://u:hunter2@new.example.com:3128\n";
     std::fs::write(&env, format!("{settings}\n{changed}")).unwrap();
     ip(1500, 16);
@@ -115,7 +115,7 @@ fn what_a_node_has_is_compared_with_the_settings() {
     );
     assert!(!format!("{}{}", differs.stdout, differs.stderr).contains("hunter2"));
 
-    // What cannot be compared is no difference.
+    // A value that cannot be compared is not a difference.
     std::fs::write(&env, &settings).unwrap();
     program(&programs, "ip", "exit 1");
     let silent = verify().succeeded();

@@ -37,7 +37,7 @@ fn run(sandbox: &Sandbox, sshd: &Sshd, words: &[&str]) -> Output {
 }
 
 #[test]
-fn a_command_hands_on_its_output_and_exit_code() {
+fn a_command_passes_on_its_output_and_exit_code() {
     let network =
         json!({"cidr": "127.94.9.0/24", "gateway": "127.94.9.1", "dhcp_from": "127.94.9.2", "dhcp_to": "127.94.9.254"});
     let sandbox = Sandbox::new(json!({"networks": {"default": network}}));
@@ -61,7 +61,7 @@ fn a_command_hands_on_its_output_and_exit_code() {
     assert!(said.contains("told\n"), "{said}");
     assert_eq!(run(&sandbox, &sshd, &["true"]).status.code(), Some(0));
 
-    // The cluster's own table has the node's key, and no other is taken.
+    // The cluster's known_hosts has the node's key, and no other key is accepted.
     let known = sandbox.home().cluster("lab").known_hosts();
     let lines = std::fs::read_to_string(&known).unwrap();
     assert!(lines.starts_with("worker-1.lab.example.com ssh-ed25519 "), "{lines}");

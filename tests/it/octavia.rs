@@ -1,4 +1,4 @@
-//! `lb=platform` on OpenStack: the program with the thin cloud's Octavia.
+//! `lb=platform` on OpenStack: the program with the fake cloud's Octavia.
 
 use std::process::Output;
 
@@ -21,7 +21,7 @@ fn names(all: &[&str]) -> Vec<String> {
     all.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The whole set of load balancers of a cluster with three masters and two workers before its bootstrap ends.
+/// The complete load balancers of a cluster with three masters and two workers before its bootstrap is removed.
 #[track_caller]
 fn are_complete(world: &World) {
     let masters = names(&["bootstrap", "master-0", "master-1", "master-2"]);
@@ -58,14 +58,14 @@ fn each_vip_is_a_load_balancer_with_the_nodes_as_members() {
     cloud.with(|world| {
         are_complete(world);
         assert_eq!(world.octavia.refused, 0, "each change is waited for");
-        // The machine config server is not for everyone.
+        // Only some networks may connect to the machine config server.
         for listener in &world.octavia.listeners {
             let is_mcs = matches!(listener["protocol_port"].as_u64(), Some(22623 | 22624));
             let cidrs = listener["allowed_cidrs"].as_array().cloned().unwrap_or_default();
             assert_eq!(cidrs.contains(&json!("10.20.0.0/24")), is_mcs, "{listener}");
             assert!(is_mcs || cidrs.is_empty(), "{listener}");
         }
-        // Guests of a rehearsal serve nothing that could be checked.
+        // Guests of a rehearsal have no services to monitor.
         assert_eq!(world.octavia.monitors, [Value::Null; 0]);
         for pool in &world.octavia.pools {
             assert_eq!(pool["lb_algorithm"], "ROUND_ROBIN");
@@ -107,7 +107,7 @@ fn a_second_run_changes_no_load_balancer() {
     sandbox.deploy_in_vain(LINES);
     let changes = |cloud: &FakeCloud| {
         let put = cloud.asked("PUT /load-balancer") + cloud.asked("DELETE /load-balancer");
-        // One request only asks whether this user may create a load balancer.
+        // One request only tests whether this user may create a load balancer.
         (
             put,
             cloud.asked(LISTENERS),
@@ -176,7 +176,7 @@ fn a_change_of_a_busy_load_balancer_is_repeated() {
 #[test]
 fn a_run_that_is_cut_off_at_any_change_continues() {
     let (cloud, sandbox) = cloud();
-    // The first such request of each run only asks whether it is allowed.
+    // The first such request of each run only tests whether it is allowed.
     cloud.trouble(BALANCERS, [Trouble::None, Trouble::Half, Trouble::None, Trouble::Half]);
     let cut = |sandbox: &Sandbox| {
         let output = sandbox.begin_to_deploy(LINES);
@@ -261,7 +261,7 @@ fn a_load_balancer_that_failed_later_is_left_to_the_user() {
     let before = cloud.asked("DELETE /load-balancer");
     let output = sandbox.begin_to_deploy(LINES);
     let text = String::from_utf8(output.stderr).unwrap();
-    // All steps before it are done.
+    // All previous steps are done.
     assert_eq!(output.status.code(), Some(5), "{text}");
     for part in [
         "has provisioning_status ERROR, and so have pool api.lab.example.com:6443",
@@ -346,7 +346,7 @@ fn one_address_for_both_vips_is_one_load_balancer() {
         assert_eq!(world.octavia.load_balancers.len(), 1);
         assert_eq!(world.octavia.load_balancers[0]["vip_address"], "10.20.0.240");
     });
-    // The address is in use now, by itself.
+    // The cluster itself uses the address now.
     sandbox.deploy_in_vain(&lines);
     sandbox.destroy();
     nothing_is_left(&cloud.finish());
@@ -362,7 +362,7 @@ fn a_floating_ip_is_on_the_port_of_the_load_balancer() {
     });
     let lines = format!("{LINES}os_api_floating_ip=203.0.113.9\n");
     sandbox.deploy_in_vain(&lines);
-    // It is this cluster's now.
+    // It belongs to this cluster now.
     sandbox.deploy_in_vain(&lines);
     cloud.with(|world| {
         let balancer = world
@@ -377,7 +377,7 @@ fn a_floating_ip_is_on_the_port_of_the_load_balancer() {
     });
     sandbox.destroy();
     let world = cloud.finish();
-    assert_eq!(world.stores.floating_ips.len(), 1, "the user's own stays");
+    assert_eq!(world.stores.floating_ips.len(), 1, "the user's own is kept");
     nothing_is_left(&world);
 }
 
@@ -422,7 +422,7 @@ fn a_harvest_boots_no_machine_for_a_vip() {
     cloud.finish();
 }
 
-/// What the checks say before anything is created.
+/// What the checks report before anything is created.
 #[test]
 fn missing_requirements_of_load_balancers_are_reported_before_anything_is_created() {
     type Lack = (&'static str, &'static str, fn(&FakeCloud));
@@ -471,7 +471,7 @@ fn missing_requirements_of_load_balancers_are_reported_before_anything_is_create
     insta::assert_snapshot!(all);
 }
 
-/// A cloud whose Octavia is not for this user does not disturb clusters without it.
+/// An Octavia that this user may not use does not affect clusters without it.
 #[test]
 fn clusters_without_load_balancers_need_no_right_to_them() {
     let (cloud, sandbox) = cloud();

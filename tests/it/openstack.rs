@@ -1,6 +1,6 @@
-//! OpenStack where real services do not misbehave on demand: the program against a thin cloud that does.
+//! The program against a fake OpenStack that misbehaves on demand.
 //!
-//! What the services accept and answer is not judged here but by the real ones, see tests/lab/openstack.
+//! The real services in tests/lab/openstack verify what they accept and return.
 
 use crate::support::cluster::id_of;
 use crate::support::qcow2;
@@ -29,7 +29,7 @@ impl Sandbox {
         Self(folder)
     }
 
-    /// What a rehearsal with these lines says that is interrupted.
+    /// The output of an interrupted rehearsal with these lines.
     #[track_caller]
     fn interrupted_rehearsal(&self, lines: &str) -> String {
         let output = self.begin_to_deploy(lines);
@@ -38,7 +38,7 @@ impl Sandbox {
         text
     }
 
-    /// The tag of a deployment, which has a record and no machines: others who know it can copy it.
+    /// The tag of a deployment that has a record and no machines: others who know it can copy it.
     pub(crate) fn known_tag(&self, lines: &str) -> String {
         self.deploy_in_vain(lines);
         let output = self.run(&["destroy", "lab", "--keep-addresses", "--yes"], &[]);
@@ -78,7 +78,7 @@ impl Sandbox {
             .env_clear()
             .env("HOME", self.0.path())
             .env("OCPDEPLOY_HOME", self.0.path().join("home"))
-            // What the client itself repeats is tested here.
+            // Only the retries of the client itself are tested.
             .env("OCPDEPLOY_PLATFORM_TIMEOUT", "0s")
             .envs(variables.iter().copied())
             .current_dir(self.0.path())
@@ -87,7 +87,7 @@ impl Sandbox {
             .unwrap()
     }
 
-    /// A rehearsal whose guests never tell of themselves, which the fake computes cannot make them do.
+    /// A rehearsal whose guests never report, because the fake cloud runs no guests.
     pub(crate) fn deploy_in_vain(&self, lines: &str) -> String {
         let output = self.begin_to_deploy(lines);
         let text = String::from_utf8(output.stderr).unwrap();
@@ -95,7 +95,7 @@ impl Sandbox {
         text
     }
 
-    /// As `deploy_in_vain`, whatever comes of it.
+    /// As `deploy_in_vain`, with any result.
     pub(crate) fn begin_to_deploy(&self, lines: &str) -> Output {
         let is_set_anew = |line: &&str| {
             let name = line.split_inclusive('=').next().unwrap_or_default();
@@ -123,16 +123,16 @@ impl Sandbox {
     }
 
     pub(crate) fn harvest(&self) -> Output {
-        // Nova has no room for whole configs, so that a DNS must know where nodes fetch theirs.
+        // Whole configs do not fit into Nova's user data, so nodes fetch them from a name that the user's DNS resolves.
         self.run(&["harvest"], &[("OCPDEPLOY_DNS", "user")])
     }
 
-    /// What a failing harvest says, without ports and folders of this run.
+    /// The message of a failing harvest, without ports and folders of this run.
     pub(crate) fn refusal(&self, code: i32) -> String {
         let output = self.harvest();
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{text}");
-        assert!(!text.contains(PASSWORD), "it tells the password: {text}");
+        assert!(!text.contains(PASSWORD), "it shows the password: {text}");
         text.find("error: ").map_or(String::new(), |at| text[at..].to_owned())
     }
 }
@@ -157,12 +157,12 @@ pub(crate) fn succeeded(output: &Output) -> String {
     text
 }
 
-/// A thin cloud, and a cluster whose settings lead to it.
+/// A fake cloud, and a cluster with settings for it.
 pub(crate) fn cloud() -> (FakeCloud, Sandbox) {
     cloud_with(&[])
 }
 
-/// As `cloud`, with these services besides the usual ones.
+/// As `cloud`, with these services in addition.
 pub(crate) fn cloud_with(services: &[&'static str]) -> (FakeCloud, Sandbox) {
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");
@@ -170,7 +170,7 @@ pub(crate) fn cloud_with(services: &[&'static str]) -> (FakeCloud, Sandbox) {
     (cloud, sandbox)
 }
 
-/// Destroys the cluster: nothing of it is left, and nothing unknown was asked for.
+/// Destroys the cluster: nothing of it remains, and the cloud got no unknown request.
 #[track_caller]
 fn destroys_all(cloud: FakeCloud, sandbox: &Sandbox) {
     sandbox.destroy();
@@ -262,7 +262,7 @@ fn a_token_that_expires_during_a_run_is_renewed() {
 #[test]
 fn a_token_that_expires_soon_is_renewed_before_use() {
     let (cloud, sandbox) = cloud_with(&["object-store"]);
-    // A token of this length cannot be put into user data.
+    // A token of this length does not fit into user data.
     sandbox.add("os_ignition=swift\n");
     cloud.with(|world| world.lifetime = Some(200));
     succeeded(&sandbox.harvest());
@@ -303,7 +303,7 @@ fn variables_and_application_credentials_authenticate_too() {
         let variables = [way, &[("OCPDEPLOY_DNS", "user")]].concat();
         succeeded(&sandbox.run(&["harvest"], &variables));
     }
-    // The password may stand in a file of its own.
+    // The password may be in a separate file.
     sandbox.clouds(&url, "").write(
         "secure.yaml",
         &format!("clouds:\n  lab:\n    auth:\n      password: {PASSWORD}\n"),
@@ -391,7 +391,7 @@ fn volumes_have_the_clusters_tag_and_are_deleted_with_it() {
             let devices = body["server"]["block_device_mapping_v2"].as_array().unwrap();
             assert!(devices.iter().all(|device| device["delete_on_termination"] == true));
         }
-        // A volume that Nova forgot: its server is gone, and its name tells whose it is.
+        // A volume that Nova left: its server is deleted, and its name identifies the owner.
         let mut lost = world.stores.volumes[0].clone();
         lost["id"] = json!("volume-lost");
         lost["status"] = json!("available");
@@ -430,7 +430,7 @@ fn servers_that_nova_keeps_after_their_deletion_are_deleted_for_good() {
     let (cloud, sandbox) = cloud();
     cloud.with(|world| world.stores.keeps_deleted = true);
     sandbox.deploy_in_vain("");
-    // A destroy that was killed deleted one of them: no list has it, and its port is in use.
+    // A `destroy` that was killed deleted one of them: no list has it, and its port is in use.
     cloud.with(|world| world.stores.servers[0]["status"] = json!("SOFT_DELETED"));
     sandbox.destroy();
     let forced = cloud.asked("POST /compute/v2.1/servers/server-");
@@ -453,7 +453,7 @@ fn an_unreachable_swift_that_is_not_used_is_skipped() {
         assert_eq!(told, usize::from(is_skipped), "{lines}: {text}");
         is_empty(&cloud.finish().stores);
     }
-    // Where it was asked for, its failure is an error.
+    // If the settings require it, its failure is an error.
     let (cloud, sandbox) = cloud_with(&["object-store"]);
     sandbox.deploy_in_vain("os_ignition=swift\n");
     cloud.with(|world| world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1"));
@@ -497,7 +497,7 @@ fn a_mac_that_was_taken_after_the_checks_is_reported() {
     let refusal = sandbox.refusal(7);
     let expected = format!("port their-port with MAC {mac} belongs to another owner");
     assert!(refusal.contains(&expected), "{refusal}");
-    // One for each other node and VIP at most: the subnet has 250 addresses.
+    // At most one for each other node and VIP: the subnet has 250 addresses.
     assert!(cloud.asked("POST /network/v2.0/ports") <= 3);
     cloud.finish();
 }
@@ -534,7 +534,7 @@ fn the_bootstraps_config_is_a_private_image_or_an_object_with_a_random_name() {
         ("", None, false),
         ("os_ignition=glance\n", None, false),
         ("os_ignition=swift\n", None, true),
-        // Glance refuses one more image, and Swift takes it.
+        // Glance rejects one more image, and Swift stores it.
         ("", Some(Trouble::Status(413, json!("quota of images"))), true),
     ] {
         let (cloud, sandbox) = cloud_with(&["object-store"]);
@@ -563,7 +563,11 @@ fn the_bootstraps_config_is_a_private_image_or_an_object_with_a_random_name() {
                     let (name, config) = stores.objects.first_key_value().unwrap();
                     assert!(source.contains(&format!("{ACCOUNT}/{name}?temp_url_sig=")), "{source}");
                     assert_eq!(fetched["httpHeaders"], Value::Null, "it needs no token");
-                    assert_eq!(stores.fetched, [name.as_str()], "it was tried as a machine fetches it");
+                    assert_eq!(
+                        stores.fetched,
+                        [name.as_str()],
+                        "it was fetched once, as a machine does"
+                    );
                     let random = name.rsplit('/').next().unwrap();
                     assert!(random.len() == 32 && !name.contains(stores.containers.values().next().unwrap()));
                     ocpdeploy::digest::sha512(config)
@@ -686,10 +690,10 @@ fn an_address_of_pass_one_counts_when_its_guest_has_reported_it() {
     succeeded(&sandbox.harvest());
     let world = cloud.finish();
     assert_eq!(world.ports.len(), 4);
-    assert_eq!(world.stores.servers, [Value::Null; 0], "pass one leaves its ports only");
+    assert_eq!(world.stores.servers, [Value::Null; 0], "pass one leaves only its ports");
 }
 
-/// Each mistake, on a cloud of its own, and what the program says of it.
+/// Each mistake, on a separate cloud, and the program's message.
 #[test]
 fn each_mistake_has_its_message() {
     type Mistake = (&'static str, i32, fn(&FakeCloud, &Sandbox));
@@ -794,13 +798,13 @@ fn each_mistake_has_its_message() {
         };
         all += &format!("-- {name}\n{said}\n");
         let made = cloud.finish().ports;
-        // What the checks find; the platform's own refusals come in the midst of making.
-        assert!(code != 4 || made.is_empty(), "{name}: {made:?} was made");
+        // The checks fail before anything is created; the platform may reject requests later.
+        assert!(code != 4 || made.is_empty(), "{name}: {made:?} was created");
     }
     insta::assert_snapshot!(all);
 }
 
-/// All machines of pass one are made at once: which of them is reported is chance.
+/// All machines of pass one are created in parallel: any of them may be reported.
 fn without_machine(mut said: String) -> String {
     for (role, number) in [("bootstrap", 0), ("master", 0), ("helper", 0), ("helper", 1)] {
         said = said
@@ -810,12 +814,12 @@ fn without_machine(mut said: String) -> String {
     said
 }
 
-/// Nobody on the network may become root on the nodes because a setting was left out.
+/// Without the setting, nobody on the network can become root on the nodes.
 #[test]
 fn nodes_get_their_config_unencrypted_only_on_request() {
     for lines in ["", "mcs=auto\n", "mcs=http\n", "dns=user\n"] {
         let (cloud, sandbox) = cloud();
-        // What comes after the checks ends at this image.
+        // After the checks, the run fails at this image.
         sandbox.add(&format!("harvest=boot\nhelper_image=centos\n{lines}"));
         image(&cloud, json!({"status": "queued"}));
         let output = sandbox.run(&["harvest"], &[]);
@@ -831,7 +835,7 @@ fn nodes_get_their_config_unencrypted_only_on_request() {
 #[test]
 fn a_large_config_is_fetched_with_a_token_of_its_own() {
     let (cloud, sandbox) = cloud();
-    // It cannot be packed.
+    // It cannot be compressed.
     let noise: Vec<u8> = (0..1700_u32)
         .flat_map(|n| ocpdeploy::digest::sha256(n.to_string()).into_bytes())
         .collect();
@@ -866,7 +870,7 @@ fn a_large_config_is_fetched_with_a_token_of_its_own() {
         tokens
     });
     assert_ne!(tokens[0], tokens[1]);
-    // They are used by nobody else: nothing else breaks where they are revoked.
+    // Nothing else uses these tokens: revoking them breaks nothing else.
     cloud.with(|world| world.revoked.extend(&tokens));
     destroys_all(cloud, &sandbox);
 }
@@ -930,7 +934,7 @@ fn certificate() -> rcgen::CertifiedKey<rcgen::KeyPair> {
     rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap()
 }
 
-/// Lets nobody in, and counts who asked.
+/// Rejects all requests, and counts them.
 fn serve_tls(
     certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
 ) -> (std::net::SocketAddr, Arc<std::sync::atomic::AtomicUsize>) {

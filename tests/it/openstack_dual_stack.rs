@@ -1,4 +1,4 @@
-//! Two address families on OpenStack: what the ports and rules of a cluster are, on the thin cloud that gives addresses as
+//! Two address families on OpenStack: the ports and rules of a cluster, on the fake cloud that assigns addresses as
 //! Neutron does.
 
 use ocpdeploy::cluster::Vip;
@@ -78,7 +78,7 @@ fn opened(world: &World) -> Vec<(Option<u64>, Option<&str>)> {
 
 #[test]
 fn nodes_and_vips_have_ports_with_both_addresses_after_either_harvest() {
-    // Neutron gives each port an address of this one, too, which nobody uses.
+    // Neutron also assigns each port an address of this subnet, which is not used.
     let automatic = || ipv6_subnet("sub-auto", "fd00:99::/64", "fd00:99::1", ["slaac", "slaac"]);
     for (lines, subnets) in [
         ("os_admit=192.0.2.0/24,2001:db8:1::/48\n", vec![second()]),
@@ -127,7 +127,7 @@ fn an_interrupted_run_gives_the_ports_of_pass_one_their_second_address_later() {
         "PUT /network/v2.0/ports",
         [Trouble::Half, Trouble::Status(502, Value::Null), Trouble::Half],
     );
-    // Until the waiting for the bootstrap ends it.
+    // Until the wait for the bootstrap times out.
     let ends: Vec<_> = (0..4)
         .map(|_| sandbox.begin_to_deploy(&format!("{BOTH}harvest=boot\n")).status.code())
         .take_while(|code| *code != Some(6))
@@ -215,7 +215,7 @@ fn verify_notices_and_repairs_what_was_removed_from_ports() {
                     .clone()
             };
             let kept = [vec![users], pairs(&before)].concat();
-            assert_eq!(pairs(&world.ports), kept, "the user's own pair stays");
+            assert_eq!(pairs(&world.ports), kept, "the user's own pair is kept");
         });
         sandbox.destroy();
         is_empty(&cloud.finish().stores);
@@ -239,7 +239,7 @@ fn a_cluster_with_one_family_ignores_the_networks_second_one() {
 }
 
 #[test]
-fn networks_that_cannot_have_the_second_family_are_refused_before_anything_is_made() {
+fn networks_that_cannot_have_the_second_family_are_rejected_before_anything_is_created() {
     let subnet = |modes| ipv6_subnet("sub-6", "fd00:20::/64", "fd00:20::1", modes);
     let automatic = "subnet fd00:20::/64 of network private has automatic addresses (SLAAC): Neutron rejects the \
                      addresses of nodes";

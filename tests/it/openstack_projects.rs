@@ -1,5 +1,5 @@
 //! Several projects of one OpenStack: objects of other projects with our names, tags and properties are neither used nor
-//! deleted, whoever sees them.
+//! deleted, whichever user sees them.
 
 use ocpdeploy::digest::{sha256, sha512};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn cloud(is_admin: bool) -> (FakeCloud, Sandbox) {
     (cloud, sandbox)
 }
 
-/// All that the world has of these ids, as text.
+/// All objects with this id, as text.
 fn planted(world: &World, id: &str) -> Vec<String> {
     let stores = &world.stores;
     let kinds = [
@@ -28,7 +28,7 @@ fn planted(world: &World, id: &str) -> Vec<String> {
     all.filter(|one| one["id"] == id).map(Value::to_string).collect()
 }
 
-/// The first image that machines of `begin_to_deploy` boot, as somebody stores it under our name.
+/// The first image that machines of `begin_to_deploy` boot, as another user stores it under our name.
 fn image(owner: &str, hash: &str) -> Value {
     json!({"id": "planted", "name": "coreos", "status": "active", "owner": owner, "visibility": "public",
         "tags": ["ocpdeploy"], "ocpdeploy_sha256": sha256(coreos()), "os_hash_algo": "sha512", "os_hash_value": hash})
@@ -146,7 +146,7 @@ fn a_security_group_shared_by_another_project_is_not_used() {
     sandbox.destroy();
     let world = cloud.finish();
     assert_eq!(planted(&world, "planted"), before);
-    assert_eq!(world.stores.groups.len(), 1, "ours is deleted");
+    assert_eq!(world.stores.groups.len(), 1, "our group is deleted");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn an_image_of_this_project_is_booted_if_its_bytes_are_those_of_the_file() {
         assert_eq!(said.contains(&warning), !is_used, "{said}");
         cloud.with(|world| assert_eq!(boots(world, "planted"), is_used));
         sandbox.destroy();
-        // One that was used has no other user.
+        // If it was used, it has no other user.
         assert_eq!(planted(&cloud.finish(), "planted").is_empty(), is_used);
     }
 }
@@ -227,7 +227,7 @@ fn a_port_in_use_by_a_server_of_another_owner_is_not_deleted() {
     let hint = format!("openstack server remove port db {port}");
     assert!(said.contains(expected) && said.contains(&hint), "{said}");
     cloud.with(|world| {
-        assert_eq!(planted(world, &port).len(), 1, "it is still there");
+        assert_eq!(planted(world, &port).len(), 1, "it still exists");
         world.stores.servers.retain(|server| server["id"] != "db");
     });
     sandbox.destroy();

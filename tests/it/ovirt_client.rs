@@ -1,5 +1,5 @@
-//! Our client at a fake engine: what users without rights meet, where machines run, what is said before anything is
-//! made, and how it bears an engine that fails.
+//! Our client with a fake engine: users without rights, placement of machines, findings before anything is
+//! created, and failures of the engine.
 
 use crate::support::ovirt_sdk;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ fn worker(client: &Client) -> MachineSpec {
     }
 }
 
-/// What a preflight says beyond what is well.
+/// The findings of a preflight that are not successes.
 fn told(client: &Client) -> Vec<Finding> {
     let mut findings = client.run(async |backend| backend.preflight(&needs(&client.spec("lab"))).await.unwrap());
     findings.retain(|finding| finding.verdict != Verdict::Ok);
@@ -92,7 +92,7 @@ fn lines(findings: &[Finding]) -> String {
     findings.iter().map(line).collect()
 }
 
-/// As a guest that ends by itself.
+/// As a guest that shuts itself down.
 fn goes_down(engine: &FakeEngine) {
     engine.edit(|world| {
         let vm = &mut world.vms[0];
@@ -148,7 +148,7 @@ fn an_ordinary_user_makes_and_removes_machines_of_templates() {
     ovirt_sdk::judge(&engine, 35);
 }
 
-/// A tag names the images of its cluster, and whoever may write tags may write other names into it.
+/// A tag names the images of its cluster, and users who may write tags can write other names into it.
 #[test]
 fn a_template_that_is_no_image_of_ours_stays_when_our_tag_names_it() {
     let engine = engine(|_| ());
@@ -156,7 +156,7 @@ fn a_template_that_is_no_image_of_ours_stays_when_our_tag_names_it() {
     let cluster = client.spec("lab").cluster;
     let (image, cluster_id) = (client.image("coreos.qcow2", 1 << 16), cluster.clone());
     client.run(async |backend| backend.ensure_image(Role::Worker, &cluster_id, &image).await.unwrap());
-    // Named as an image of ours would be, with a machine and a disk of that name, and nobody's digest.
+    // Named like an image of ours, with a machine and a disk of that name, and a digest of no image.
     let decoy = "ocpdeploy-image-00000000000000000000000000000000";
     engine.edit(|world| {
         let tag = world
@@ -193,7 +193,11 @@ fn a_template_that_is_no_image_of_ours_stays_when_our_tag_names_it() {
         after.contains(&"centos".to_owned()) && after.contains(&decoy.to_owned()),
         "{after:?}"
     );
-    assert_eq!(after.len() + 1, before.len(), "its own image goes: {after:?}");
+    assert_eq!(
+        after.len() + 1,
+        before.len(),
+        "only its own image is deleted: {after:?}"
+    );
     engine.look(|world| assert!(world.tags.is_empty(), "{:?}", world.tags));
 }
 
@@ -227,7 +231,7 @@ fn a_machine_is_not_started_without_a_suitable_host() {
     let refused = client.run(async |backend| backend.create_machine(&spec).await.unwrap_err());
     insta::assert_snapshot!(format!("{}{}", lines(&told(&client)), words(&refused)));
     assert_eq!(engine.boots().len(), 0);
-    // The same call goes on when a host is there again.
+    // The same call succeeds when a host is available again.
     engine.edit(|world| world.hosts[0].status = "up".to_owned());
     client.run(async |backend| backend.create_machine(&spec).await.unwrap());
     assert_eq!(ran_on(&engine, "lab-master-0"), ["host-1"]);
@@ -243,7 +247,7 @@ fn masters_that_must_not_share_a_host_need_hosts_enough() {
         .collect();
     assert_eq!(
         fails[0].text,
-        "3 masters on different hosts require 3 suitable hosts, and there are 2"
+        "3 masters on different hosts require 3 suitable hosts, 2 found"
     );
     assert_eq!(fails.len(), 1);
 }
@@ -263,7 +267,7 @@ fn a_machine_that_went_down_is_started_on_another_host() {
     });
     assert_eq!(ran_on(&engine, "lab-master-0"), ["host-1", "host-2", "host-1"]);
     assert!(engine.boots().windows(2).all(|two| two[0].given == two[1].given));
-    // With one host that can, it stays there.
+    // With only one suitable host, it stays there.
     goes_down(&engine);
     engine.edit(|world| world.hosts[1].status = "maintenance".to_owned());
     client.run(async |backend| backend.create_machine(&spec).await.unwrap());
@@ -337,7 +341,7 @@ fn workers_run_where_their_label_is() {
     });
     assert_eq!(ran_on(&engine, "lab-worker-0"), ["host-2"]);
     assert_eq!(shown.scheduling["label"], "workers");
-    // Again is no second membership, and masters have none.
+    // A repetition adds no second membership, and masters have none.
     client.run(async |backend| {
         backend.create_machine(&worker).await.unwrap();
         let mut master = client.spec("lab");
@@ -351,8 +355,8 @@ fn workers_run_where_their_label_is() {
 #[test]
 fn a_label_without_hosts_is_reported_before_anything_is_made() {
     for (hosts, words) in [
-        (None, "there is no affinity label workers"),
-        (Some(&[][..]), "affinity label workers leads to no host"),
+        (None, "affinity label workers does not exist"),
+        (Some(&[][..]), "affinity label workers selects no host"),
     ] {
         let engine = engine(|world| {
             world.of_version([4, 3, 10]);
@@ -412,7 +416,7 @@ fn a_mac_that_a_lax_pool_would_give_twice_is_found() {
     insta::assert_snapshot!(lines(&told(&client)));
 }
 
-/// What goes wrong with one request, and whether the same call asks again by itself.
+/// A fault of one request, and whether the client repeats the request.
 const FAULTS: [(What, bool); 8] = [
     (What::Later(503, 0), true),
     (What::Later(429, 0), true),
@@ -424,7 +428,7 @@ const FAULTS: [(What, bool); 8] = [
     (What::Html(500), false),
 ];
 
-/// Asks until it is done; errors are kept.
+/// Repeats a call until it succeeds; collects the errors.
 macro_rules! done {
     ($errors:expr, $call:expr) => {
         loop {
@@ -432,12 +436,12 @@ macro_rules! done {
                 Ok(value) => break value,
                 Err(error) => $errors.push(error),
             }
-            assert!($errors.len() < 5, "it never ends: {:?}", $errors);
+            assert!($errors.len() < 5, "it never succeeds: {:?}", $errors);
         }
     };
 }
 
-/// A machine of an image of ours, from the first look until nothing of it is left. Gives the errors on the way.
+/// A machine of an uploaded image, from the first query until it is completely deleted. Returns the errors.
 async fn life(client: &Client, backend: &Platforms) -> Vec<PlatformError> {
     let (mut spec, image) = (client.spec("lab"), client.image("coreos.qcow2", 1 << 20));
     let (cluster, name, mut errors) = (spec.cluster.clone(), spec.name.clone(), Vec::new());
@@ -455,7 +459,7 @@ async fn life(client: &Client, backend: &Platforms) -> Vec<PlatformError> {
     errors
 }
 
-/// How many requests are left out between two that go wrong.
+/// The step between two requests that fail.
 fn stride(usual: usize) -> usize {
     match std::env::var("OCPDEPLOY_FAULTS").as_deref() {
         Ok("all") => 1,
@@ -481,11 +485,11 @@ fn each_request_may_fail_in_each_way() {
                 world.templates.len(),
             )
         });
-        assert_eq!(left, (0, 2, 0, 3), "what a fresh site has, and no more");
+        assert_eq!(left, (0, 2, 0, 3), "only the objects of a fresh site");
         assert_eq!(
             ran_on(&engine, "lab-master-0").len(),
             2,
-            "started when it was made, and once again"
+            "started when it was created, and once more"
         );
         (errors, engine.requests())
     };

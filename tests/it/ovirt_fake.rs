@@ -1,4 +1,4 @@
-//! The fake engine by itself: rules that oVirt's SDK cannot see, and that it fails when it is asked wrongly.
+//! The fake engine alone: rules that oVirt's SDK cannot test, and its failure after an unknown request.
 
 use crate::support::fake_engine;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ fn refused(answer: (u16, String), status: u16, words: &str) {
     assert!(answer.1.contains(words), "{words} is not in {}", answer.1);
 }
 
-/// A machine of a template that is down.
+/// A machine of a template, switched off.
 fn machine(engine: &FakeEngine, name: &str, template: &str, os: &str, more: &str) -> String {
     let body = format!(
         "<vm><name>{name}</name><cluster><name>Default</name></cluster><template><name>{template}</name></template>\
@@ -201,7 +201,7 @@ fn guests_get_the_leases_that_a_test_chooses() {
     let seen = ids.each_ref().map(|id| addresses(id).join(","));
     assert_eq!(seen, ["192.168.99.50", "", "192.168.99.51", "10.9.9.9"]);
 
-    // CoreOS sends its MAC: it gets what a harvest with the MAC got, and not what one without it got.
+    // CoreOS sends its MAC: it gets the address of a harvest that sent the MAC, and not of one that did not.
     let again = |name: u8, of: u8, script: &str, os: &str, flag: &str| {
         let id = boot(name, script, os, flag);
         engine.edit(|world| world.vm_mut(&id).unwrap().nics[0].mac = mac(of));
@@ -229,7 +229,7 @@ fn macs_are_of_one_pool_and_free_again_when_their_machine_is_gone() {
     );
     assert!(engine.look(|world| world.vm_named("b").is_none()));
     assert_eq!(engine.ask("DELETE", &format!("/vms/{first}"), "").0, 200);
-    // At once, although its disks are still going.
+    // At once, although its disks are still being deleted.
     assert_eq!(engine.ask("POST", "/vms", body).0, 202);
 }
 
@@ -258,7 +258,7 @@ fn storage_that_is_full_takes_nothing() {
     );
     assert_eq!(count(&engine), before);
 
-    // One of two disks fits, and is not left behind.
+    // One of two disks fits, and is removed again.
     engine.edit(|world| {
         let disk = world.disks[0].clone();
         let id = world.new_id();
@@ -350,7 +350,7 @@ fn a_transfer_without_data_is_cancelled_and_its_disk_goes() {
         engine.advance(Duration::from_secs(10));
         let (_, shown) = engine.ask("GET", &format!("/imagetransfers/{transfer}"), "");
         assert!(shown.contains("<phase>transferring</phase>"), "{shown}");
-        // It is seen to be idle, and the engine clears up in some steps.
+        // The engine detects that it is idle, and cleans up in several steps.
         engine.advance(Duration::from_secs(58));
         engine.advance(Duration::from_secs(10));
         let (_, shown) = engine.ask("GET", &format!("/imagetransfers/{transfer}"), "");
@@ -384,7 +384,7 @@ fn a_machine_that_dies_is_down_and_may_be_started_again() {
     start(&engine, &id, "<use_ignition>true</use_ignition>");
     engine.advance(Duration::from_secs(90));
     assert_eq!(status(), "down");
-    // It never was up, so that it is given its config once more.
+    // It was never up, so it gets its config again.
     start(&engine, &id, "");
     engine.advance(Duration::from_secs(90));
     assert_eq!(status(), "up");
@@ -411,7 +411,7 @@ fn an_unknown_request_fails_the_test() {
     assert!(fails(&|engine| engine.fault(Fault::on("GET", "/vms"))));
 }
 
-/// Over the wire, as a client: one connection pool, one token.
+/// An HTTP client: one connection pool, one token.
 struct Desk {
     http: reqwest::Client,
     url: String,

@@ -1,4 +1,4 @@
-//! Objects of the engine that have the name or the id of ours and belong to somebody else: never used, never deleted.
+//! Objects of other owners with the name or the id of ours: never used, never deleted.
 
 use ocpdeploy::backend::{BackendErrorKind as Kind, ImageRequest, MachineSpec, PlatformError};
 use ocpdeploy::cluster::{ClusterId, Role};
@@ -153,7 +153,7 @@ fn a_disk_with_the_id_of_an_images_disk_is_neither_used_nor_deleted() {
         let phase = &world.transfers[0].phase;
         assert!(
             !phase.starts_with("cancelled"),
-            "the upload of somebody else was cancelled"
+            "the upload of another owner was cancelled"
         );
         assert!(world.tags.is_empty());
     });

@@ -1,7 +1,7 @@
-//! Whole deployments on a fake oVirt engine: both passes, cut anywhere, three at once, and what a user is told.
+//! Whole deployments on a fake oVirt engine: both passes, interruptions, three clusters at once, and messages.
 //!
-//! No guest can be asked over the network here, so a deployment runs in a process of this test binary whose backend
-//! says so. All else, harvests and destroying among it, is the program itself.
+//! Guests have no network here, so a deployment runs in a process of this test binary whose backend skips the guest
+//! probe. Everything else, including harvests and `destroy`, is the program itself.
 
 use crate::ovirt_rules;
 use crate::support::cluster::{cluster_id, deployment};
@@ -43,7 +43,7 @@ impl Sandbox {
     /// An engine whose site is changed first; its images have an agent.
     fn with(change: impl FnOnce(&mut World)) -> Self {
         let engine = FakeEngine::with(|world| {
-            // A look takes some seconds of the engine's time, so that nobody waits long for it.
+            // A query takes some seconds of the engine's time, to keep waits short.
             world.tick = 3_000;
             world.uploaded_agent = Agent::Installed;
             change(world);
@@ -51,7 +51,7 @@ impl Sandbox {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
         file("helper.qcow2", &qcow2::empty());
-        // Of other bytes, so that it is another image.
+        // With other bytes, so that it is another image.
         file("coreos.qcow2", &[qcow2::empty(), vec![0; 512]].concat());
         file("ca.pem", engine.ca_pem.as_bytes());
         file("password", engine.password.as_bytes());
@@ -118,7 +118,7 @@ impl Sandbox {
         outcome(self.start(cluster))
     }
 
-    /// Kills a deployment without warning once the engine has been asked for this many changes.
+    /// Kills a deployment (SIGKILL) once the engine has got this many changes.
     fn kill_deployment(&self, cluster: &str, changes: usize) {
         let mut child = self.start(cluster);
         let begin = Instant::now();
@@ -148,7 +148,7 @@ impl Sandbox {
         }
     }
 
-    /// Requests so far that change something.
+    /// The number of requests so far that change something.
     fn changes(&self) -> usize {
         self.engine.look(|world| {
             let changes = world.requests.iter().filter(|request| request.method != "GET");
@@ -174,7 +174,7 @@ impl Sandbox {
     }
 }
 
-/// Not a test: other tests start it, and kill it.
+/// Not a test: other tests start it as a process and kill it.
 #[test]
 #[ignore = "other tests start it as a process"]
 fn a_deployment_in_a_process_of_its_own() {
@@ -217,7 +217,7 @@ fn a_deployment_in_a_process_of_its_own() {
         .unwrap();
     let done = runtime.block_on(async {
         let backend = Ovirt::connect(ovirt).await?;
-        // The fake engine's time goes with its requests, so pauses between them prove nothing.
+        // The fake engine's clock advances with its requests, so pauses between them test nothing.
         let backend = no_guest_probe(backend, Duration::from_millis(20)).for_at_most(Duration::ZERO);
         passes::deploy(&backend, &config, &home, DeployOptions { harvest_again: false }).await
     });
@@ -239,7 +239,7 @@ fn found_its_config(sandbox: &Sandbox, cluster: &str, os_type: &str) {
         assert_eq!(
             boot.given.ignition(),
             Some(written.as_str()),
-            "{name} found another config"
+            "{name} got another config"
         );
         assert_eq!(
             (boot.macs, boot.os_type.as_str()),
@@ -272,10 +272,14 @@ fn is_deployed(sandbox: &Sandbox, cluster: &str) {
         let name = format!("{cluster}-{}", node.name);
         sandbox.engine.look(|world| {
             let vm = world.vm_named(&name).unwrap();
-            assert_eq!(vm.tags.len(), usize::from(is_administrator), "{name} bears no tag");
+            assert_eq!(
+                vm.tags.len(),
+                usize::from(is_administrator),
+                "{name} has another number of tags"
+            );
             let disk = world.disk(&vm.disks[0].disk).unwrap();
             assert_eq!(disk.status, "ok");
-            assert!(disk.description.contains(&name), "{name}: its disk is not marked");
+            assert!(disk.description.contains(&name), "{name}: its disk has no mark");
         });
     }
     let leases: BTreeSet<_> = parameters.leases().iter().map(|lease| lease.ip).collect();
@@ -299,12 +303,12 @@ fn is_deployed(sandbox: &Sandbox, cluster: &str) {
         let groups: Vec<_> = groups
             .map(|group| (group.vms.len(), group.positive, group.enforcing))
             .collect();
-        // An ordinary user may not make groups.
+        // An ordinary user may not create groups.
         assert_eq!(groups, vec![(masters, false, false); usize::from(is_administrator)]);
     });
 }
 
-/// All that an engine has, without ids and times.
+/// All objects of an engine, without ids and times.
 fn essence(sandbox: &Sandbox) -> BTreeSet<String> {
     sandbox.engine.look(|world| {
         let mut all = BTreeSet::new();
@@ -343,7 +347,7 @@ fn essence(sandbox: &Sandbox) -> BTreeSet<String> {
     })
 }
 
-/// Lets everything that goes by itself come to its end.
+/// Advances the clock until all background tasks are done.
 fn settle(sandbox: &Sandbox) {
     sandbox.engine.advance(Duration::from_secs(600));
 }
@@ -435,7 +439,7 @@ fn as_user(version: [u32; 3], is_administrator: bool) -> (Sandbox, String) {
     (sandbox, format!("masters=3\nworkers=2\n{images}"))
 }
 
-/// Each sixth change is cut once, by engines and users in turn; with `OCPDEPLOY_FAULTS=all` each of them cuts each.
+/// Each sixth change is interrupted once, in turn on each engine and user; `OCPDEPLOY_FAULTS=all` takes all.
 #[test]
 fn each_engine_and_user_survives_a_kill_at_each_change() {
     let is_all = std::env::var("OCPDEPLOY_FAULTS").as_deref() == Ok("all");
@@ -455,7 +459,7 @@ fn each_engine_and_user_survives_a_kill_at_each_change() {
     println!("reliability: {kills} kills in {runs} deployments of 3+2 on engines and users");
 }
 
-/// One deployment without a kill, and one for each kill; how many.
+/// Runs one deployment without a kill, and one for each kill; returns the number of kills.
 fn survive_kills(version: [u32; 3], is_administrator: bool, first: usize, step: usize) -> usize {
     let who = format!("{version:?} administrator={is_administrator}");
     let (untouched, lines) = as_user(version, is_administrator);
@@ -522,7 +526,7 @@ fn cloned_disks_are_in_the_chosen_storage_domain_and_affinity_can_be_off() {
             .find(|domain| domain.name == "slow")
             .unwrap();
         for vm in &world.vms {
-            assert!(vm.is_clone, "{} is a layer upon its template", vm.name);
+            assert!(vm.is_clone, "{} is a thin clone of its template", vm.name);
             for disk in vm.disks.iter().filter_map(|disk| world.disk(&disk.disk)) {
                 assert_eq!(disk.storage_domain, slow.id, "{} of {}", disk.name, vm.name);
             }
@@ -550,7 +554,7 @@ fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
     let sandbox = Sandbox::with(|world| {
         // Here each new member of a group rewrites all members.
         world.of_version([4, 4, 4]);
-        // Decoys: what looks like a cluster's and is not.
+        // Decoys: objects that resemble a cluster's.
         let id = cluster_id("lab", DOMAIN).tag().to_owned();
         for (name, comment) in [
             ("lab-master-9", String::new()),
@@ -618,7 +622,7 @@ fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
     assert_eq!(essence(&sandbox), before);
 }
 
-/// The words of a run that must fail, its exit code first; what differs from run to run is replaced.
+/// The message of a run that must fail, exit code first; the parts that differ from run to run are replaced.
 fn words(sandbox: &Sandbox, outcome: &Outcome) -> String {
     let text = format!("exit code {}\n{}", outcome.code.unwrap_or(-1), outcome.message());
     let port = sandbox
@@ -637,7 +641,7 @@ fn words(sandbox: &Sandbox, outcome: &Outcome) -> String {
 
 const FILTERS: [(&str, &str); 3] = [
     (r"correlation id ocpdeploy-[0-9a-f]+-\d+", "correlation id <id>"),
-    // Others are under way when one fails.
+    // Other operations are running when one fails.
     (r"existing objects: .*", "existing objects: <objects>"),
     (r"after \d+ s", "after <n> s"),
 ];
@@ -647,7 +651,7 @@ macro_rules! harvest_fails_with_words {
         $sandbox.env("lab", &format!("{SMALL}\n{}", $lines));
         let outcome = $sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
         insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&$sandbox, &outcome)) });
-        assert_eq!($sandbox.machines(Some("lab")).len(), 0, "something was made");
+        assert_eq!($sandbox.machines(Some("lab")).len(), 0, "something was created");
     }};
 }
 
@@ -832,7 +836,7 @@ fn a_session_that_ends_and_a_password_that_was_changed() {
     sandbox.env("lab", SMALL);
     let mut command = sandbox.command(Path::new(env!("CARGO_BIN_EXE_ocpdeploy")));
     let child = command.args(["harvest", "lab.sh", "--rehearse"]).spawn().unwrap();
-    // In the middle of pass one the engine forgets its sessions, and takes another password from then on.
+    // During pass one, the engine drops its sessions and accepts only another password from then on.
     sandbox.wait_for_changes(20);
     let password = sandbox.engine.edit(|world| {
         world.tokens.clear();
@@ -841,7 +845,7 @@ fn a_session_that_ends_and_a_password_that_was_changed() {
     let outcome = outcome(child);
     sandbox.engine.edit(|world| world.password = password);
     insta::with_settings!({filters => [(r" \(correlation id \S+\)", ""), (r"(create|list|delete) machine\S* [^:]+:", "<operation>:"), (r"list the machines of cluster [^:]+:", "<operation>:")]}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
-    // With a session again the same command goes on.
+    // With a new session, the same command continues.
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
 }
 
@@ -875,7 +879,7 @@ fn a_cluster_is_saved_and_an_earlier_snapshot_is_not_restored_over_a_later_one()
     assert_eq!(listed.matches("complete").count(), 2, "{listed}");
     let owned = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded().stdout;
     assert!(owned.contains("lab-worker-0 second"), "{owned}");
-    // But for the end of the session.
+    // Except the end of the session.
     let changes = sandbox.changes() + 1;
     let refused = sandbox.run(&["snapshot", "restore", "lab", "first", "--yes"]);
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);

@@ -1,4 +1,4 @@
-//! Rules of the engine's source, each with the request that breaks without the client's care for it.
+//! Rules from the engine's source, each with the request that fails if the client ignores the rule.
 
 use crate::support::cluster::cluster_id;
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ fn role(world: &mut World, role: &str, on: &'static str, id: String) {
     });
 }
 
-/// A user with the roles of the documentation, but for those on templates.
+/// A user with the roles of the documentation except those on templates.
 pub fn ordinary_user(world: &mut World) {
     world.is_administrator = false;
     world.permissions.clear();
@@ -49,7 +49,7 @@ pub fn ordinary_user(world: &mut World) {
     role(world, "PowerUserRole", "storage_domain", storage);
 }
 
-/// Lets the user make machines of a template.
+/// Lets the user create machines from a template.
 pub fn permit_template(world: &mut World, name: &str) {
     let id = id_of(&world.templates, name);
     role(world, "UserTemplateBasedVm", "template", id);
@@ -114,7 +114,7 @@ fn a_profile_without_a_filter_passes_the_check() {
             "{version:?}: {warnings:?}"
         );
         assert_eq!(lines(&findings, Verdict::Fail), Vec::<String>::new(), "{version:?}");
-        // What the engine refuses is unknown, and no reason to stop.
+        // If the engine rejects the query, the value is unknown, which does not end the run.
         engine.fault(
             Fault::on("GET", "/networkfilters").refused(400, "Query execution failed due to insufficient permissions."),
         );
@@ -206,7 +206,7 @@ fn masters_that_are_made_at_once_are_in_one_group() {
     }
 }
 
-/// Two runs, each of its own process, as when a command is given twice.
+/// Two runs as in two processes, as when a command is started twice.
 #[test]
 fn two_runs_at_once_leave_all_masters_in_one_group() {
     for version in VERSIONS {
@@ -333,7 +333,7 @@ fn a_label_without_a_placing_group_is_reported_before_anything_is_made() {
         client.run(async |backend| backend.create_machine(&worker).await.unwrap_err());
         assert!(
             engine.boots().is_empty(),
-            "{rule:?}: it was started where the label does not lead"
+            "{rule:?}: it was started on a host without the label"
         );
     }
 }
@@ -346,7 +346,7 @@ fn uploader(engine: &FakeEngine, bytes: usize) -> (Client, ImageRequest, Cluster
 }
 
 fn begun(client: &Client, engine: &FakeEngine, image: &ImageRequest, cluster: &ClusterId) {
-    // No host can be reached: the upload ends after its beginning.
+    // No host can be reached: the upload fails after its start.
     engine.fault(Fault::on("PUT", "/images/*").what(What::Later(503, 600)));
     client.run(async |backend| backend.ensure_image(Role::Worker, cluster, image).await.unwrap_err());
     assert_eq!(engine.look(|world| world.transfers.len()), 1);
@@ -417,7 +417,7 @@ fn a_cancelled_upload_is_restarted() {
     }
 }
 
-/// While it is sent, by somebody in the Administration Portal.
+/// During the transfer, by a user in the Administration Portal.
 #[test]
 fn an_upload_that_is_cancelled_while_it_runs_is_restarted() {
     let engine = newest(|_| ());
@@ -495,7 +495,7 @@ fn a_template_that_the_user_may_not_use_is_reported_before_anything_is_made() {
     assert!(refused(&engine).is_some());
 }
 
-// 10. A template is made of whatever its machine has.
+// 10. A template is created from the current disks of its machine.
 #[test]
 fn no_template_is_made_before_its_machine_has_the_disk() {
     let engine = newest(|_| ());
@@ -515,7 +515,7 @@ fn no_template_is_made_before_its_machine_has_the_disk() {
         3,
         "a template without a disk"
     );
-    // The next run goes on, and an answer that is lost is no disk that lacks.
+    // The next run continues, and a lost answer does not mean that the disk is missing.
     engine.fault(Fault::on("POST", "/vms/*/diskattachments").what(What::LostAnswer));
     let again = client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await);
     if again.is_err() {
@@ -564,7 +564,7 @@ fn a_session_is_ended_with_its_command() {
     assert_eq!(engine.look(|world| world.tokens.len()), 0, "the session was left open");
 }
 
-/// What a user is to confirm on a real engine is one list, in the page and in `ocpdeploy check`.
+/// The page and `ocpdeploy check` have the same list of points to confirm on a real engine.
 #[test]
 fn the_page_has_each_point_that_is_to_be_confirmed() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/ovirt.md")).unwrap();

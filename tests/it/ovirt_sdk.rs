@@ -1,4 +1,4 @@
-//! The fake engine and our own requests before the judges: oVirt's official SDK, and its daemon that takes images.
+//! The fake engine and our requests, compared with oVirt's official SDK and its image daemon.
 
 use crate::support::cluster::cluster_id;
 use crate::support::ovirt_sdk;
@@ -24,7 +24,7 @@ fn the_real_image_daemon_takes_the_data() {
     let engine = FakeEngine::start();
     engine.start_imageio(&sdk.imageio());
     sdk.drive(&engine);
-    // All data went past the engine.
+    // No data went through the engine.
     let images = engine
         .requests()
         .into_iter()
@@ -47,7 +47,7 @@ fn the_comparison_finds_each_difference() {
         sdk.compare(&json!([changed]))
     };
     assert_eq!(with(&|_| ()).unwrap(), "1 requests are compared with the SDK's\n");
-    // An element that nobody knows, one in the wrong place, a query, a header, a path.
+    // An unknown element, one in the wrong place, a query, a header, a path.
     assert!(with(&|vm| vm["body"] = body.replace("<vm>", "<vm><bogus>1</bogus>").into()).is_err());
     assert!(with(&|vm| vm["body"] = body.replace("<vm>", "<vm><cores>1</cores>").into()).is_err());
     assert!(with(&|vm| vm["body"] = body.replace("<type>server</type>", "<type>servant</type>").into()).is_err());
@@ -55,12 +55,12 @@ fn the_comparison_finds_each_difference() {
     assert!(with(&|vm| vm["headers"]["version"] = "3".into()).is_err());
     assert!(with(&|vm| vm["headers"]["authorization"] = "Basic x".into()).is_err());
     assert!(with(&|vm| vm["path"] = "/ovirt-engine/api/machines".into()).is_err());
-    // And what the SDK sent itself is what the SDK sends.
+    // The SDK's own requests have no differences.
     let all = sdk.compare(&good).unwrap_or_else(|why| panic!("{why}"));
     assert!(all.ends_with(" requests are compared with the SDK's\n"), "{all}");
 }
 
-/// Uploads that are over are still to be seen at the end of a test.
+/// Finished uploads can still be seen at the end of a test.
 const FOR_EVER: u64 = 1 << 40;
 
 /// Larger than what is sent in one request.
@@ -88,7 +88,7 @@ fn the_real_image_daemon_takes_our_upload() {
     });
     assert!(
         daemon_has == [std::fs::read(client.path("coreos.qcow2")).unwrap()],
-        "the daemon has something else"
+        "the daemon has other data"
     );
     // The engine verified it: a disk that is no qcow2 would be illegal, and no template would be.
     let templates = engine.look(|world| {
@@ -156,7 +156,7 @@ fn an_interrupted_upload_is_resumed_and_arrives_complete() {
     });
     let sent = std::fs::read(client.path("coreos.qcow2")).unwrap();
     let arrived = engine.look(|world| world.transfers.iter().any(|transfer| transfer.data == sent));
-    assert!(arrived, "what arrived is not what was sent");
+    assert!(arrived, "the received data differ from those that were sent");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn an_upload_that_its_cluster_left_is_finished_by_another() {
     let client = Client::of(&engine, |_| ());
     let image = client.image("coreos.qcow2", IMAGE);
     let [first, second] = ["lab", "other"].map(|name| cluster_id(name, "example.com"));
-    // The first cluster's run ends after a piece, its transfer paused, as the engine does when the host is gone.
+    // The first cluster's run ends after one part, with its transfer paused, as the engine does when the host fails.
     engine.fault(Fault::on("PUT", "/images/*").skip(1).times(5).what(What::LostRequest));
     client.run(async |backend| backend.ensure_image(Role::Worker, &first, &image).await.unwrap_err());
     engine.edit(|world| {
@@ -187,9 +187,9 @@ fn an_upload_that_its_cluster_left_is_finished_by_another() {
     assert_eq!(
         pieces.last().unwrap(),
         &format!("bytes {}-{}/*", 32 << 20, IMAGE - 1),
-        "the first piece was sent again"
+        "the first part was sent again"
     );
-    // Both use it: it stays until the second is gone, too.
+    // Both use it: it is kept until the second cluster is deleted, too.
     client.run(async |backend| backend.delete_remaining(&first).await.unwrap());
     assert_eq!(engine.look(|world| world.templates.len()), 4);
     client.run(async |backend| backend.delete_remaining(&second).await.unwrap());

@@ -37,7 +37,7 @@ impl Lab {
         }
     }
 
-    /// One command.
+    /// Runs one command.
     fn run<T>(&self, work: impl AsyncFnOnce(&Platforms) -> T) -> T {
         self.client.run(work)
     }
@@ -161,7 +161,7 @@ fn an_engine_that_ends_between_preview_and_commit_is_asked_to_commit() {
     lab.write_to_disks(90);
     lab.engine.edit(|world| world.ends_in_preview = true);
     lab.revert(&one).unwrap_err();
-    // It can still be restored, and nothing else can be done.
+    // It can still be restored, and everything else fails.
     assert_eq!(lab.list(), [("one".to_owned(), true)]);
     is_refused(lab.save(&snapshot("two")), BackendErrorKind::Conflict, "previewing");
     lab.revert(&one).unwrap();
@@ -203,7 +203,7 @@ fn what_the_engine_cannot_save_or_restore_is_reported_first() {
         |one: &Snapshot| failures(lab.run(async |backend| backend.check_restore(&cluster, &names, one).await));
     assert_eq!(restorable(&one), [""; 0]);
     lab.save(&two).unwrap();
-    // One of a user is later still.
+    // A user's snapshot is still later.
     lab.engine.edit(|world| {
         let (id, created) = (world.new_id(), world.now);
         world.vms[0].snapshots.push(fake_engine::Snapshot {
@@ -251,7 +251,7 @@ fn a_snapshot_that_lost_a_disk_does_not_count() {
     lab.engine.edit(|world| world.merges_fail = false);
     assert_eq!(lab.delete(&one).unwrap(), Action::Done(()));
     assert_eq!(lab.list(), []);
-    // A disk that the snapshot does not have would be taken from the machine.
+    // A disk that the snapshot does not have would be detached from the machine.
     lab.save(&one).unwrap();
     lab.engine.edit(|world| {
         let id = world.new_id();

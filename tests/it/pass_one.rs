@@ -66,7 +66,7 @@ fn virtual_ips_are_reserved_in_the_dhcp_range_and_no_machine_is_booted_for_them(
     }
     assert_eq!(sandbox.machines(None), []);
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
-    assert_eq!(sandbox.reservations(None).len(), 1, "only the printer's is left");
+    assert_eq!(sandbox.reservations(None).len(), 1, "only the printer's remains");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_machine_is_created_as_soon_as_its_own_address_is_reserved() {
         .map(|(_, machine)| machine["node"].as_str().unwrap().to_owned())
         .collect();
     assert!(created.is_subset(&reserved(&sandbox)), "{created:?}");
-    assert!(!created.is_empty(), "no machine waits for another one's address");
+    assert!(!created.is_empty(), "machines wait for each other's addresses");
     // They belong to the cluster, though it has no table yet.
     let shown = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded();
     assert!(shown.stdout.contains("dhcp host  master-0"), "{}", shown.stdout);
@@ -151,7 +151,7 @@ fn a_machine_that_declined_its_reserved_address_keeps_the_other_one() {
     let sandbox = lab(json!({"networks": network(&json!({"squatters": ["10.9.0.11"]}))}));
     sandbox.deploy("lab").succeeded();
     is_deployed(&sandbox, "lab");
-    // Which one depends on whether the virtual IPs are reserved at that moment.
+    // Which one it is depends on whether the virtual IPs are reserved at that moment.
     let ip = sandbox.parameters("lab").unwrap().nodes[1].ip;
     assert_ne!(ip, Ipv4Addr::new(10, 9, 0, 11));
     let kept = sandbox.reservations(Some("lab")).into_iter();
@@ -177,22 +177,6 @@ fn machines_are_deleted_while_addresses_are_reserved_and_keep_their_leases() {
     sandbox.deploy("lab").succeeded();
     is_deployed(&sandbox, "lab");
     assert_eq!(sandbox.parameters("lab").unwrap().nodes, table.nodes);
-}
-
-/// The earlier version booted helpers on every platform, as this one does where no address is reserved.
-#[test]
-fn what_an_earlier_version_has_begun_is_continued() {
-    let script = json!({"boot_ms": 1000, "latency_ms": {"create_machine": 50}});
-    for within in ["pass-one/create", "pass-one/leases"] {
-        let world = json!({"limits": {"reserves_addresses": false, "concurrency": 2}, "script": script});
-        let sandbox = lab(world);
-        sandbox.kill_deployment("lab", |sandbox| {
-            sandbox.is_within("lab", within) && sandbox.of_pass("lab", "one").len() > 6
-        });
-        sandbox.edit(|world| (world["limits"], world["script"]) = (json!({}), json!({})));
-        sandbox.deploy("lab").succeeded();
-        is_deployed(&sandbox, "lab");
-    }
 }
 
 #[test]
@@ -234,7 +218,7 @@ fn an_address_is_noticed_within_a_second_of_its_lease() {
     }
 }
 
-/// A platform that creates one machine after the other.
+/// A platform that creates one machine at a time.
 fn slow_lab(guests: &Value) -> Sandbox {
     let script = json!({"boot_ms": 0, "latency_ms": {"create_machine": 500}, "guests": guests});
     lab(json!({"limits": {"concurrency": 1}, "script": script}))
@@ -259,12 +243,12 @@ fn a_machine_that_cannot_run_ends_pass_one_before_the_others_are_created() {
     assert!(booted(&sandbox).len() < NODES.len(), "{:?}", booted(&sandbox));
 }
 
-/// Whether the network is still there is asked only because of machines without an address: no answer is no reason to end.
+/// The network is queried only because of machines without an address: a denied query does not end the wait.
 #[test]
 fn a_network_query_that_is_denied_does_not_end_the_wait_for_addresses() {
     let denied = json!([{"call": "network_facts", "nth": 2, "times": 9, "what": "denied"}]);
     let late = json!({"lab-harvest-master-0": {"late_ms": 10_500}});
-    // Where no address is reserved, the checks and the wait are all that queries the network.
+    // If no address is reserved, only the checks and the wait query the network.
     let limits = json!({"reserves_addresses": false});
     let sandbox = Sandbox::new(json!({"limits": limits, "script": {"guests": late, "faults": denied}}));
     sandbox.env("lab", "masters=1\nworkers=0");

@@ -72,7 +72,7 @@ fn nodes_of_pools_are_workers_with_names_and_sizes_of_their_own() {
             node.mac.to_string()
         );
     }
-    // The same settings change nothing, and other ones are refused with the command that applies them.
+    // The same settings change nothing, and other settings are rejected with the command that applies them.
     let made = machine(&sandbox, "infra-0")["created_ms"].clone();
     sandbox.deploy("lab").succeeded();
     assert_eq!(machine(&sandbox, "infra-0")["created_ms"], made);
@@ -115,7 +115,7 @@ fn a_pool_grows_and_shrinks_and_its_nodes_are_replaced() {
     let table = sandbox.parameters("lab").unwrap();
     assert_eq!(table.nodes[..before.nodes.len()], before.nodes);
 
-    // What is left out stays as it is, whatever the env file says.
+    // Pools that are not named stay unchanged, whatever the env file says.
     let more = run(&["scale", "lab", "--workers", "2"]).succeeded();
     assert!(more.stdout.contains("added: worker-1\n"), "{}", more.stdout);
     let made = machine(&sandbox, "infra-2")["created_ms"].clone();
@@ -138,7 +138,7 @@ fn a_pool_grows_and_shrinks_and_its_nodes_are_replaced() {
         workers(&sandbox.parameters("lab").unwrap()),
         ["worker-0", "infra-0", "worker-1"]
     );
-    // A pool may come later.
+    // A pool can be added later.
     with_pools(&sandbox, "infra:2,gpu:1,disks:3");
     let later = run(&["scale", "lab", "--pool", "disks=1"]).succeeded();
     assert!(later.stdout.contains("added: disks-0\n"), "{}", later.stdout);
@@ -178,7 +178,7 @@ fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Tells the cluster of new nodes as soon as they are in the table.
+/// Adds new nodes to the cluster as soon as they are in the table.
 fn learn(site: &Site, kube: &FakeKube, child: &mut Child, node: &str) {
     let is_there = |table: &Parameters| table.nodes.iter().any(|known| known.name.as_str() == node);
     until(LONG, node, || {
@@ -211,7 +211,7 @@ fn nodes_of_pools_get_their_labels_and_taints_from_the_api() {
     let selector = &infra_pool["spec"]["machineConfigSelector"]["matchExpressions"][0]["values"];
     assert_eq!(*selector, json!(["worker", "infra"]));
 
-    // A taint of somebody else stays; a label that was lost comes back.
+    // A taint of another owner is kept; a lost label is restored.
     let foreign = json!({"key": "node.example.com/repair", "effect": "NoExecute"});
     kube.with(|world| {
         world.edit(NODES, "infra-0.lab.example.com", |node| {
@@ -233,7 +233,7 @@ fn nodes_of_pools_get_their_labels_and_taints_from_the_api() {
     assert_eq!(marks(&kube, "infra-0"), (infra(), json!([foreign, taint])));
     assert_eq!(marks(&kube, "infra-1"), (infra(), json!([taint])));
 
-    // A recreated node is a new one to the API.
+    // A recreated node is a new object in the API.
     let version = node(&kube, "infra-1")["metadata"]["uid"].clone();
     site.sandbox.run(&["node", "replace", "lab", "infra-1"]).succeeded();
     assert_ne!(node(&kube, "infra-1")["metadata"]["uid"], version);

@@ -1,4 +1,4 @@
-//! What README and pages quote of the program is compared with the source, or with what the program prints.
+//! Quotes of the program in README and pages are compared with the source, or with the program's output.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The messages in bold, with … for what varies.
+/// The messages in bold, with … for variable parts.
 fn quoted(page: &str) -> Vec<String> {
     let headings = page.lines().filter(|line| line.starts_with("**"));
     headings
@@ -26,7 +26,7 @@ fn one_line(text: &str) -> String {
         .join(" ")
 }
 
-/// Whether every part of a quote is said somewhere; a part may come from another room, e.g. a platform's reason.
+/// Whether every part of a quote is somewhere in the source; parts may be in different files, e.g. a platform's reason.
 fn is_said(quote: &str, files: &[String]) -> bool {
     let mut parts = quote
         .split('…')
@@ -38,7 +38,7 @@ fn is_said(quote: &str, files: &[String]) -> bool {
 }
 
 #[test]
-fn the_words_it_explains_are_the_programs() {
+fn every_message_on_the_page_is_one_of_the_program() {
     // These are QEMU's.
     let foreign = ["cannot open backing file"];
     let files: Vec<String> = crate::layering::sources()
@@ -51,12 +51,12 @@ fn the_words_it_explains_are_the_programs() {
         .iter()
         .filter(|quote| !foreign.iter().any(|words| quote.starts_with(words)) && !is_said(quote, &files))
         .collect();
-    assert!(unknown.is_empty(), "the program does not say: {unknown:#?}");
+    assert!(unknown.is_empty(), "not in the program: {unknown:#?}");
     assert!(!is_said("… runs, but has no leash …", &files));
 }
 
 #[test]
-fn each_symptom_has_the_programs_words() {
+fn each_symptom_quotes_a_message_of_the_program() {
     let page = page("docs/how-to/troubleshooting.md");
     let quotes: Vec<&str> = page
         .split("**`")
@@ -70,7 +70,7 @@ fn each_symptom_has_the_programs_words() {
         .map(|(_, text)| one_line(text))
         .collect();
     let unknown: Vec<_> = quotes.iter().filter(|quote| !is_said(quote, &files)).collect();
-    assert!(unknown.is_empty(), "the program does not say: {unknown:#?}");
+    assert!(unknown.is_empty(), "not in the program: {unknown:#?}");
 }
 
 /// The first block of a kind in a page.
@@ -81,7 +81,7 @@ fn block<'a>(page: &'a str, kind: &str) -> &'a str {
 }
 
 #[test]
-fn the_ignition_session_is_what_the_program_does() {
+fn the_ignition_session_shows_real_output() {
     let page = page("docs/how-to/ignition.md");
     let folder = tempfile::tempdir().unwrap();
     let worker = r#"{"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": "/etc/motd", "mode": 420,
@@ -104,7 +104,7 @@ fn the_ignition_session_is_what_the_program_does() {
 
 /// README's rehearsal on the simulated platform; `UPDATE_GOLDEN=1` writes its output.
 #[test]
-fn the_rehearsal_is_what_the_program_does() {
+fn the_rehearsal_shows_real_output() {
     let readme = page("README.md");
     let shown = block(&readme, "console");
     let command = shown.lines().next().unwrap().strip_prefix("$ ocpdeploy ").unwrap();

@@ -1,5 +1,5 @@
-//! What is kept of a cluster is what is on the platform: a command that is refused changes no file, a rehearsal and a
-//! real cluster never share a name, and the state that is told is that of the machines.
+//! A cluster's record matches the platform: a rejected command changes no file, a rehearsal and a
+//! real cluster never share a name, and the reported state is that of the machines.
 
 use crate::support::folder::{files, platform};
 use crate::support::lab_site::{LINES, Site};
@@ -11,12 +11,12 @@ const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
 
 const REAL: &str = "masters=1\nworkers=1\nimage=./node.qcow2\nhelper_image=./helper.qcow2\n";
 
-/// The record and the platform, neither of which a refused command may change.
+/// The record and the platform, which a rejected command must not change.
 fn all(sandbox: &Sandbox) -> Value {
     json!([files(sandbox.home().cluster("lab").path()), platform(&sandbox.state())])
 }
 
-/// Refused for this reason, with every byte of the cluster's records as it was.
+/// The command is rejected for this reason and changes no byte of the cluster's record.
 #[track_caller]
 fn refused(sandbox: &Sandbox, arguments: &[&str], words: &str) -> Outcome {
     let before = all(sandbox);
@@ -27,7 +27,7 @@ fn refused(sandbox: &Sandbox, arguments: &[&str], words: &str) -> Outcome {
         outcome.stderr
     );
     let after = all(sandbox);
-    assert_eq!(after, before, "{arguments:?} was refused and changed a record");
+    assert_eq!(after, before, "{arguments:?} was rejected and changed a record");
     outcome
 }
 
@@ -44,7 +44,7 @@ fn list(sandbox: &Sandbox) -> Value {
 }
 
 #[test]
-fn a_rehearsal_is_not_deployed_over_and_the_error_says_how_to_go_on() {
+fn deploy_rejects_a_rehearsed_cluster_and_says_how_to_continue() {
     let site = Site::new("96.1");
     let sandbox = &site.sandbox;
     sandbox.env("lab", &format!("{LINES}{SMALL}"));
@@ -65,19 +65,19 @@ fn a_rehearsal_is_not_deployed_over_and_the_error_says_how_to_go_on() {
     );
     assert!(outcome.message().contains("`--cluster NAME`"), "{}", outcome.stderr);
     refused(sandbox, &["harvest", "lab.sh"], "is a rehearsal");
-    // Neither is it half of one by now.
+    // Nor has it become a partial deployment.
     sandbox.run(&["stop", "lab"]).succeeded();
     sandbox
         .run(&["destroy", "lab", "--yes", "--keep-addresses"])
         .succeeded();
     sandbox.env("lab", &format!("{LINES}{REAL}version=4.99\n"));
-    // Nothing of the rehearsal is left but its addresses, which a real cluster may have.
+    // Only the addresses of the rehearsal remain, which a real cluster can use.
     let outcome = refused(sandbox, &["deploy", "lab.sh"], "openshift-install");
     assert!(!outcome.message().contains("is a rehearsal"), "{}", outcome.stderr);
 }
 
 #[test]
-fn an_installed_cluster_is_not_rehearsed_over_and_never_to_be_destroyed_for_it() {
+fn a_rehearsal_of_an_installed_cluster_is_rejected_without_suggesting_destroy() {
     let mut site = Site::new("96.2");
     site.sandbox.env("lab", &format!("{LINES}{REAL}"));
     site.run(&["deploy", "lab.sh"]).succeeded();
@@ -98,17 +98,17 @@ fn an_installed_cluster_is_not_rehearsed_over_and_never_to_be_destroyed_for_it()
         );
         assert!(!outcome.message().contains("destroy"), "{}", outcome.stderr);
     }
-    // What the installed cluster needs is asked of it still.
+    // The checks of an installed cluster still apply.
     refused(sandbox, &["stop", "lab"], "must not be stopped yet");
     refused(sandbox, &["deploy", "lab.sh", "--harvest"], "cannot be harvested again");
 }
 
 #[test]
-fn what_is_refused_changes_no_byte() {
+fn a_rejected_command_changes_no_byte() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", SMALL);
     sandbox.deploy("lab").succeeded();
-    // A line that a crash tore, and a file that it left, are no affair of a refused command either.
+    // A rejected command also leaves a torn line and a temporary file of a crash unchanged.
     let dir = sandbox.home().cluster("lab");
     let mut journal = std::fs::read(dir.journal()).unwrap();
     journal.extend(b"{\"v\":1,\"seq\":9,\"ti");
@@ -146,7 +146,7 @@ fn what_is_refused_changes_no_byte() {
             .copied()
             .collect();
         let outcome = refused(&sandbox, &arguments, "");
-        assert_ne!(outcome.code, Some(0), "{lines} {flags:?} was not refused");
+        assert_ne!(outcome.code, Some(0), "{lines} {flags:?} was not rejected");
     }
     sandbox.env("lab", SMALL);
     for command in [
@@ -160,7 +160,7 @@ fn what_is_refused_changes_no_byte() {
     ] {
         refused(&sandbox, command, "");
     }
-    // Who does not get the lock does not even forget this computer's names.
+    // Without the lock, not even this computer's names are removed.
     let lock = Journal::open(&dir, "lab").unwrap();
     std::fs::write(dir.client_dns(), r#"{"v":1,"how":"hosts"}"#).unwrap();
     refused(&sandbox, &["destroy", "lab", "--yes"], "is locked by");
@@ -168,7 +168,7 @@ fn what_is_refused_changes_no_byte() {
 }
 
 #[test]
-fn a_table_with_more_nodes_than_the_settings_is_refused_before_anything_is_made() {
+fn a_table_with_more_nodes_than_the_settings_is_rejected_before_anything_is_created() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", SMALL);
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
@@ -183,7 +183,7 @@ fn a_table_with_more_nodes_than_the_settings_is_refused_before_anything_is_made(
 }
 
 #[test]
-fn a_harvest_that_cannot_be_done_again_loses_nothing() {
+fn a_failed_second_harvest_loses_nothing() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", SMALL);
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
@@ -209,7 +209,7 @@ fn the_recorded_sizes_are_those_of_the_machines() {
     };
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
     let planned = memory("worker");
-    // The second machine is refused: the first is there, as large as it was to be.
+    // The second machine is rejected: the first exists in its requested size.
     sandbox.env(
         "lab",
         &format!("{SMALL}\nmaster_memory=555\nworker_memory=666\nbootstrap_memory=444"),
@@ -219,7 +219,7 @@ fn the_recorded_sizes_are_those_of_the_machines() {
     });
     assert_eq!(sandbox.deploy("lab").code, Some(7));
     assert_eq!((memory("bootstrap"), memory("master")), (json!(444), json!(555)));
-    // Others are refused, and the record stays with the machines.
+    // Other sizes are rejected, and the record still matches the machines.
     sandbox.env(
         "lab",
         &format!("{SMALL}\nmaster_memory=556\nworker_memory=667\nbootstrap_memory=444"),
@@ -283,7 +283,7 @@ fn the_state_of_a_cluster_is_that_of_its_machines() {
     assert!(again.stdout.contains("is already off"), "{}", again.stdout);
     let page = sandbox.run(&["report", "lab", "-o", "-"]).succeeded().stdout;
     assert!(page.contains(r#"<span class="mark stopped">stopped</span>"#), "{page}");
-    // A platform that does not answer: as `stop` left it.
+    // If the platform does not answer, the state is as `stop` left it.
     let state = sandbox.path().join("sim.json");
     let world = std::fs::read(&state).unwrap();
     std::fs::write(&state, "nonsense").unwrap();
@@ -295,7 +295,7 @@ fn the_state_of_a_cluster_is_that_of_its_machines() {
 }
 
 #[test]
-fn a_rehearsal_says_that_it_is_one_and_whether_it_is_off() {
+fn a_rehearsal_is_listed_as_such_with_its_power_state() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", SMALL);
     sandbox.deploy("lab").succeeded();

@@ -158,7 +158,7 @@ fn the_help_lists_the_same_exit_codes() {
 
 /// The choices come from the enums, so that a name which serde spells in another way would be noticed here.
 #[test]
-fn every_choice_is_a_word() {
+fn every_choice_is_one_lowercase_word() {
     let choices = VARIABLES.iter().filter_map(|variable| match variable.kind {
         Kind::Choice(choices) => Some((variable, choices())),
         _ => None,

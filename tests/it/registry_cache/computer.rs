@@ -185,7 +185,7 @@ impl Computer {
     }
 }
 
-/// What a command has printed that succeeded.
+/// The output of a command, which must succeed.
 #[track_caller]
 pub fn succeeded(output: Output) -> String {
     assert!(output.status.success(), "{}", failed(&output));
@@ -198,7 +198,7 @@ pub fn failed(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// The bytes from upstream, when no more come: a registry may still fetch what nobody waits for.
+/// The bytes from upstream once there are no more: a registry may continue fetches in the background.
 pub fn settled(upstream: &FakeRegistry) -> u64 {
     let mut sent = upstream.sent();
     loop {
