@@ -1,4 +1,4 @@
-//! The page of `ocpdeploy report`: golden for a small cluster, and looked at by a browser.
+//! The page of `ocpdeploy report`: a golden file for a small cluster, and checks in a browser.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +35,7 @@ fn note(seconds: i64, name: &str, fact: Value) -> Entry {
     }
 }
 
-/// A cluster of so many masters and workers, on a network of this name.
+/// A cluster with these numbers of masters and workers, on a network of this name.
 fn cluster(masters: u32, workers: u32, network: &str) -> Cluster {
     let node = |role: &str, name: String, last: u32| {
         json!({
@@ -68,7 +68,7 @@ fn cluster(masters: u32, workers: u32, network: &str) -> Cluster {
     }
 }
 
-/// A deployment in which everything has its round time; master-1 has moved, and a night lies between two runs.
+/// A deployment with round times; master-1 has moved, and a night lies between two runs.
 fn journal(cluster: &Cluster) -> Vec<Entry> {
     let nodes = &cluster.parameters.as_ref().unwrap().nodes;
     let carrier = json!({"name": "Secret", "bytes": 1_048_576, "fetches": false});
@@ -145,7 +145,7 @@ fn journal(cluster: &Cluster) -> Vec<Entry> {
     journal
 }
 
-/// Deployments of others, on the same platform and on another one.
+/// Other deployments, on the same platform and on another one.
 fn deployments(cluster: &Cluster) -> Vec<Deployment> {
     let one = |name: &str, backend: &str, seconds: u64| Deployment {
         cluster: format!("{name}.example.com"),
@@ -226,7 +226,7 @@ fn further_networks_are_in_the_picture_and_their_nics_in_a_table() {
     assert_eq!(
         page.matches(text).count(),
         2,
-        "both pictures tell it to those who do not see them"
+        "both pictures have it as a text alternative"
     );
     assert_eq!(page.matches("<g class=\"net\">").count(), 4, "two bars at each width");
     for of_master_0 in ["52:54:00:01:00:0b", "10.9.0.11", "52:54:00:02:00:0b"] {
@@ -241,25 +241,25 @@ fn golden() -> PathBuf {
 
 /// Updated with UPDATE_GOLDEN=1.
 #[test]
-fn the_page_of_a_small_cluster_is_as_it_was() {
+fn the_page_of_a_small_cluster_is_unchanged() {
     let cluster = cluster(3, 2, "default");
     let warnings = [Warning {
         time: "1970-01-01T00:00:05Z".to_owned(),
         text: "the network has no DHCP range".to_owned(),
     }];
     let page = made(&cluster, &journal(&cluster), &warnings);
-    assert!(!page.contains(PASSWORD), "a secret is in it");
+    assert!(!page.contains(PASSWORD), "the page has a secret");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(golden(), &page).unwrap();
     }
     let kept = std::fs::read_to_string(golden()).unwrap_or_default();
     assert!(
         page == kept,
-        "the page is another one; look at it, and UPDATE_GOLDEN=1 keeps it"
+        "the page differs; check it, and UPDATE_GOLDEN=1 updates the golden file"
     );
 }
 
-/// What somebody may have called a network, written into a log or made an engine say.
+/// Hostile text in names of networks, in logs and in messages of an engine.
 const HOSTILE: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"</style></title><xss>&amp;{{ 7 * 7 }}";
 
 fn hostile() -> String {
@@ -283,18 +283,18 @@ fn hostile() -> String {
 }
 
 #[test]
-fn what_others_wrote_stays_text() {
+fn external_text_is_escaped() {
     let page = hostile();
     for markup in ["<script", "<img", "<xss", "'\"</style>"] {
         assert!(!page.contains(markup), "{markup} is in the page");
     }
     assert!(page.contains("{{ 7 * 7 }}"), "it is not rendered");
     assert_eq!(page.matches("</style>").count(), 1);
-    assert!(page.matches("&lt;script&gt;").count() > 5, "it is told, as text");
+    assert!(page.matches("&lt;script&gt;").count() > 5, "it is shown as text");
 }
 
 #[test]
-fn a_cluster_of_which_nothing_is_known_has_a_page_too() {
+fn a_cluster_without_data_has_a_page() {
     let mut cluster = cluster(1, 0, "default");
     cluster.parameters = None;
     let page = made(&cluster, &[], &[]);
@@ -305,7 +305,7 @@ fn a_cluster_of_which_nothing_is_known_has_a_page_too() {
 }
 
 #[test]
-fn the_command_writes_a_private_page_of_what_it_deployed() {
+fn the_command_writes_a_private_page_of_the_deployment() {
     use std::os::unix::fs::PermissionsExt;
     let network = |part: u8| {
         let ip = |last: u8| format!("10.77.{part}.{last}");
@@ -328,7 +328,7 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
     }
     assert!(
         page.contains("2 of 2"),
-        "master and worker have what was planned, and the bootstrap is removed"
+        "master and worker are as planned, and the bootstrap is removed"
     );
     assert!(page.contains("address stable after"), "the machines' times are known");
     assert!(
@@ -345,7 +345,7 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
             .next(),
         Some("<!DOCTYPE html>")
     );
-    // The platform goes; the page is made all the same, and says so.
+    // The platform becomes unreachable; the page is still written, and reports that.
     std::fs::write(sandbox.path().join("sim.json"), "{").unwrap();
     sandbox.run(&["report", "lab", "-o", "lab.html"]).succeeded();
     let page = std::fs::read_to_string(&path).unwrap();
@@ -353,14 +353,14 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
 }
 
 #[test]
-fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
-    // Two such boots are the time in which the watch must have begun.
+fn a_watch_reports_changes_and_ends_with_the_deployment() {
+    // The watch must start within the time of two boots.
     let sandbox = Sandbox::new(json!({"script": {"boot_ms": 4000}}));
     sandbox.env("lab", "masters=1\nworkers=1");
     let deployment = sandbox.start(&["deploy", "lab.sh", "--rehearse"]);
     let (pid, begin) = (deployment.id(), Instant::now());
     while !sandbox.is_within("lab", "pass-one/leases") {
-        assert!(begin.elapsed() < Duration::from_secs(60), "pass one did not begin");
+        assert!(begin.elapsed() < Duration::from_secs(60), "pass one did not start");
         std::thread::sleep(Duration::from_millis(5));
     }
     let watched = sandbox.run(&["status", "lab", "--watch"]).succeeded().stdout;
@@ -381,7 +381,7 @@ fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
     sandbox.kill_deployment("cut", |sandbox| sandbox.is_within("cut", "pass-one/leases"));
     let watched = sandbox.run(&["status", "cut", "--watch"]);
     assert_eq!(watched.code, Some(7), "{}", watched.stderr);
-    // The image may or may not have been under way as well.
+    // The image upload may or may not be running, too.
     let phase = watched.stdout.lines().find(|line| line.starts_with("phase "));
     let phase = phase.unwrap_or_else(|| panic!("{}", watched.stdout));
     assert!(phase.contains("interrupted at pass-one/leases"), "{phase}");
@@ -406,7 +406,7 @@ fn looked_at(name: &str, page: &str) -> Option<Value> {
     let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/browser.py");
     let mut command = Command::new("python3");
     command.arg(driver).arg(browser).arg(&path);
-    // For people who want to see the pictures.
+    // Keeps screenshots if requested.
     command.args(std::env::var_os("OCPDEPLOY_TEST_PICTURES"));
     let output = command.output().unwrap();
     assert!(
@@ -418,7 +418,7 @@ fn looked_at(name: &str, page: &str) -> Option<Value> {
 }
 
 #[test]
-fn a_removed_bootstrap_is_not_shown_as_one_that_runs() {
+fn a_removed_bootstrap_is_not_shown_as_running() {
     let cluster = cluster(3, 2, "default");
     let mut journal = journal(&cluster);
     let with_bootstrap = made(&cluster, &journal, &[]);
@@ -448,7 +448,7 @@ fn a_removed_bootstrap_is_not_shown_as_one_that_runs() {
 }
 
 #[test]
-fn a_browser_shows_it_at_each_width_by_day_and_by_night() {
+fn a_browser_renders_the_page_at_each_width_in_light_and_dark() {
     let (small, large) = (cluster(3, 2, "default"), cluster(3, 47, "default"));
     let pages = [
         ("small", made(&small, &journal(&small), &[]), 2 + 10 + 24),
@@ -462,7 +462,7 @@ fn a_browser_shows_it_at_each_width_by_day_and_by_night() {
             let [light, dark] = ["light", "dark"].map(|scheme| &measured[format!("{width} {scheme}")]);
             assert_ne!(
                 light["background"], dark["background"],
-                "{name} at {width}: it is the same by night"
+                "{name} at {width}: dark mode looks the same"
             );
             for seen in [light, dark] {
                 let told = format!("{name} at {width}: {seen:#}");

@@ -1,4 +1,4 @@
-//! What is left on a terminal: each command's result, whole, beneath lines of progress that moved and are gone.
+//! The final content of a terminal: each command's complete result, below the progress lines.
 
 use crate::support::terminal;
 use std::num::NonZero;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 const LAB: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
 
-/// Slow enough for lines to move.
+/// Slow enough for progress lines to be redrawn.
 fn lab() -> Sandbox {
     let sandbox =
         Sandbox::new(json!({"script": {"latency_ms": {"list_machines": 60, "list_owned": 60, "delete_machine": 200}}}));
@@ -24,7 +24,7 @@ fn on_terminal(command: &mut Command) -> &mut Command {
     command.env("TERM", "xterm").env("NO_COLOR", "1")
 }
 
-/// The lines that a person sees at last, and those that moved on above.
+/// The final lines of the screen, and those that have scrolled off.
 fn screen(terminal: &Terminal) -> Vec<String> {
     let [rows, columns] = [terminal::ROWS, terminal::COLUMNS].map(|size| NonZero::new(size).unwrap());
     let mut screen = vt100::Parser::new(rows, columns, 0);
@@ -35,7 +35,7 @@ fn screen(terminal: &Terminal) -> Vec<String> {
     lines[..last].to_vec()
 }
 
-/// Runs a command on a terminal; what is on the screen when it has ended.
+/// Runs a command on a terminal; returns the screen when it has ended.
 #[track_caller]
 fn seen(sandbox: &Sandbox, arguments: &str, keys: Option<(&str, &str)>) -> Vec<String> {
     let mut terminal = Terminal::new();
@@ -51,7 +51,7 @@ fn seen(sandbox: &Sandbox, arguments: &str, keys: Option<(&str, &str)>) -> Vec<S
 }
 
 #[test]
-fn each_result_stands_whole_on_the_last_screen() {
+fn each_result_is_complete_on_the_last_screen() {
     let sandbox = lab();
     let lines = |lines: &[String]| lines.join("\n");
     for (arguments, results) in [
@@ -113,7 +113,7 @@ fn each_result_stands_whole_on_the_last_screen() {
                 lines(&screen)
             );
         }
-        // What moved is gone: each step is one line, with its time.
+        // Redrawn lines are gone: each step is one line, with its time.
         assert!(
             !screen
                 .iter()
@@ -135,7 +135,7 @@ fn each_result_stands_whole_on_the_last_screen() {
 }
 
 #[test]
-fn a_failure_stands_whole_beneath_what_moved() {
+fn a_failure_is_complete_below_the_progress() {
     let sandbox = lab();
     sandbox.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "paused"}}));
     let terminal = Terminal::new();
@@ -159,7 +159,7 @@ fn a_failure_stands_whole_beneath_what_moved() {
 }
 
 #[test]
-fn a_signal_is_told_of_and_nothing_is_drawn_over_it() {
+fn a_signal_is_reported_and_not_overwritten() {
     let sandbox = lab();
     sandbox.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "no_lease"}}));
     let terminal = Terminal::new();

@@ -78,7 +78,7 @@ impl Computers {
         self.there(&[&["state", "import", "lab.age", "--identity", "key.txt"], more].concat())
     }
 
-    /// The import was rejected for this reason, and the second computer has nothing of it.
+    /// The import is rejected for this reason, and leaves nothing on the second computer.
     #[track_caller]
     fn rejected(&self, imported: &Outcome, code: i32, why: &str) {
         assert_eq!(imported.code, Some(code), "{why}: {}", imported.stderr);
@@ -88,7 +88,7 @@ impl Computers {
         assert!(!self.second().importing().exists(), "{why}");
     }
 
-    /// An archive as somebody might write it who knows the public key.
+    /// Writes an archive as anyone who knows the public key can.
     fn write_archive(&self, tar: &[u8]) {
         let packed = age::encrypt(&self.key.to_public(), &gzip(tar)).unwrap();
         fs::write(self.path("lab.age"), packed).unwrap();
@@ -127,7 +127,7 @@ fn record(dir: &ClusterDir, without: &[&str]) -> Vec<u8> {
         .collect()
 }
 
-/// All files beneath a folder with their modes, folders included.
+/// All files below a folder with their modes, folders included.
 fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = vec![(
         folder.to_owned(),
@@ -207,12 +207,12 @@ fn an_interrupted_deployment_is_resumed_on_a_second_computer() {
     assert_eq!(
         first.machines(Some("lab")).len(),
         4,
-        "nothing of another attempt is left"
+        "nothing of another attempt remains"
     );
 }
 
 #[test]
-fn the_env_file_that_the_second_computer_lacks_is_named() {
+fn an_env_file_missing_on_the_second_computer_is_named() {
     let computers = Computers::new();
     computers.export(&[]).succeeded();
     fs::rename(computers.path("lab.sh"), computers.path("moved.sh")).unwrap();
@@ -222,7 +222,7 @@ fn the_env_file_that_the_second_computer_lacks_is_named() {
 }
 
 #[test]
-fn a_wrong_key_opens_nothing_and_the_right_one_does() {
+fn only_the_right_key_decrypts_the_file() {
     let computers = Computers::new();
     fs::write(computers.path("right"), "correct horse\n").unwrap();
     fs::write(computers.path("wrong"), "correct horse \n").unwrap();
@@ -259,7 +259,7 @@ fn recipients_that_are_no_keys_are_rejected() {
     for (more, code, why) in [
         (&["--recipient", "age1x"][..], 2, "a key begins with `age1`"),
         (&["--recipients-file", "bad.keys"], 3, "bad.keys: line 3"),
-        (&["--recipients-file", "no.keys"], 3, "it has no key"),
+        (&["--recipients-file", "no.keys"], 3, "it contains no key"),
         (
             &["--recipients-file", "team.keys", "--passphrase-file", "no.keys"],
             2,
@@ -292,7 +292,7 @@ fn an_existing_file_is_replaced_only_with_force_and_never_through_a_link() {
 }
 
 #[test]
-fn a_cluster_that_a_process_works_on_is_neither_exported_nor_replaced() {
+fn a_cluster_in_use_is_neither_exported_nor_replaced() {
     let computers = Computers::new();
     computers.export(&[]).succeeded();
     let lock = journal::lock(&computers.first.home().cluster("lab"), "lab").unwrap();
@@ -310,7 +310,7 @@ fn a_cluster_that_a_process_works_on_is_neither_exported_nor_replaced() {
 }
 
 #[test]
-fn an_existing_record_is_replaced_only_when_asked_and_keeps_what_is_of_its_computer() {
+fn an_existing_record_is_replaced_only_on_request_and_keeps_its_local_parts() {
     let computers = Computers::new();
     computers.export(&[]).succeeded();
     computers.import(&[]).succeeded();
@@ -352,7 +352,7 @@ fn an_existing_record_is_replaced_only_when_asked_and_keeps_what_is_of_its_compu
         "{said}"
     );
     assert!(there.client_dns().exists() && !there.known_hosts().exists());
-    assert!(!computers.second().importing().exists(), "the previous record is left");
+    assert!(!computers.second().importing().exists(), "the previous record remains");
     computers.there(&["status", "lab"]).succeeded();
 }
 
@@ -509,7 +509,7 @@ fn an_archive_with_anything_but_a_record_is_rejected_as_a_whole() {
         (
             "too many files",
             many,
-            "worker-10000.ign in it is too large, or one file too many",
+            "worker-10000.ign in it is too large, or it has too many files",
         ),
         (
             "a member cut off",
@@ -538,7 +538,7 @@ fn an_archive_with_anything_but_a_record_is_rejected_as_a_whole() {
         (
             "two clusters",
             with("parameters.yaml", &other),
-            "its cluster.json is of lab.example.com, its parameters.yaml of lab.example.org",
+            "its cluster.json is for lab.example.com, its parameters.yaml for lab.example.org",
         ),
         (
             "a domain of two lines",
@@ -563,7 +563,7 @@ fn an_archive_with_anything_but_a_record_is_rejected_as_a_whole() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_changed_or_is_another_one_is_rejected() {
+fn a_truncated_changed_or_different_file_is_rejected() {
     let computers = Computers::new();
     let dir = computers.first.home().cluster("lab");
     // More than one block of age, each of which is decrypted by itself.
@@ -623,7 +623,7 @@ fn a_file_that_was_cut_off_changed_or_is_another_one_is_rejected() {
 }
 
 #[test]
-fn an_interrupted_import_leaves_nothing_to_see_and_is_repeated() {
+fn an_interrupted_import_is_invisible_and_can_be_repeated() {
     let computers = Computers::new();
     let dir = computers.first.home().cluster("lab");
     let noise: Vec<u8> = (0..400_000_u32)
@@ -671,7 +671,7 @@ fn a_passphrase_is_typed_twice_and_never_shown() {
         let child = terminal.start(computers.first.command(&export).env("TERM", "xterm"));
         terminal.shows("Passphrase:");
         terminal.types(&format!("{}\r", keys[0]));
-        terminal.shows("The same again:");
+        terminal.shows("Repeat the passphrase:");
         terminal.types(&format!("{}\r", keys[1]));
         (terminal, child)
     };

@@ -1,5 +1,5 @@
-//! Canaries in place of secrets, looked for wherever they must not be: on the screen, in logs and journals, in files that
-//! others can read, in what children are told. All runs have the most careless umask. And names and folders that lead astray.
+//! Canaries instead of secrets, searched for wherever they must not be: on the screen, in logs, journals and files that
+//! others can read, in arguments and environment of children. All runs have umask 0. Also hostile names and folders.
 
 use crate::support::{fake_cloud, fake_installer, qcow2};
 use std::collections::BTreeSet;
@@ -16,12 +16,12 @@ use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::digest::sha256;
 
 const PUBLIC_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
-/// In the state folder, these may hold secrets and are private; everything else there may not.
+/// Parts of the state folder that may contain secrets and are private; nothing else there may.
 const MAY_HOLD: [&str; 4] = ["installer", "installer.old", "ignition", "settings.json"];
-/// But what is kept for people to look at holds none.
+/// An exception: this copy for users contains none.
 const FOR_PEOPLE: &str = "install-config.kept.yaml";
 
-/// Something that nobody would write by chance.
+/// A text that does not occur by chance.
 fn canary(what: &str) -> String {
     let unique = format!("{what} {} {:?}", std::process::id(), std::time::SystemTime::now());
     format!("canary{}", &sha256(unique)[..24])
@@ -31,7 +31,7 @@ fn canary(what: &str) -> String {
 struct Sandbox {
     folder: tempfile::TempDir,
     canaries: Vec<(String, String)>,
-    /// All that was printed.
+    /// All output.
     said: String,
 }
 
@@ -81,7 +81,7 @@ impl Sandbox {
         canary
     }
 
-    /// Something to be looked for, also as base64 has it.
+    /// Adds a secret to search for, also in base64.
     fn knows(&mut self, what: &str, secret: &str) {
         self.canaries.push((what.to_owned(), secret.to_owned()));
         self.canaries.push((
@@ -90,14 +90,14 @@ impl Sandbox {
         ));
     }
 
-    /// A pull secret; its canary stands in it as registries want it.
+    /// A pull secret with its canary as a registry credential.
     fn pull_secret(&mut self) -> String {
         let auth = STANDARD.encode(format!("me:{}", self.secret("pull secret")));
         self.knows("pull secret's entry", &auth);
         format!(r#"{{"auths":{{"a.example.com":{{"auth":"{auth}"}}}}}}"#)
     }
 
-    /// Runs the program where everything that is made without care can be read and written by everybody.
+    /// Runs the program with umask 0: files without an explicit mode are readable and writable for all users.
     fn run(&mut self, arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String) {
         let output = Command::new("sh")
             .args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_ocpdeploy")])
@@ -129,7 +129,7 @@ impl Sandbox {
         }
     }
 
-    /// The canary that a text holds.
+    /// The canary that a text contains.
     fn found_in(&self, bytes: &[u8]) -> Option<&str> {
         let holds = |canary: &str| bytes.windows(canary.len()).any(|part| part == canary.as_bytes());
         self.canaries
@@ -138,7 +138,7 @@ impl Sandbox {
             .map(|(what, _)| what.as_str())
     }
 
-    /// Looks everywhere; gives the number of places that were looked at.
+    /// Searches everywhere; returns the number of searched places.
     #[track_caller]
     fn holds_no_secret(&self, given: &BTreeSet<PathBuf>) -> usize {
         assert_eq!(
@@ -172,7 +172,7 @@ impl Sandbox {
     }
 }
 
-/// A file as it is read by whoever gets it: a tar is unpacked.
+/// The content of a file; a tar is unpacked.
 fn contents(path: &Path) -> Vec<u8> {
     let is_tar = path.extension().is_some_and(|end| end == "gz" || end == "tar");
     let bytes = std::fs::read(path).unwrap();
@@ -186,7 +186,7 @@ fn contents(path: &Path) -> Vec<u8> {
     }
 }
 
-/// All files and folders beneath a folder.
+/// All files and folders below a folder.
 fn everything(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
@@ -208,14 +208,14 @@ fn tell(looked_at: usize) {
 }
 
 #[test]
-fn a_deployment_tells_no_secret_to_screen_files_or_children() {
+fn a_deployment_leaks_no_secret_to_screen_files_or_children() {
     let mut sandbox = Sandbox::new();
     let pull_secret = sandbox.pull_secret();
     sandbox.write("pull-secret.json", &pull_secret);
     let private = sandbox.secret("private key");
     sandbox.write("key", &format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{private}\n"));
     fake_installer::programs(&sandbox.path("."));
-    // What the fake always writes as kubeadmin's password.
+    // The kubeadmin password that the fake always writes.
     sandbox.knows("kubeadmin's password", "aB3dE-fGh1j-Klmn0-pqrst");
     // The installer's kubeconfig, which the fake copies.
     let token = sandbox.secret("the admin's token");
@@ -261,16 +261,16 @@ fn a_deployment_tells_no_secret_to_screen_files_or_children() {
             .join("clusters/lab/installer/auth/kubeadmin-password")
             .exists()
     );
-    // What the fakes recorded of themselves: arguments and environment as /proc shows them.
+    // What the fakes recorded: their arguments and environment, as /proc shows them.
     let seen = sandbox.path("create-manifests.seen");
     let seen = std::fs::read_to_string(seen).expect("the installer was run");
-    assert_eq!(sandbox.found_in(seen.as_bytes()), None, "a child was told: {seen}");
+    assert_eq!(sandbox.found_in(seen.as_bytes()), None, "a child got a secret: {seen}");
     let mut own = given.clone();
-    // Written by the fake beside itself, for the tests; the real one writes nothing there.
+    // Written by the fake next to itself, for the tests; the real one writes nothing there.
     own.extend(["install-config.json", "node-images.json", "openshift.json"].map(|name| sandbox.path(name)));
     let looked_at = sandbox.holds_no_secret(&own);
     assert!(looked_at > 20, "only {looked_at} places");
-    // A tool that fails with a secret in its words.
+    // A tool that fails with a secret in its message.
     sandbox.all(&environment, &[("destroy lab --keep-addresses --yes", &[0])]);
     sandbox.write("fail", "");
     sandbox.all(&environment, &[("deploy", &[4])]);
@@ -284,12 +284,12 @@ fn a_deployment_tells_no_secret_to_screen_files_or_children() {
     assert_eq!(
         everything(&sandbox.home()).iter().filter(|path| path.is_file()).count(),
         1,
-        "the inventory's lock is left"
+        "the inventory's lock remains"
     );
 }
 
 #[test]
-fn the_password_of_ovirt_is_told_to_nobody() {
+fn the_password_of_ovirt_is_not_leaked() {
     let engine = FakeEngine::with(|world| {
         world.tick = 3_000;
         world.uploaded_agent = Agent::Installed;
@@ -331,7 +331,7 @@ fn the_password_of_ovirt_is_told_to_nobody() {
 }
 
 #[test]
-fn the_password_of_openstack_is_told_to_nobody() {
+fn the_password_of_openstack_is_not_leaked() {
     let cloud = FakeCloud::start();
     let mut sandbox = Sandbox::new();
     sandbox.knows("the cloud's password", fake_cloud::PASSWORD);
@@ -370,7 +370,7 @@ fn the_password_of_openstack_is_told_to_nobody() {
 }
 
 #[test]
-fn the_token_of_kubevirt_is_told_to_nobody() {
+fn the_token_of_kubevirt_is_not_leaked() {
     let server = FakeKubevirt::start(World::with_tenants(&["blue", "red"]));
     let mut sandbox = Sandbox::new();
     sandbox.knows("the tenant's token", "blue-token");
@@ -399,15 +399,15 @@ fn the_token_of_kubevirt_is_told_to_nobody() {
     tell(sandbox.holds_no_secret(&given));
 }
 
-/// What ssh is told it may tell other computers; it gets what it needs, and no more.
+/// ssh may send its environment to other computers, so it gets only the variables that it needs.
 #[test]
-fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
+fn ssh_gets_no_variable_that_may_contain_a_secret() {
     let mut sandbox = Sandbox::new();
     sandbox.write(
         "env.sh",
         "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=0\n",
     );
-    // Elsewhere nobody is led to an address of the simulated platform.
+    // Addresses of the simulated platform outside of the loopback are never contacted.
     sandbox.is_on_the_loopback();
     sandbox.write("ssh", "#!/bin/sh\nenv >> seen\necho \"$@\" >> seen\n");
     std::fs::set_permissions(sandbox.path("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -449,7 +449,7 @@ fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
 }
 
 #[test]
-fn a_secret_in_an_env_file_that_others_can_read_is_warned_of() {
+fn a_secret_in_an_env_file_that_others_can_read_is_a_warning() {
     let mut sandbox = Sandbox::new();
     let pull_secret = sandbox.pull_secret();
     sandbox.write(
@@ -469,9 +469,9 @@ fn a_secret_in_an_env_file_that_others_can_read_is_warned_of() {
 }
 
 #[test]
-fn a_cluster_name_leads_nowhere_else() {
+fn a_cluster_name_cannot_select_another_folder() {
     let mut sandbox = Sandbox::new();
-    // What a name must not lead to: it looks like a cluster's folder.
+    // A folder that a name must not select: it looks like a cluster's folder.
     let elsewhere = sandbox.path("elsewhere");
     std::fs::create_dir_all(elsewhere.join("installer")).unwrap();
     std::fs::write(elsewhere.join("journal.jsonl"), "").unwrap();
@@ -516,7 +516,7 @@ fn a_cluster_name_leads_nowhere_else() {
     println!("reliability: {tried} inputs tried that lead astray");
 }
 
-/// Runs the program as nobody, in a folder that everybody may enter.
+/// Runs the program as user `nobody`, in a folder that all users may enter.
 fn as_nobody(program: &Path, home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -535,7 +535,7 @@ fn as_nobody(program: &Path, home: &Path, arguments: &[&str]) -> (Option<i32>, S
 }
 
 #[test]
-fn a_state_folder_that_is_not_ones_own_is_refused() {
+fn a_state_folder_of_another_user_is_rejected() {
     let mut sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.home()).unwrap();
     let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -562,7 +562,7 @@ fn a_state_folder_that_is_not_ones_own_is_refused() {
     let (code, said) = as_nobody(&program, &theirs, &["list"]);
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("belongs to user 65533"), "{said}");
-    // A link that somebody else left where anybody may leave one; root, too, does not follow it.
+    // A link of another user in a folder that all users can write to; root does not follow it either.
     let shared = sandbox.path("shared");
     std::fs::create_dir(&shared).unwrap();
     open(&shared, 0o1777);

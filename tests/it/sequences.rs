@@ -1,8 +1,8 @@
-//! Whatever commands follow each other on one cluster, refused, failing and killed ones among them: the record
-//! describes what is on the platform, a refused command changes nothing, and a complete cluster is lost by `destroy`
+//! Random sequences of commands on one cluster, including rejected, failing and killed ones: the record
+//! describes what is on the platform, a rejected command changes nothing, and a complete cluster is lost by `destroy`
 //! only.
 //!
-//! `OCPDEPLOY_SEQUENCES=n` tries so many (`make reliability`); a failing one is shortened and told as commands.
+//! `OCPDEPLOY_SEQUENCES=n` sets their number (`make reliability`); a failing one is shortened and printed as commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 /// The settings of every cluster here; a twist comes after them, and the later line counts.
 const BASE: &str = "masters=1\nworkers=1\nimage=./node.qcow2\nhelper_image=./helper.qcow2\nplatform_timeout=1s\n";
 
-/// What a sequence begins with.
+/// The state at the start of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Start {
     Nothing,
@@ -100,7 +100,7 @@ impl Command {
         words
     }
 
-    /// Whether it may take machines away for good.
+    /// Whether it may delete machines for good.
     fn destroys(self) -> bool {
         matches!(
             self,
@@ -125,13 +125,13 @@ impl Command {
     }
 }
 
-/// What is other than usual while one command runs.
+/// A special condition while one command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Twist {
     None,
     /// A line of the env file.
     Setting(&'static str),
-    /// The first such call of the platform is refused.
+    /// The platform rejects the first such call.
     Fault {
         call: &'static str,
         nth: u32,
@@ -143,7 +143,7 @@ enum Twist {
     Kill(u64),
 }
 
-/// Lines by which a command must be refused, or which make no difference to what is there.
+/// Lines with which a command must be rejected, or which do not affect existing objects.
 const SETTINGS: [&str; 13] = [
     "domain=example.org",
     "master_memory=7777",
@@ -192,7 +192,7 @@ impl fmt::Debug for Sequence {
     }
 }
 
-/// Whether a command is for the other of a rehearsal and a real cluster than the one that is there.
+/// Whether a command has the other kind, rehearsal or real cluster, than the existing cluster.
 fn flip() -> impl Strategy<Value = bool> {
     prop::bool::weighted(0.25)
 }
@@ -247,7 +247,7 @@ fn sequence() -> impl Strategy<Value = Sequence> {
             Start::Nothing => kind,
             start => start == Start::Rehearsed,
         };
-        // Most commands are for what is there, or little would follow.
+        // Most commands match the existing cluster; otherwise most would be rejected.
         for step in &mut steps {
             if let Command::Deploy { rehearse, .. } | Command::Harvest { rehearse } = &mut step.command {
                 *rehearse ^= kind;
@@ -257,14 +257,14 @@ fn sequence() -> impl Strategy<Value = Sequence> {
     })
 }
 
-/// All that a refused command must leave as it is.
+/// Everything that a rejected command must not change.
 #[derive(Clone, PartialEq, Eq)]
 struct Whole {
     files: BTreeMap<String, String>,
     platform: Value,
 }
 
-/// What was refused, counted over all sequences.
+/// The number of rejected commands in all sequences.
 #[derive(Default)]
 struct Counts {
     refused: AtomicUsize,
@@ -336,7 +336,7 @@ impl Ground {
         let arguments = step.command.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let outcome = self.site.run_for(&arguments, life);
-        // Who looks afterwards is not disturbed.
+        // Later queries are not affected.
         self.site
             .sandbox
             .edit(|world| (world["script"], world["limits"]) = (json!({"boot_ms": 1}), json!({})));
@@ -376,7 +376,7 @@ impl Ground {
             .collect()
     }
 
-    /// Runs a sequence from its start; an error says what is wrong after which command.
+    /// Runs a sequence from its start; an error names the command and what is wrong after it.
     fn try_one(&mut self, sequence: &Sequence, counts: &Counts) -> Result<(), String> {
         self.starts[&sequence.start].restore(self.site.sandbox.path());
         self.site.restore_api();
@@ -402,7 +402,7 @@ impl Ground {
                 counts.succeeded.fetch_add(1, Ordering::Relaxed);
             }
             let now = self.machines();
-            // Whose machines these are: of the command that made the first of them.
+            // The kind of the command that created the first of these machines.
             rehearsed = match step.command {
                 _ if now.is_empty() => None,
                 Command::Deploy { rehearse, .. } => rehearsed.or(Some(rehearse)),
@@ -425,7 +425,7 @@ impl Ground {
         Ok(())
     }
 
-    /// The record beside the platform, whatever came of the last command.
+    /// Compares the record with the platform after the last command, whatever its result.
     fn record_is_true(&self, rehearsed: Option<bool>) -> Vec<String> {
         let (machines, mut wrong) = (self.machines(), Vec::new());
         let sandbox = &self.site.sandbox;
@@ -434,7 +434,7 @@ impl Ground {
         let Some(cluster) = self.cluster() else {
             if on_platform > 0 {
                 wrong.push(format!(
-                    "{on_platform} things are on the platform and no cluster.json tells of them"
+                    "{on_platform} objects are on the platform without a cluster.json"
                 ));
             }
             return wrong;
@@ -501,7 +501,7 @@ impl Ground {
         };
         if is_complete && (off != is_off || progress.power != expected) {
             wrong.push(format!(
-                "{} is said of a cluster of which {is_off:?} are off",
+                "{} is reported for a cluster of which {is_off:?} are off",
                 progress.phase
             ));
         }
@@ -511,7 +511,7 @@ impl Ground {
         wrong
     }
 
-    /// What must be so after a command that succeeded.
+    /// The errors of a state after a successful command.
     fn fits_success(&self, command: Command) -> Vec<String> {
         let (cluster, machines) = (self.cluster(), self.machines());
         let table = cluster.as_ref().and_then(|cluster| cluster.parameters.as_ref());
@@ -529,7 +529,7 @@ impl Ground {
                     && cluster.is_some_and(|cluster| cluster.known.rehearsal == rehearse)
             }
             Command::Harvest { .. } => there.is_empty() && table.is_some() && power.is_none(),
-            // A master that an earlier command lost is not its affair.
+            // It does not repair a master that an earlier command lost.
             Command::Scale { workers } => {
                 let of_workers = |nodes: &BTreeSet<String>| -> BTreeSet<String> {
                     nodes
@@ -555,7 +555,7 @@ impl Ground {
         }
     }
 
-    /// What a complete cluster had before a command that does not destroy it, and has no more.
+    /// The objects of a complete cluster that a command lost, although it does not destroy the cluster.
     fn is_lost(
         &self,
         command: Command,
@@ -600,8 +600,8 @@ impl Ground {
     }
 }
 
-/// Whether a command ended before it began anything: by its words, since exit codes are those of many errors; a twist
-/// of the settings never gets further on a cluster that is there.
+/// Whether a command ended before it started anything, from its message, because many errors share an exit code; a twist
+/// of the settings never gets further on an existing cluster.
 fn is_refusal(step: Step, outcome: &Outcome) -> bool {
     if matches!(outcome.code, None | Some(0)) || (outcome.code == Some(1) && outcome.stderr.is_empty()) {
         return false;
@@ -611,7 +611,7 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
         "is a rehearsal; ",
         "is a real cluster; ",
         "exists with",
-        "does not fit the settings",
+        "does not match the settings",
         "has machines of pass two",
         "was done with other settings",
         "is not installed yet",
@@ -651,10 +651,10 @@ fn difference(before: &Whole, after: &Whole) -> String {
     changed.join(", ")
 }
 
-/// At most so many at once: most of a sequence is waiting.
+/// The number of parallel workers: a sequence mostly waits.
 const MOST_WORKERS: usize = 4;
 
-/// Each worker makes what sequences begin with once, which takes as long as so many sequences.
+/// Each worker prepares the start states once, which takes as long as this many sequences.
 const OF_ONE: usize = 6;
 
 #[test]
@@ -686,7 +686,7 @@ fn no_sequence_of_commands_makes_the_record_wrong() {
     assert!(count(&counts.refused) > 0 && count(&counts.succeeded) > 0);
 }
 
-/// Tries so many sequences on a ground of its own; what is wrong with the shortest that fails.
+/// Runs this many sequences in a separate folder; returns the error of the shortest that fails.
 fn tried(index: usize, cases: usize, counts: &Counts) -> Option<String> {
     let mut ground = Ground::new(&format!("97.{}", index + 1));
     let ground = std::cell::RefCell::new(&mut ground);
@@ -707,7 +707,7 @@ fn tried(index: usize, cases: usize, counts: &Counts) -> Option<String> {
     }
 }
 
-/// The files are compared where they are.
+/// The files are compared in place.
 #[test]
 fn a_change_of_one_byte_is_seen() {
     let folder = tempfile::tempdir().unwrap();

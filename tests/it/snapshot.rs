@@ -1,4 +1,4 @@
-//! Snapshots of a cluster on the simulated platform, as the binary takes and restores them; disturbed and killed.
+//! Snapshots of a cluster on the simulated platform with the binary, also with faults and kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -151,14 +151,14 @@ fn a_cluster_that_was_off_stays_off() {
 }
 
 #[test]
-fn what_cannot_be_done_is_rejected_before_anything_is_stopped() {
+fn an_impossible_command_is_rejected_before_anything_is_stopped() {
     let sandbox = lab();
     let unknown = "has no snapshot before";
     refused(&sandbox, RESTORE, 2, unknown);
     refused(&sandbox, DELETE, 2, unknown);
     refused(&sandbox, &["snapshot", "save", "lab", "../x"], 2, "lowercase letters");
 
-    // 4 disks of 1 GiB or more, and less than that is left.
+    // 4 disks of at least 1 GiB, and less than that is free.
     let size: u64 = of_each(&sandbox, "disk_gib")
         .values()
         .map(|gib| gib.as_u64().unwrap())
@@ -240,7 +240,7 @@ fn disks_that_were_saved_by_an_interrupted_command_are_saved_again() {
     assert!(snapshots(&sandbox).values().all(|names| names.len() == 1));
 }
 
-/// The whole life of a snapshot, and when a command that was killed at its very end has done all.
+/// The commands on a snapshot, and the message that a killed command was already complete.
 type Step = (&'static [&'static str], &'static str);
 
 const LIFE: [Step; 3] = [
@@ -249,7 +249,7 @@ const LIFE: [Step; 3] = [
     (DELETE, "has no snapshot before"),
 ];
 
-/// Whether a command has done all, now or before it was killed.
+/// Whether a command has done everything, now or before it was killed.
 #[track_caller]
 fn is_done(outcome: &Outcome, (command, done): Step) -> bool {
     match outcome.code {
@@ -281,7 +281,7 @@ fn killed_at_any_moment_the_same_command_finishes() {
                 break;
             }
         }
-        assert!(lives > 3, "{:?} was killed {lives} times only", step.0);
+        assert!(lives > 3, "{:?} was killed only {lives} times", step.0);
         assert!(of_each(&sandbox, "off").values().all(|off| *off == json!(false)));
         match step.0 {
             SAVE => {

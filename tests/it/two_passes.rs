@@ -1,4 +1,4 @@
-//! Whole runs of the program on the simulated platform: both passes, and what may come between.
+//! Whole runs of the program on the simulated platform: both passes, interruptions and failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use ocpdeploy::ignition::origins::merge_layers;
 use ocpdeploy::ignition::unpack::unpack;
 use serde_json::{Value, json};
 
-/// The nodes of the default profile; the bootstrap goes in the end.
+/// The nodes of the default profile; the bootstrap is deleted at the end.
 pub const NODES: [&str; 6] = ["bootstrap", "master-0", "master-1", "master-2", "worker-0", "worker-1"];
 
 fn lab(world: Value) -> Sandbox {
@@ -23,11 +23,7 @@ fn lab(world: Value) -> Sandbox {
 /// A deployed cluster as it must be, whatever happened on the way.
 pub fn is_deployed(sandbox: &Sandbox, cluster: &str) {
     let parameters = sandbox.parameters(cluster).expect("a parameter file");
-    assert_eq!(
-        sandbox.of_pass(cluster, "one"),
-        [""; 0],
-        "machines of pass one are left"
-    );
+    assert_eq!(sandbox.of_pass(cluster, "one"), [""; 0], "machines of pass one remain");
     let machines: BTreeMap<String, Value> = sandbox.machines(Some(cluster)).into_iter().collect();
     let names: Vec<&str> = machines
         .values()
@@ -61,7 +57,7 @@ pub fn is_deployed(sandbox: &Sandbox, cluster: &str) {
         .into_iter()
         .map(|(ip, kept)| (kept["name"].as_str().unwrap().to_owned(), ip))
         .collect();
-    // The bootstrap's went with it.
+    // The bootstrap's reservation was deleted with it.
     let planned = parameters
         .leases()
         .into_iter()
@@ -130,7 +126,7 @@ fn addresses_outlive_the_cluster_when_they_are_kept() {
         .run(&["destroy", "lab", "--yes", "--keep-addresses"])
         .succeeded();
     assert_eq!(sandbox.machines(None), []);
-    // Whoever was on the network longest: all leases have ended, only the reservations keep the addresses.
+    // After a long time: all leases have expired, only the reservations keep the addresses.
     sandbox.edit(|world| world["networks"]["default"]["leases"] = json!({}));
     let again = sandbox.deploy("lab").succeeded();
     assert!(again.stderr.contains("pass one: skipped"), "{}", again.stderr);
@@ -138,7 +134,7 @@ fn addresses_outlive_the_cluster_when_they_are_kept() {
     is_deployed(&sandbox, "lab");
 }
 
-/// Each is killed without warning at its moment, then run again.
+/// Each is killed (SIGKILL) at its moment, then run again.
 fn survives(latency: Value, boot_ms: u64, moment: impl Fn(&Sandbox) -> bool) {
     let untouched = lab(json!({}));
     untouched.deploy("lab").succeeded();
@@ -200,7 +196,7 @@ fn killed_while_the_bootstrap_is_removed() {
 
 const CLUSTERS: [&str; 3] = ["lab", "lab-2", "blab"];
 
-/// All three at the same time, each a process of its own.
+/// All three in parallel, each in its own process.
 fn three_at_once(sandbox: &Sandbox) {
     let children: Vec<_> = CLUSTERS
         .iter()
@@ -241,7 +237,7 @@ fn three_clusters_at_once_share_nothing() {
     assert_eq!(sandbox.machines(None).len(), 15);
 }
 
-/// All that a cluster has on the platform and in its folder, byte for byte.
+/// All data of a cluster on the platform and in its folder, byte for byte.
 fn belongings(sandbox: &Sandbox, cluster: &str) -> (String, BTreeMap<String, Vec<u8>>) {
     let on_platform = json!([sandbox.machines(Some(cluster)), sandbox.reservations(Some(cluster))]);
     let mut files = BTreeMap::new();
@@ -321,7 +317,7 @@ fn failure(sandbox: &Sandbox) -> (Option<i32>, String) {
     )
 }
 
-/// The words of a run that must fail are those of the snapshot, exit code first.
+/// The run must fail with the message of the snapshot, exit code first.
 #[track_caller]
 fn fails_with_words(snapshot: &str, sandbox: &Sandbox) {
     let (code, message) = failure(sandbox);
@@ -340,7 +336,7 @@ fn a_node_that_moves_where_addresses_cannot_be_reserved() {
         .iter()
         .find(|node| node.name.as_str() == "worker-0")
         .unwrap();
-    // Between the passes another machine takes it.
+    // Between the passes, another machine takes the address.
     sandbox.edit(|world| {
         world["networks"]["default"]["leases"]
             .as_object_mut()
@@ -367,7 +363,7 @@ fn what_the_checks_find_ends_a_run_before_anything_is_made() {
     ] {
         let sandbox = Sandbox::new(world);
         fails_with_words(snapshot, &sandbox);
-        assert_eq!(sandbox.machines(None), [], "{snapshot}: something was made");
+        assert_eq!(sandbox.machines(None), [], "{snapshot}: something was created");
     }
 }
 
@@ -380,7 +376,7 @@ fn a_late_guest_is_waited_for() {
     is_deployed(&sandbox, "lab");
 }
 
-/// A guest that goes down by itself after so many of its starts.
+/// A guest that shuts itself down after this many starts.
 fn dying(name: &str, starts: u32) -> Sandbox {
     lab(json!({"script": {"boot_ms": 0, "guests": {name: {"dies": starts}}}}))
 }
@@ -444,7 +440,7 @@ fn a_lost_response_interrupts_a_run() {
     fails_with_words("a_lost_response_interrupts_a_run", &sandbox);
     assert_ne!(sandbox.deploy("lab").code, Some(0), "the lost answer of the deletion");
     sandbox.deploy("lab").succeeded();
-    // The settings' patience is none, for destroying too.
+    // The platform timeout in the settings is zero, also for `destroy`.
     let lost = sandbox.run(&["destroy", "lab", "--yes"]);
     assert_eq!(lost.code, Some(6), "{}", lost.stderr);
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
@@ -475,7 +471,7 @@ fn both_virtual_ips_may_be_one_address() {
         .collect();
     assert_eq!(held.len(), 1);
     assert_eq!(names(&held[0].1), 4, "api, api-int, console and oauth: {}", held[0].1);
-    // One router announces it, with one id.
+    // One VRRP instance announces it, with one id.
     for arguments in [["plan", "lab.sh", "--rehearse"].as_slice(), &["status", "lab"]] {
         let shown = sandbox.run(arguments).succeeded().stdout;
         let ids: Vec<&str> = shown
@@ -497,7 +493,7 @@ fn each_run_is_recorded_whatever_its_process_id() {
         .iter()
         .find(|entry| entry.is_note() && entry.step == "run")
         .unwrap();
-    // In a container all have the same, and a note is written again only when it changes.
+    // In a container, all processes have the same id, and a record is written again only if it changes.
     let (_, begun): (u32, jiff::Timestamp) = serde_json::from_value(run.output.clone()).unwrap();
     assert!(begun <= run.time);
 }
@@ -513,7 +509,7 @@ fn earlier_deployments_tell_how_long_the_next_one_takes() {
     assert!(!plan(&[]).contains("takes about"));
     let first = sandbox.deploy("lab").succeeded();
     assert!(!first.stderr.contains("(about "), "{}", first.stderr);
-    // What is installed takes no time, and repeating it is no deployment.
+    // An installed cluster has no estimate, and a repetition is not a deployment.
     assert!(!plan(&[]).contains("takes about"));
     sandbox.deploy("lab").succeeded();
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
@@ -596,7 +592,7 @@ fn a_table_edited_by_hand_is_refused_where_it_takes_from_another_cluster() {
         let refused = sandbox.deploy("other");
         assert_eq!(refused.code, Some(4), "{}", refused.message());
         assert!(refused.message().contains(&words), "{}", refused.message());
-        assert_eq!(sandbox.state(), before, "nothing was made");
+        assert_eq!(sandbox.state(), before, "nothing was created");
     }
 }
 
@@ -747,10 +743,10 @@ fn a_connection_has_one_author() {
     let refused = sandbox.deploy("lab");
     let words = format!("conflict: file {path} is set by ignition_extra: ");
     assert!(refused.message().contains(&words), "{}", refused.message());
-    assert_eq!(sandbox.state(), before, "nothing was made");
+    assert_eq!(sandbox.state(), before, "nothing was created");
 }
 
-// Ignition configs of the user's own.
+// The user's Ignition configs.
 
 fn extra(path: &str, text: &str) -> String {
     let contents = json!({"source": format!("data:,{text}")});
@@ -763,7 +759,7 @@ fn write(sandbox: &Sandbox, file: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// All files that a node's config itself holds, and what is in each.
+/// All files in a node's config, with their contents.
 pub fn files_of(sandbox: &Sandbox, node: &str) -> BTreeMap<String, String> {
     let bytes = std::fs::read(sandbox.home().cluster("lab").ignition(node)).unwrap();
     let unpacked = unpack(node, &serde_json::from_slice(&bytes).unwrap()).unwrap();
@@ -832,7 +828,7 @@ fn an_invalid_config_of_the_user_is_rejected_before_anything_is_made() {
             "{message}"
         );
         assert!(message.contains(words), "{words}: {message}");
-        assert_eq!(sandbox.state(), before, "something was made");
+        assert_eq!(sandbox.state(), before, "something was created");
         assert!(!sandbox.home().cluster("lab").exists());
     }
 }
@@ -853,7 +849,7 @@ fn a_conflict_names_both_sides() {
     );
 }
 
-/// A cluster of one master and one worker whose worker is not made at the first try.
+/// A cluster of one master and one worker whose worker cannot be created at the first attempt.
 fn stopped_before_the_worker(lines: &str) -> Sandbox {
     let sandbox = Sandbox::new(json!({"script": {"faults": [
         {"call": "create_machine", "about": "lab-worker-0", "what": "unreachable"},
@@ -875,7 +871,7 @@ fn a_changed_config_of_the_user_is_merged_again() {
     let written = std::fs::read(sandbox.home().cluster("lab").ignition("worker-0")).unwrap();
     let machine = &sandbox.state()["machines"]["lab-worker-0"];
     assert_eq!(machine["payload"]["sha512"], digest::sha512(&written));
-    // Too late: the worker runs with the one before.
+    // Too late: the worker runs with the previous config.
     write(&sandbox, "extra.ign", &extra("/etc/extra", "late"));
     let late = sandbox.deploy("lab");
     assert_eq!(late.code, Some(7), "{}", late.stderr);
@@ -903,7 +899,7 @@ fn a_torn_config_of_a_node_is_written_again() {
 #[test]
 fn manifests_that_changed_after_the_installer_read_them_are_reported() {
     let sandbox = stopped_before_the_worker("manifests=more");
-    // The same again, in another place, is the same.
+    // The same file at another path is unchanged.
     std::fs::rename(sandbox.path().join("more"), sandbox.path().join("elsewhere")).unwrap();
     sandbox.env("lab", "masters=1\nworkers=1\nmanifests=elsewhere");
     write(&sandbox, "elsewhere/a.yaml", "kind: Other\n");

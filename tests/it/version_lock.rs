@@ -1,4 +1,4 @@
-//! The lock file: printed after a deployment; the next one keeps to it.
+//! The lock file: printed after a deployment; the next deployment uses its versions.
 
 use ocpdeploy::digest::sha256;
 
@@ -9,7 +9,7 @@ use crate::support::site::Site;
 const FILE: &str = "ocpdeploy.lock.yaml";
 
 #[test]
-fn the_next_deployment_keeps_to_the_lock_file() {
+fn the_next_deployment_uses_the_versions_of_the_lock_file() {
     let site = Site::new(8, "version=stable\n");
     let path = |name: &str| site.sandbox.path().join(name);
     let config = |flags: &[&str]| site.sandbox.run(&[&["config", "lab.sh"], flags].concat());
@@ -42,7 +42,7 @@ fn the_next_deployment_keeps_to_the_lock_file() {
         "{shown}"
     );
 
-    // Other contents of what the settings name.
+    // Other content of the files in the settings.
     std::fs::write(path("node.qcow2"), "QFI\u{fb} a newer node").unwrap();
     let other = sha256(std::fs::read(path("node.qcow2")).unwrap());
     for (locked, told) in [
@@ -65,7 +65,7 @@ fn the_next_deployment_keeps_to_the_lock_file() {
         assert_eq!(site.machines(), [""; 0]);
     }
 
-    // What is wrong with the file, or does not go together with the settings.
+    // An invalid file, or one that conflicts with the settings.
     for (locked, setting, told) in [
         (locked.as_str(), "--set=version=4.20", format!("{FILE} requires 4.19.0")),
         (

@@ -1,4 +1,4 @@
-//! keepalived's and haproxy's files, judged by keepalived, haproxy, bash and shellcheck.
+//! The files of keepalived and haproxy, checked by keepalived, haproxy, bash and shellcheck.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ const SHAPE: Shape = Shape {
     masters_schedulable: false,
 };
 
-/// 1, 3 and 5 masters, and 2 with an arbiter, with 0, 1, 2 and 50 workers, each with one VIP and with two; the rest takes turns.
+/// 1, 3 and 5 masters, and 2 with an arbiter, with 0, 1, 2 and 50 workers, with 1 and 2 VIPs; other values alternate.
 fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for masters in [1, 2, 3, 5] {
@@ -46,7 +46,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// Writes files beneath `root` as they would be on the node.
+/// Writes files below `root` as on the node.
 fn write(root: &Path, parts: &HostParts) {
     for file in &parts.files {
         let path = root.join(file.path.strip_prefix('/').unwrap());
@@ -191,7 +191,7 @@ fn keepalived_and_haproxy_accept_what_every_shape_of_cluster_gets() {
 }
 
 #[test]
-fn bash_and_shellcheck_have_nothing_against_the_scripts() {
+fn bash_and_shellcheck_accept_the_scripts() {
     let folder = tempfile::tempdir().unwrap();
     let made = Made::new("lab", SHAPE, FIRST);
     let mut scripts = BTreeSet::new();
@@ -218,7 +218,7 @@ fn bash_and_shellcheck_have_nothing_against_the_scripts() {
     }
 }
 
-/// The script runs with stand-ins for haproxy, whose answers are given, and nft, whose rules are counted.
+/// The script runs with fakes of haproxy, with given answers, and of nft, which counts rules.
 #[test]
 fn redirects_are_added_after_3_successes_and_removed_after_11_failures_or_without_haproxy() {
     let folder = tempfile::tempdir().unwrap();
@@ -336,7 +336,7 @@ fn the_files_of_3_masters_and_2_workers() {
     insta::assert_snapshot!(shown(&Made::new("lab", SHAPE, FIRST)));
 }
 
-/// What the second address family adds to the files of the test before.
+/// What the second address family adds to the files of the previous test.
 #[test]
 fn the_files_of_two_address_families() {
     let (one, two) = (
@@ -370,7 +370,7 @@ fn the_files_of_1_master_and_1_worker_with_one_vip() {
 }
 
 #[test]
-fn the_bootstrap_stands_above_masters_and_no_two_nodes_are_equal() {
+fn the_bootstrap_has_a_higher_priority_than_masters_and_all_priorities_differ() {
     for shape in shapes() {
         let made = Made::new("lab", shape, FIRST);
         for role in ROLES {

@@ -1,4 +1,4 @@
-//! The waits for a cluster that is being installed, and who is let into it: against an API that is slow, restarts and lies.
+//! The waits of an installation and the approval of nodes, with an API that is slow, restarts and has hostile requests.
 
 use crate::support::{cluster, fake_kube};
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ impl Bench {
         })
     }
 
-    /// Ends the server; exactly the rightful requests were approved, each once.
+    /// Ends the server; exactly the valid requests were approved, each once.
     #[track_caller]
     fn finish(self) -> World {
         let world = self.kube.finish();
@@ -109,7 +109,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     runtime.enable_all().build().unwrap().block_on(future)
 }
 
-/// Does something to the world as soon as it is so.
+/// Changes the world as soon as the condition holds.
 fn when(
     world: &Arc<Mutex<World>>,
     is: impl Fn(&World) -> bool + Send + 'static,
@@ -131,7 +131,7 @@ fn when(
 }
 
 #[test]
-fn a_cluster_is_installed_and_only_its_own_nodes_are_let_in() {
+fn a_cluster_is_installed_and_only_its_own_nodes_are_approved() {
     let bench = Bench::new(1, Stage::Installed);
     bench.bootstrap(LONG).unwrap();
     bench.install(LONG).unwrap();
@@ -144,7 +144,7 @@ fn a_cluster_is_installed_and_only_its_own_nodes_are_let_in() {
         assert_eq!(
             world.get(REQUESTS, name).unwrap()["status"],
             json!({}),
-            "{name} was touched"
+            "{name} was changed"
         );
     }
 }
@@ -169,7 +169,7 @@ fn a_second_client_certificate_waits_until_the_first_is_used() {
 }
 
 #[test]
-fn a_busy_server_that_resets_and_forgets_is_borne() {
+fn an_installation_survives_a_busy_server_that_resets_connections() {
     let bench = Bench::new(2, Stage::Installed);
     let faults = || Faults {
         too_many: 4,
@@ -195,7 +195,7 @@ fn a_busy_server_that_resets_and_forgets_is_borne() {
 }
 
 #[test]
-fn a_server_that_restarts_in_the_middle_loses_nothing() {
+fn an_installation_survives_a_restart_of_the_server() {
     let mut bench = Bench::new(3, Stage::Installed);
     bench.kube.with(|world| world.gate = Stage::Workers);
     let table = bench.table.clone();
@@ -227,7 +227,7 @@ fn a_server_that_restarts_in_the_middle_loses_nothing() {
 }
 
 #[test]
-fn a_wait_in_vain_tells_what_it_saw_last() {
+fn a_timeout_reports_the_last_observed_state() {
     let bench = Bench::new(4, Stage::Masters);
     let error = bench.bootstrap(Duration::from_secs(2)).unwrap_err();
     assert_eq!(
@@ -267,7 +267,7 @@ fn an_arbiter_is_waited_for_as_masters_are() {
     bench.install(LONG).unwrap();
 }
 
-/// After a long wait, too, when the status is queried rarely.
+/// Also after a long wait, when the status is queried rarely.
 #[test]
 fn bootstrap_complete_is_noticed_within_a_second() {
     let bench = Bench::new(28, Stage::Masters);
@@ -288,7 +288,7 @@ fn bootstrap_complete_is_noticed_within_a_second() {
 
 /// As openshift-install, which only waits until no operator is progressing.
 #[test]
-fn a_degraded_operator_does_not_keep_the_installation_from_its_end_and_a_progressing_one_does() {
+fn an_installation_waits_for_progressing_operators_but_not_for_degraded_ones() {
     let bench = Bench::new(5, Stage::Installed);
     bench.bootstrap(LONG).unwrap();
     let set = |world: &mut World, condition: usize, status: &str| {
@@ -316,9 +316,9 @@ fn a_degraded_operator_does_not_keep_the_installation_from_its_end_and_a_progres
     bench.finish();
 }
 
-/// A node that was recreated has its name, and the requests of the node before it are still there.
+/// A recreated node has the same name, and the requests of the previous node still exist.
 #[test]
-fn a_serving_certificate_of_a_nodes_previous_life_does_not_count() {
+fn a_serving_certificate_of_the_previous_machine_does_not_count() {
     let bench = Bench::new(19, Stage::Installed);
     bench.bootstrap(LONG).unwrap();
     bench.install(LONG).unwrap();
@@ -398,7 +398,7 @@ fn the_kubeconfig_gets_the_routers_ca_as_from_openshift_install() {
 }
 
 #[test]
-fn a_vip_that_stays_silent_is_told_with_cause_and_hint() {
+fn an_unresponsive_vip_is_reported_with_cause_and_hint() {
     let mut bench = Bench::new(6, Stage::Api);
     bench.kube.stop();
     let error = bench.bootstrap(Duration::from_secs(1)).unwrap_err();
@@ -409,7 +409,7 @@ fn a_vip_that_stays_silent_is_told_with_cause_and_hint() {
 }
 
 #[test]
-fn the_bootstrap_is_waited_for_until_etcd_does_without_it() {
+fn the_bootstrap_is_kept_until_etcd_runs_without_it() {
     for (network, words) in [(10, EtcdOperator::New), (11, EtcdOperator::Old)] {
         let bench = Bench::new(network, Stage::Bootstrapped);
         bench.kube.with(|world| world.etcd_operator = words);
@@ -438,7 +438,7 @@ fn the_bootstrap_is_waited_for_until_etcd_does_without_it() {
 }
 
 #[test]
-fn a_cluster_whose_api_does_not_know_etcds_operator_is_not_waited_for() {
+fn without_etcds_operator_there_is_no_wait_for_etcd() {
     let bench = Bench::new(12, Stage::Bootstrapped);
     bench.kube.with(|world| world.etcd_operator = EtcdOperator::Absent);
     bench.bootstrap(LONG).unwrap();
@@ -454,7 +454,7 @@ fn a_cluster_whose_api_does_not_know_etcds_operator_is_not_waited_for() {
     });
 }
 
-/// An installed cluster that is off in parts, and comes back.
+/// An installed cluster that is partly off and starts again.
 struct Resting {
     bench: Bench,
     /// Nodes whose machines are off.
@@ -477,7 +477,7 @@ impl Resting {
         Self { bench, off }
     }
 
-    /// Switches a machine off, and on again where that is wished once its kubelet is gone.
+    /// Switches a machine off, and optionally on again once its kubelet has ended.
     fn off(&self, node: &NodeName, and_on: bool) {
         self.off.lock().unwrap().insert(node.clone());
         let host = self.bench.table.cluster_domain().fqdn(node.as_str());
@@ -489,7 +489,7 @@ impl Resting {
         }
     }
 
-    /// Waits until all nodes are back, of which these were seen off.
+    /// Waits until all nodes are Ready; `off` are those that were seen off.
     fn start(&self, off: &[&NodeName], limit: Duration) -> anyhow::Result<()> {
         let nodes = self
             .bench
@@ -511,7 +511,7 @@ impl Resting {
         })
     }
 
-    /// Asks in the name of a node for a client certificate.
+    /// Requests a client certificate in the name of a node.
     fn forge(&self, node: &NodeName, name: &str, is_approved: bool) {
         let mut request =
             fake_kube::requests::client(&self.bench.table.cluster_domain().fqdn(node.as_str())).object(name);
@@ -538,9 +538,9 @@ fn worker(index: usize) -> NodeName {
 }
 
 #[test]
-fn a_node_that_is_ready_from_yesterday_is_not_believed() {
+fn an_outdated_ready_condition_is_ignored() {
     let resting = Resting::new(13);
-    // Clocks do not matter, not even one that is ahead by a year.
+    // Clock skew has no effect, not even of a year.
     resting
         .bench
         .kube
@@ -558,7 +558,7 @@ fn a_node_that_is_ready_from_yesterday_is_not_believed() {
 }
 
 #[test]
-fn only_who_is_silent_is_let_in_again() {
+fn only_silent_nodes_get_a_new_client_certificate() {
     let resting = Resting::new(14);
     resting.off(&worker(0), true);
     resting.forge(&worker(1), "csr-forged-worker-1", false);
@@ -566,12 +566,12 @@ fn only_who_is_silent_is_let_in_again() {
     resting.start(&[&master(0)], LONG).unwrap();
     assert!(resting.approved("csr-again-worker-0"));
     for forged in ["csr-forged-worker-1", "csr-forged-master-0"] {
-        assert!(!resting.approved(forged), "{forged} is of a node that runs");
+        assert!(!resting.approved(forged), "{forged} is of a running node");
     }
 }
 
 #[test]
-fn a_node_that_left_the_cluster_is_not_let_in_by_a_start() {
+fn start_approves_no_request_of_a_node_that_left_the_cluster() {
     let resting = Resting::new(15);
     resting.off(&worker(0), false);
     let host = "worker-0.lab.example.com";
@@ -582,7 +582,7 @@ fn a_node_that_left_the_cluster_is_not_let_in_by_a_start() {
 }
 
 #[test]
-fn a_master_is_let_in_again_only_when_its_machine_was_seen_off() {
+fn a_master_gets_a_new_client_certificate_only_if_its_machine_was_off() {
     let resting = Resting::new(16);
     resting.off(&master(2), true);
     resting.start(&[&master(1)], Duration::from_secs(6)).unwrap_err();
@@ -619,7 +619,7 @@ fn a_node_with_a_certificate_that_it_has_not_used_gets_no_second() {
 }
 
 #[test]
-fn who_is_in_the_cluster_needs_no_first_certificate_when_others_join() {
+fn a_node_of_the_cluster_gets_no_first_certificate_when_others_join() {
     let resting = Resting::new(18);
     resting.off(&worker(1), false);
     resting.forge(&worker(1), "csr-forged-worker-1", false);

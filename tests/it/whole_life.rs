@@ -1,4 +1,4 @@
-//! The life of a cluster that has an API, with the binary: nodes that are replaced, and a rest of the whole cluster.
+//! Day two of a cluster with an API, with the binary: replaced nodes, and a stop and start of the whole cluster.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -37,7 +37,7 @@ impl Life {
         let mut child = site.start(&[]);
         let kube = site.kube(&mut child, Stage::Installed);
         outcome(child).succeeded();
-        // The same settings, and little patience.
+        // The same settings with short timeouts.
         let env = std::fs::read_to_string(site.sandbox.path().join("lab.sh")).unwrap();
         std::fs::write(
             site.sandbox.path().join("hasty.sh"),
@@ -57,7 +57,7 @@ impl Life {
         self.site.sandbox.run(&words)
     }
 
-    /// When a node's machine was made.
+    /// When a node's machine was created.
     fn made(&self, node: &str) -> u64 {
         self.site.sandbox.state()["machines"][format!("lab-{node}")]["created_ms"]
             .as_u64()
@@ -69,13 +69,13 @@ impl Life {
         table.nodes.into_iter().find(|node| node.name.as_str() == name).unwrap()
     }
 
-    /// Takes a master's member out of etcd, as its user does.
+    /// Removes a master's member from etcd, as the user does.
     fn leave_etcd(&self, node: &str) {
         self.kube.with(|world| world.voting.remove(&host(node)).unwrap());
         self.etcd_says_so();
     }
 
-    /// Waits until etcd's operator has told its members.
+    /// Waits until etcd's operator has published the members.
     fn etcd_says_so(&self) {
         let moment = self.kube.with(|world| world.moments());
         until(LONG, "etcd's operator", || {
@@ -83,7 +83,7 @@ impl Life {
         });
     }
 
-    /// How often a node that was off was let in.
+    /// How many client certificates of a node that was off were approved.
     fn let_in(&self, node: &str) -> usize {
         let name = format!("csr-again-{node}");
         self.kube
@@ -102,7 +102,7 @@ fn host(node: &str) -> String {
 }
 
 #[test]
-fn a_machine_that_never_became_ready_is_replaced_when_that_is_asked_again() {
+fn a_machine_that_never_became_ready_is_replaced_by_a_second_replace() {
     let life = Life::new(20);
     life.kube.with(|world| world.sick.insert(host("worker-0")));
     let first = life.replace_hastily("worker-0");
@@ -111,9 +111,9 @@ fn a_machine_that_never_became_ready_is_replaced_when_that_is_asked_again() {
     let second = life.replace_hastily("worker-0");
     assert_eq!(second.code, Some(6), "{}", second.stderr);
     let again = life.made("worker-0");
-    assert_ne!(again, stuck, "the machine that is stuck was not replaced");
+    assert_ne!(again, stuck, "the stuck machine was not replaced");
 
-    // One that came up in the end is what was asked for.
+    // A replacement that became Ready is the requested one.
     life.kube.with(|world| world.sick.clear());
     until(LONG, "Ready", || {
         life.kube.with(|world| world.is_ready(&host("worker-0")))
@@ -121,16 +121,12 @@ fn a_machine_that_never_became_ready_is_replaced_when_that_is_asked_again() {
     life.replace("worker-0").succeeded();
     assert_eq!(life.made("worker-0"), again);
     life.replace("worker-0").succeeded();
-    assert_ne!(
-        life.made("worker-0"),
-        again,
-        "a node that is Ready is replaced when that is asked"
-    );
+    assert_ne!(life.made("worker-0"), again, "a Ready node is replaced on request");
     life.finish();
 }
 
 #[test]
-fn a_replacement_that_was_cut_after_the_removal_only_comes_back() {
+fn a_replacement_interrupted_after_the_removal_only_creates_the_machine() {
     let life = Life::new(21);
     life.kube.with(|world| world.sick.insert(host("worker-1")));
     assert_eq!(life.replace_hastily("worker-1").code, Some(6));
@@ -143,7 +139,7 @@ fn a_replacement_that_was_cut_after_the_removal_only_comes_back() {
     });
     life.kube.with(|world| {
         world.sick.clear();
-        // It would not leave, if anybody asked it.
+        // An eviction of it would fail.
         world.put(
             PODS,
             json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": host("worker-1"), "containers": []},
@@ -180,7 +176,7 @@ fn masters_are_replaced_one_at_a_time_and_each_becomes_a_member_of_etcd() {
     life.kube.with(|world| world.voting.insert(host("master-2"), two));
     life.etcd_says_so();
 
-    // It is Ready, and no more than a learner.
+    // It is Ready, but only a learner.
     life.kube.with(|world| world.learners.insert(host("master-1")));
     let before = life.made("master-1");
     let late = life.replace_hastily("master-1");
@@ -199,13 +195,13 @@ fn masters_are_replaced_one_at_a_time_and_each_becomes_a_member_of_etcd() {
     assert_eq!(
         life.made("master-1"),
         made,
-        "the one that was Ready already was waited for"
+        "a node that was already Ready was waited for"
     );
     life.finish();
 }
 
 #[test]
-fn an_arbiter_is_replaced_as_a_master_is_and_counts_when_one_is() {
+fn an_arbiter_is_replaced_like_a_master_and_counts_for_the_quorum_of_etcd() {
     let site = Site::new(34, "masters=2\narbiter=1\nworkers=0\n");
     fake_installer::release(site.sandbox.path(), "4.22.0");
     let life = Life::of(site);
@@ -229,7 +225,7 @@ fn an_arbiter_is_replaced_as_a_master_is_and_counts_when_one_is() {
     let config: Value = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
     let pointer = config["ignition"]["config"]["merge"][0]["source"].as_str().unwrap();
     assert!(pointer.ends_with(":22623/config/arbiter"), "{pointer}");
-    // Without the arbiter, a master has only one other member beside it.
+    // Without the arbiter, only one other member remains next to a master.
     life.leave_etcd("arbiter-0");
     life.leave_etcd("master-0");
     let refused = life.replace("master-0");
@@ -242,13 +238,13 @@ fn an_arbiter_is_replaced_as_a_master_is_and_counts_when_one_is() {
 }
 
 #[test]
-fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
+fn a_started_cluster_is_ready_when_all_its_kubelets_report() {
     let life = Life::new(23);
     life.kube.with(|world| {
         world.certificates_ended = true;
         world.nobody_watches = true;
     });
-    // A user's own cordon stays.
+    // A user's own cordon is kept.
     life.kube.with(|world| {
         world.edit(NODES, &host("worker-1"), |node| {
             node["spec"]["unschedulable"] = json!(true)
@@ -275,7 +271,7 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         let is_lost = |node: &NodeName| life.kube.with(|world| world.is_lost(&host(node.as_str())));
         nodes.iter().all(is_lost)
     });
-    // The first start is cut after it has switched the machines on; the second finds them on.
+    // The first start is interrupted after it has switched the machines on; the second finds them on.
     let mut child = life.site.sandbox.start(&["start", "lab"]);
     until(LONG, "the machines", || {
         let machines = life.site.sandbox.machines(None);
@@ -290,11 +286,11 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         .succeeded();
     assert!(said.stdout.contains("its nodes are Ready"), "{}", said.stdout);
     for node in &nodes {
-        assert_eq!(life.let_in(node.as_str()), 1, "{node} was not let in, or twice");
+        assert_eq!(life.let_in(node.as_str()), 1, "{node} was not approved exactly once");
     }
     assert_eq!(cordoned(), ["worker-1"], "the user cordoned it");
 
-    // A machine that somebody else switched off is seen by `start` itself.
+    // `start` itself detects a machine that a user switched off.
     life.site
         .sandbox
         .edit(|world| world["machines"]["lab-master-0"]["off"] = json!(true));
@@ -307,7 +303,7 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         .succeeded();
     assert_eq!(life.let_in("master-0"), 2);
 
-    // One that went off and on while nobody looked is not.
+    // It does not detect one that went off and on before.
     life.site
         .sandbox
         .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(true));
@@ -327,13 +323,13 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
     let forgotten = journal.iter().filter(|entry| entry.step == "off").count();
     assert_eq!(
         forgotten, 3,
-        "what was seen off counts in one rest, until the nodes are Ready again"
+        "an observed stop counts only until the nodes are Ready again"
     );
     life.finish();
 }
 
 #[test]
-fn a_restored_cluster_is_let_in_and_uncordoned_as_it_was_saved() {
+fn a_restored_clusters_requests_are_approved_and_its_cordons_restored() {
     let life = Life::new(32);
     let sandbox = &life.site.sandbox;
     let save = ["snapshot", "save", "lab", "before", "--no-backup", "--timeout", "120s"];
@@ -370,7 +366,7 @@ fn a_restored_cluster_is_let_in_and_uncordoned_as_it_was_saved() {
     sandbox.run(&save).succeeded();
     assert_eq!(cordoned(), ["worker-1"], "the user cordoned it");
 
-    // The restored etcd has the nodes as they were while they shut down, and their certificates end meanwhile.
+    // The restored etcd has the nodes as they were during their shutdown, and their certificates have expired since.
     nodes.iter().for_each(|node| cordon(node, true));
     life.kube.with(|world| {
         world.certificates_ended = true;
@@ -381,7 +377,7 @@ fn a_restored_cluster_is_let_in_and_uncordoned_as_it_was_saved() {
     assert!(said.stdout.contains("its nodes are Ready"), "{}", said.stdout);
     assert_eq!(cordoned(), ["worker-1"], "the user cordoned it before it was saved");
     for node in nodes {
-        assert!(life.let_in(node) <= 1, "{node} was let in twice");
+        assert!(life.let_in(node) <= 1, "{node} was approved twice");
     }
     let status = sandbox.run(&["status", "lab"]).succeeded().stdout;
     assert!(status.contains("restored at "), "{status}");
@@ -389,7 +385,7 @@ fn a_restored_cluster_is_let_in_and_uncordoned_as_it_was_saved() {
 }
 
 #[test]
-fn a_cluster_says_how_long_it_may_be_off() {
+fn status_says_how_long_a_cluster_can_be_off() {
     let life = Life::new(33);
     let signer = |name: &str, year: i32, month: u8| {
         let signer = life.site.authority.server("signer", |params| {
@@ -561,7 +557,7 @@ fn an_updated_cluster_gets_the_images_of_its_release() {
     let old = entry("4.19.0", "4190", true);
     run(&["verify", "lab"]).succeeded();
 
-    // Not in the middle of an update; then the update is complete, and the pods are behind.
+    // Not during an update; then the update is complete, and the pods have old images.
     history(vec![entry("4.19.9", "4199", false), old.clone()]);
     let refused = run(&["renew", "lab"]);
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);

@@ -1,4 +1,4 @@
-//! The binary from nothing to a running cluster: fake machines, a strict fake of openshift-install, and a fake API
+//! The binary deploys a whole cluster: fake machines, a strict fake of openshift-install, and a fake API
 //! on the VIP.
 
 use crate::support::mcs_server;
@@ -25,7 +25,7 @@ const NODES: [&str; 5] = [
     "lab-worker-1",
 ];
 
-/// Ends the API; all rightful requests were approved, each once, and no other.
+/// Ends the API; all valid requests were approved, each once, and no other.
 #[track_caller]
 fn finish(kube: FakeKube) {
     let mut world = kube.finish();
@@ -35,14 +35,14 @@ fn finish(kube: FakeKube) {
     assert_eq!(world.approved, world.rightful);
 }
 
-/// What a master or a worker finds at its first boot, where its own config has all of it.
+/// The complete config of a master or a worker at its first boot.
 fn config_of(site: &Site, node: &str) -> Value {
     let path = site.sandbox.home().cluster("lab").ignition(node);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
 #[test]
-fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
+fn without_dns_the_nodes_configs_come_from_the_machine_config_server() {
     let site = Site::new(7, "mcs=embed\n");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Installed);
@@ -56,7 +56,7 @@ fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
     };
     let server = mcs_server::McsServer::start(address, &certificate.certificate, &certificate.key, move |path| {
         asked += 1;
-        // Bootstrap's server takes a while, and never has anything for workers.
+        // The bootstrap's server takes a while, and never serves workers.
         (asked > 2)
             .then(|| (200, rendered(path).into_bytes()))
             .or(Some((500, Vec::new())))
@@ -103,9 +103,9 @@ fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
     );
 }
 
-/// The platform had its address before it ran, and nobody but the platform sees that it is off.
+/// The platform has its address before it runs, and only the platform reports that it is off.
 #[test]
-fn a_machine_that_stops_while_the_cluster_is_waited_for_is_started_again() {
+fn a_machine_that_stops_during_the_installation_is_started_again() {
     let site = Site::new(15, "launch_retries=1\n");
     let mut child = site.start(&[]);
     until(LONG, "the wait for the cluster", || {
@@ -125,9 +125,9 @@ fn a_machine_that_stops_while_the_cluster_is_waited_for_is_started_again() {
     until(LONG, "its second start", || starts() == 2);
     stop();
     until(LONG, "the end of the restarts", || {
-        is_told("lab-master-1 stopped and is left off")
+        is_told("lab-master-1 stopped and is not started again")
     });
-    // Somebody has done as told.
+    // The user has followed the hint.
     site.sandbox
         .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(false));
     let kube = site.kube(&mut child, Stage::Installed);
@@ -136,7 +136,7 @@ fn a_machine_that_stops_while_the_cluster_is_waited_for_is_started_again() {
     assert_eq!(starts(), 2);
     for told in [
         "lab-master-1 stopped and is started again (2 of 2)",
-        "lab-master-1 stopped and is left off: look at its console",
+        "lab-master-1 stopped and is not started again: check its console",
     ] {
         assert_eq!(outcome.stderr.matches(told).count(), 1, "{told}: {}", outcome.stderr);
     }
@@ -148,7 +148,7 @@ const WITH_ARBITER: [&str; 3] = ["lab-arbiter-0", "lab-master-0", "lab-master-1"
 #[test]
 fn two_masters_and_an_arbiter_become_a_cluster() {
     let site = Site::new(13, ARBITER);
-    // The version that only the installer reveals is refused before anything is made.
+    // A version that only the installer reports is rejected before anything is created.
     fake_installer::release(site.sandbox.path(), "4.21.0");
     let refused = site.deploy();
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
@@ -184,7 +184,7 @@ fn two_masters_and_an_arbiter_become_a_cluster() {
         [&given["controlPlane"]["replicas"], &given["compute"][0]["replicas"]],
         [2, 0]
     );
-    // It resolves names, and neither balances requests nor holds a VIP.
+    // It resolves names, but balances no requests and has no VIP.
     let manifests = record("openshift.json");
     let paths = |role: &str| -> Vec<String> {
         let manifest = manifests[format!("99_ocpdeploy-machineconfig-{role}.yaml")]
@@ -209,7 +209,7 @@ fn two_masters_and_an_arbiter_become_a_cluster() {
     assert!(listed.contains(" 2+1+0 "), "{listed}");
     let status = site.sandbox.run(&["status", "lab"]).succeeded().stdout;
     assert!(status.contains("arbiter-0"), "{status}");
-    // A second run does not touch it.
+    // A second run does not change it.
     let made = machine["created_ms"].clone();
     site.deploy().succeeded();
     assert_eq!(site.sandbox.state()["machines"]["lab-arbiter-0"]["created_ms"], made);
@@ -225,7 +225,7 @@ fn two_masters_and_an_arbiter_become_a_cluster() {
 }
 
 #[test]
-fn the_bootstraps_machine_config_server_is_asked_for_the_arbiter_too() {
+fn the_arbiters_config_comes_from_the_bootstraps_machine_config_server() {
     let site = Site::new(14, &format!("{ARBITER}mcs=embed\n"));
     fake_installer::release(site.sandbox.path(), "4.22.0");
     let mut child = site.start(&[]);
@@ -261,7 +261,7 @@ fn the_bootstraps_machine_config_server_is_asked_for_the_arbiter_too() {
 }
 
 #[test]
-fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
+fn a_cluster_is_deployed_from_machines_to_its_kubeconfig() {
     let site = Site::new(1, "");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Installed);
@@ -303,7 +303,7 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
         assert!(outcome.stdout.contains(&told), "{told}\n{}", outcome.stdout);
     }
     let all = outcome.stdout + &outcome.stderr;
-    assert!(!all.contains("pqrst"), "the password is told");
+    assert!(!all.contains("pqrst"), "the password is shown");
     for told in [
         "lab-worker-0: client certificate approved (csr-client-worker-0)",
         "lab-worker-1: serving certificate approved (csr-serving-worker-1)",
@@ -312,7 +312,7 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
         assert!(all.contains(told), "{told}\n{all}");
     }
     let refusals = all.matches("csr-hostile-foreign-ip").count();
-    assert_eq!(refusals, 1, "it is told once\n{all}");
+    assert_eq!(refusals, 1, "it is reported once\n{all}");
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn killed_in_the_middle_of_each_wait() {
 }
 
 #[test]
-fn workers_may_be_made_when_the_masters_are_ready() {
+fn workers_can_be_created_when_the_masters_are_ready() {
     let site = Site::new(3, "workers_when=ready");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Masters);
@@ -359,7 +359,7 @@ fn workers_may_be_made_when_the_masters_are_ready() {
 }
 
 #[test]
-fn the_bootstrap_stays_as_long_as_it_is_asked_to() {
+fn the_bootstrap_is_kept_as_long_as_the_settings_say() {
     let site = Site::new(4, "");
     let mut child = site.start(&["--keep-bootstrap"]);
     let kube = site.kube(&mut child, Stage::Installed);
@@ -373,7 +373,7 @@ fn the_bootstrap_stays_as_long_as_it_is_asked_to() {
 }
 
 #[test]
-fn the_bootstrap_of_a_single_master_goes_only_after_it_left_etcd() {
+fn the_bootstrap_of_a_single_master_is_deleted_only_after_it_left_etcd() {
     for (network, words) in [(8, EtcdOperator::New), (9, EtcdOperator::Old)] {
         let site = Site::new(network, "masters=1\nworkers=0");
         let mut child = site.start(&[]);
@@ -413,7 +413,7 @@ fn a_cluster_without_etcds_operator_is_installed_too() {
 }
 
 #[test]
-fn files_that_are_too_old_are_made_anew_unless_machines_have_them() {
+fn expired_installer_files_are_recreated_unless_machines_have_them() {
     let site = Site::new(5, "");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Api);
@@ -435,7 +435,7 @@ fn files_that_are_too_old_are_made_anew_unless_machines_have_them() {
     finish(kube);
     assert_eq!(site.machines(), NODES);
 
-    // A cluster that carries itself is not bound to the files' age.
+    // A bootstrapped cluster does not depend on the files' age.
     site.age_assets(100);
     site.deploy().succeeded();
 }
@@ -460,7 +460,7 @@ fn bundle(site: &Site) -> (PathBuf, Vec<String>) {
 }
 
 #[test]
-fn a_bundle_has_what_the_api_knows() {
+fn a_bundle_contains_the_objects_of_the_api() {
     let site = Site::new(11, "masters=1\nworkers=0\nbootstrap_timeout=5s");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Masters);
@@ -476,7 +476,7 @@ fn a_bundle_has_what_the_api_knows() {
 }
 
 #[test]
-fn a_cluster_that_does_not_come_up_leaves_a_bundle() {
+fn a_failed_installation_leaves_a_bundle() {
     let site = Site::new(6, "bootstrap_timeout=1s");
     let failed = site.deploy();
     assert_eq!(failed.code, Some(6));

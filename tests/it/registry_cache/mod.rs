@@ -1,5 +1,5 @@
-//! The registry cache with real registry processes: what nodes pull through it, and what becomes of it when its upstream,
-//! its process or its disk fails.
+//! The registry cache with real registry processes: pulls of nodes through it, and failures of its upstream,
+//! its process or its disk.
 
 mod computer;
 mod node;
@@ -18,7 +18,7 @@ use crate::support::fake_registry::FakeRegistry;
 use crate::support::left_out::is_root;
 use crate::support::until::{LONG, until};
 
-/// None where the programs that the tests require are missing, which is then said.
+/// `None`, with a message, if programs that the tests require are missing.
 fn upstream_and_computer() -> Option<(FakeRegistry, Computer)> {
     is_installed().then(|| {
         let upstream = FakeRegistry::start(LOGIN);
@@ -72,7 +72,7 @@ fn a_second_cluster_pulls_nothing_from_upstream() {
     master.pull(&host, &image).unwrap();
     assert_eq!(upstream.sent(), sent, "bytes from upstream");
 
-    // What is removed is fetched again.
+    // Removed blobs are fetched again.
     let pruned = computer.run(&["cache", "prune", "--max", "0MiB", "--dry-run"]);
     assert!(pruned.contains("would remove 4 blobs"), "{pruned}");
     let pruned = computer.run(&["cache", "prune", "--max", "0MiB"]);
@@ -133,7 +133,7 @@ fn nodes_pull_from_the_source_when_the_cache_is_killed_in_the_middle() {
     let plan = computer.run(&["plan", "--offline"]);
     assert!(plan.contains("through the registry cache at 127.0.0.1"), "{plan}");
 
-    // Only what was cut is fetched again, and the configuration, which comes last.
+    // Only the interrupted layer is fetched again, and the configuration, which comes last.
     computer.run(&["cache", "up"]);
     let sent = settled(&upstream);
     master.pull(&host, &image).unwrap();
@@ -278,7 +278,7 @@ fn warming_fetches_each_layer_once_and_resumes() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_nodes_still_get_their_images() {
+fn a_full_disk_is_reported_and_nodes_still_get_their_images() {
     let Some((upstream, computer)) = upstream_and_computer() else {
         return;
     };
@@ -317,7 +317,7 @@ fn a_full_disk_is_said_and_nodes_still_get_their_images() {
 }
 
 #[test]
-fn what_cannot_start_is_said() {
+fn a_cache_that_cannot_start_is_an_error_with_the_reason() {
     let Some((upstream, computer)) = upstream_and_computer() else {
         return;
     };
@@ -349,7 +349,7 @@ fn what_cannot_start_is_said() {
         said.contains("no registry program is installed") && said.contains("docker-registry"),
         "{said}"
     );
-    // A file that is not understood is not ignored.
+    // A file of an unknown version is an error.
     fs::write(computer.dir().description(), r#"{"v": 9}"#).unwrap();
     let said = failed(&["plan", "--offline"]);
     assert!(
@@ -400,18 +400,18 @@ fn another_computer_uses_the_cache_by_its_description_and_certificate() {
         let refused = other.command(&[&["cache"], verb].concat()).output().unwrap();
         let said = failed(&refused);
         assert!(
-            !refused.status.success() && said.contains("the registry cache at 127.0.0.1 is another computer's"),
+            !refused.status.success() && said.contains("the registry cache at 127.0.0.1 is on another computer"),
             "{said}"
         );
     }
-    // Nothing of the other one is stopped or deleted.
+    // Nothing of the other cache is stopped or deleted.
     other.run(&["cache", "down", "--delete"]);
     assert!(!here.path().exists() && other.cluster("third").registry_cache.is_none());
     assert_eq!(computer.state(), "running");
     bootstrap.pull(&host, &image).unwrap();
 }
 
-/// A program in podman's place: it takes only what `podman run` takes, notes the arguments, and runs the registry.
+/// A fake podman: it accepts only arguments of `podman run`, records them, and runs the registry.
 const PODMAN: &str = r#"#!/usr/bin/python3
 import json, os, sys
 with open(os.path.join(os.path.dirname(sys.argv[0]), 'seen'), 'a') as seen:

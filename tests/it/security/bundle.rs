@@ -1,4 +1,4 @@
-//! A bundle that somebody sends to his vendor: no secret is in it, however it is encoded there.
+//! A bundle for support: it contains no secret, in any encoding.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ fn percent(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Each file holds a secret once, and the word `kept`.
+/// Each file contains one secret, and the word `kept`.
 fn files(pull_secret: &str) -> Vec<(&'static str, Vec<u8>)> {
     let basic = STANDARD.encode(format!("me:{PASSWORD}"));
     let wrapped = STANDARD.encode(format!("{{\"kind\": \"Secret\", \"data\": {{\"a\": \"{basic}\"}}}}"));
@@ -78,7 +78,7 @@ fn files(pull_secret: &str) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Looks through everything in a file that can be decoded, with another program than ours.
+/// Searches everything in a file that can be decoded, with an independent program.
 fn found_in(file: &Path) -> String {
     let output = Command::new("python3")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/decode_all.py"))
@@ -128,14 +128,14 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
           installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./coreos.qcow2\n\
           helper_image=./helper.qcow2\nbootstrap_timeout=1s\n",
     );
-    // What the installer finds on the nodes.
+    // What the installer gathers from the nodes.
     std::fs::create_dir(path("gathered")).unwrap();
     let files = files(&pull_secret);
     for (name, bytes) in &files {
         write(&format!("gathered/{name}"), bytes);
         assert!(
             !found_in(&path(&format!("gathered/{name}"))).is_empty(),
-            "the judge sees nothing in {name}"
+            "the independent program finds nothing in {name}"
         );
     }
     write("gathered/journal.bin", b"\0canary");
@@ -182,7 +182,7 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
             .any(|line| line.contains("skipped ") && line.ends_with("/rendered-assets/journal.bin")),
         "{said}"
     );
-    // And what is around the secrets is still there.
+    // The text around the secrets is still there.
     let mut tar = tar::Archive::new(std::fs::File::open(&bundle).unwrap());
     let (mut kept, mut journals) = (0, 0);
     for entry in tar.entries().unwrap() {

@@ -1,4 +1,4 @@
-//! The cache is one user's: nothing is used of a directory that others own or can write to.
+//! The cache belongs to one user: nothing in a directory that others own or can write to is used.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -61,7 +61,7 @@ fn owner(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_cache_that_others_own_or_can_write_to_is_refused_with_the_command_that_makes_it_ones_own() {
+fn a_cache_that_others_own_or_can_write_to_is_rejected_with_a_command_that_fixes_it() {
     let bench = Bench::new();
     let root = bench.cache.root();
     assert_eq!(
@@ -101,7 +101,7 @@ fn a_cache_that_others_own_or_can_write_to_is_refused_with_the_command_that_make
 }
 
 #[test]
-fn what_another_user_left_in_the_cache_is_replaced() {
+fn files_of_another_user_in_the_cache_are_replaced() {
     let bench = Bench::new();
     if !is_root("leave a file of another user") {
         return;

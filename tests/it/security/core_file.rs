@@ -1,4 +1,4 @@
-//! A program that is killed, and what its core file would tell.
+//! A killed program leaves no core file.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,7 +24,7 @@ fn a_killed_program_leaves_no_core_file() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Opens when the program opens it, too; then it waits for more.
+    // Opens once the program opens it, too; then the program waits for more input.
     let mut file = File::options().write(true).open(&env).unwrap();
     file.write_all(b"pull_secret='{}'\n").unwrap();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", program.id())).unwrap();

@@ -1,4 +1,4 @@
-//! A guest that asks for another's certificate: what we approve, Go, which signs it, must read as we do.
+//! A guest that requests a certificate for another node: Go, which signs it, must read requests as we do.
 
 mod hostile;
 
@@ -31,7 +31,7 @@ fn node(table: &Parameters) -> &NodeAddress {
     table.nodes.iter().find(|node| node.name.as_str() == SHORT).unwrap()
 }
 
-/// The request around the PEM, as it is right for our node.
+/// A valid request of our node with this PEM.
 fn request(wave: Wave, pem: Vec<u8>) -> Request {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     match wave {
@@ -86,7 +86,7 @@ impl Go {
         Some(Self(folder.join("csr_judge")))
     }
 
-    /// What it says to this.
+    /// Its output for this input.
     fn run(&self, arguments: &[&str], input: Vec<u8>) -> String {
         let mut child = Command::new(&self.0)
             .args(arguments)
@@ -120,7 +120,7 @@ impl Drop for Go {
     }
 }
 
-/// The node of the table that may have the certificate which a signer would make of it, judged by what Go sees.
+/// The node of the table that may have the certificate that a signer would issue, according to what Go reads.
 fn rightful<'a>(seen: &Value, wave: Wave, table: &'a Parameters) -> Option<&'a NodeAddress> {
     let host = |node: &NodeAddress| table.cluster_domain().fqdn(node.name.as_str());
     let asks = |node: &&NodeAddress| seen["common_name"] == format!("system:node:{}", host(node));
@@ -150,8 +150,8 @@ fn rightful<'a>(seen: &Value, wave: Wave, table: &'a Parameters) -> Option<&'a N
     is_so.then_some(node)
 }
 
-/// As the attack was first seen: the names of the first attribute are our node's own, but its set has the number of a
-/// set in another class (0xB1). A reader that looks only at the number judges these; Go skips the attribute and signs
+/// The first form of the attack: the names of the first attribute are our node's own, but its set has the number of a
+/// set in another class (0xB1). A parser that compares only the number checks these; Go skips the attribute and signs
 /// the names of the second.
 fn another_class(signer: &Signer) -> Vec<u8> {
     let Node::Of(tag, mut first) = extension_request(&[dns(HOST)]) else {
@@ -169,19 +169,19 @@ fn another_class(signer: &Signer) -> Vec<u8> {
 }
 
 #[test]
-fn names_in_an_attribute_that_only_we_read_hide_no_others() {
+fn an_attribute_that_go_ignores_hides_no_names() {
     let (table, pem) = (table(), another_class(&Signer::new()));
     if let Some(go) = Go::build() {
         let seen = go.judge(std::slice::from_ref(&pem));
         assert_eq!(seen[0]["names"], serde_json::json!(["api.lab.example.com"]), "{seen:?}");
-        assert_eq!(seen[0]["error"], "", "a signer takes it");
+        assert_eq!(seen[0]["error"], "", "a signer accepts it");
     }
     let judged = judge(Wave::Serving, &pem, &table);
     assert!(matches!(judged, Judgement::Refuse(_)), "{judged:?}");
 }
 
 #[test]
-fn what_is_approved_go_reads_as_we_do() {
+fn go_reads_every_approved_request_as_we_do() {
     let Some(go) = Go::build() else { return };
     let number = std::env::var("OCPDEPLOY_CSRS").map_or(5_000, |number| number.parse().unwrap());
     let (table, signer) = (table(), Signer::new());
@@ -215,14 +215,14 @@ fn what_is_approved_go_reads_as_we_do() {
             foreign += usize::from(seen["error"] == "" && hostile);
         }
     }
-    // Else nothing was put to the test: some must be right, and many of those that Go takes must be wrong.
+    // Otherwise nothing was tested: some must be valid, and many of those that Go accepts must be hostile.
     assert!(approved > number / 50, "only {approved} were approved");
-    assert!(foreign > number / 20, "only {foreign} that Go takes were hostile");
+    assert!(foreign > number / 20, "only {foreign} that Go accepts were hostile");
     println!("reliability: {tried} hostile certificate requests tried, {foreign} of them such as Go signs");
 }
 
 #[test]
-fn what_kubelets_ask_for_is_approved() {
+fn requests_of_kubelets_are_approved() {
     let Some(go) = Go::build() else { return };
     let table = table();
     let node = node(&table);

@@ -1,4 +1,4 @@
-//! A small download that holds any number of zeros must not fill the disk.
+//! A small download that decompresses to many zeros must not fill the disk.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use ocpdeploy::artifacts::download::{Cache, DownloadError, RetryPolicy};
 use crate::support::left_out::is_root;
 use crate::support::mirror::{Mirror, Served};
 
-/// This many MiB of zeros, packed.
+/// This many MiB of zeros, compressed.
 fn bomb(mib: usize) -> Vec<u8> {
     let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let zeros = vec![0; 1 << 20];
@@ -28,7 +28,7 @@ fn fetch(cache: &Cache, artifact: &Artifact) -> Result<ocpdeploy::artifacts::dow
 }
 
 #[test]
-fn what_holds_more_than_an_image_may_is_given_up_and_nothing_of_it_stays() {
+fn a_file_that_exceeds_the_size_limit_is_rejected_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let retries = RetryPolicy {
         tries: 2,
@@ -66,7 +66,7 @@ fn a_download_leaves_some_of_the_disk_free() {
     let mirror = Mirror::start();
     mirror.serve("/a.qcow2.gz", Served::new(bomb(400)));
     let folder = tempfile::tempdir().unwrap();
-    // A disk of 320 MiB in a mount namespace that ends with it; the least that was ever free is the last line.
+    // A disk of 320 MiB in its own mount namespace; the last line is the least free space at any time.
     let script = r#"
         mount -t tmpfs -o size=320m,mode=700 none "$1"; shift
         free() { df -B1M --output=avail cache | tail -1; }
@@ -108,6 +108,6 @@ fn a_download_leaves_some_of_the_disk_free() {
         "{said}"
     );
     assert!(least > 200, "{said}");
-    // The packed bytes stay for the next run; what they hold does not.
+    // The compressed bytes are kept for the next run; their content is not.
     assert!(after > 310, "{said}");
 }

@@ -1,9 +1,9 @@
-//! A libvirt URI in somebody else's env file that runs a program on this computer.
+//! A libvirt URI in an untrusted env file that runs a program on this computer.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-/// What libvirt would start instead of ssh, or as a transport, is never started by `check`.
+/// `check` never starts a program that libvirt would run instead of ssh, or as a transport.
 #[test]
 fn no_uri_runs_a_program() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Attacks: a hostile guest, platform, mirror, file or neighbour, and what it must not get.
+//! Attacks by a hostile guest, platform, mirror, file or other user of the computer.
 //!
 //! One module for each attacked surface; each test performs the attack and asserts that it failed.
 

@@ -1,4 +1,4 @@
-//! Servers that nobody vouches for: a credential goes to them only when the user says so, and a warning says it each time.
+//! Unauthenticated servers: a credential is sent to them only if the user allows it, each time with a warning.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::security::hostile::server::{Authority, Reply, Server};
 const TOKEN: &str = "canary-token";
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Checks what an env file of these lines describes.
+/// Runs `check` with an env file of these lines.
 fn check(folder: &Path, lines: &str, variables: &[(&str, &str)]) -> (Output, String) {
     let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
     std::fs::write(folder.join("key.pub"), key).unwrap();
@@ -52,7 +52,7 @@ fn kubeconfig(folder: &Path, cluster: Value) {
 const KUBEVIRT: &str = "backend=kubevirt\nkubeconfig=kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\n";
 
 #[test]
-fn an_insecure_kubeconfig_is_refused_unless_the_user_allows_it_and_is_warned_of_then() {
+fn an_insecure_kubeconfig_is_rejected_unless_allowed_and_then_is_a_warning() {
     let authority = Authority::new();
     for (tls, why) in [
         (true, "insecure-skip-tls-verify is set"),
@@ -65,7 +65,7 @@ fn an_insecure_kubeconfig_is_refused_unless_the_user_allows_it_and_is_warned_of_
             Box::new(|_, _| Reply::json(200, &json!({}))),
         );
         let port = server.address.port();
-        // An address that is not one of the loopback, and leads there all the same.
+        // An address outside of the loopback range that still reaches it.
         kubeconfig(
             folder.path(),
             match tls {
@@ -80,14 +80,14 @@ fn an_insecure_kubeconfig_is_refused_unless_the_user_allows_it_and_is_warned_of_
             "{text}"
         );
         assert!(text.contains(why) && text.contains("kubevirt_insecure=true"), "{text}");
-        assert_eq!(server.asked().len(), 0, "it was asked all the same");
+        assert_eq!(server.asked().len(), 0, "it got a request");
 
         let by_setting = (format!("{KUBEVIRT}kubevirt_insecure=true\n"), vec![]);
         let by_variable = (KUBEVIRT.to_owned(), vec![("OCPDEPLOY_KUBEVIRT_INSECURE", "true")]);
         for (lines, variables) in [by_setting, by_variable] {
             let before = server.asked().len();
             let (_, text) = check(folder.path(), &lines, &variables);
-            assert!(server.asked().len() > before, "it was not asked: {text}");
+            assert!(server.asked().len() > before, "it got no request: {text}");
             let warning = text.lines().find(|line| line.contains("cluster infra in kubeconfig"));
             assert!(
                 warning.is_some_and(|line| line.contains("warn") && line.contains(why)),
@@ -112,7 +112,7 @@ fn plain_http_on_this_computer_needs_no_permission() {
 }
 
 #[test]
-fn each_service_of_openstack_that_is_asked_without_tls_is_warned_of_once() {
+fn each_openstack_service_without_tls_causes_one_warning() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(
         HERE,

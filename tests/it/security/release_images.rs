@@ -1,4 +1,4 @@
-//! Signatures of release images, made by GnuPG as the vendor makes them: what no verified program names must be signed.
+//! Signatures of release images, made with GnuPG: a release that no verified program names must be signed.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -74,7 +74,7 @@ impl Bench {
 
 const KIND: &str = "atomic container signature";
 
-/// Whether `oc` was asked for the release's images.
+/// Whether `oc` was run to read the release's images.
 fn was_read(folder: &Path) -> bool {
     std::fs::remove_file(folder.join("oc.seen")).is_ok()
 }

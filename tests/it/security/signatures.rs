@@ -1,4 +1,4 @@
-//! A mirror whose list of programs somebody else wrote: nothing of it is run.
+//! A mirror with a forged list of programs: none of them is run.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::security::release;
 use crate::support::fake_kube::authority::{Authority, Signed};
 use crate::support::tls_listener::TlsListener;
 
-/// Keys made by GnuPG, which also signs: somebody else's program tells what a signature is.
+/// Keys and signatures by GnuPG, an independent program.
 pub struct Gpg {
     home: tempfile::TempDir,
 }
@@ -82,7 +82,7 @@ impl Gpg {
 }
 
 impl Drop for Gpg {
-    /// gpg starts an agent, which would stay.
+    /// Ends the agent that gpg starts.
     fn drop(&mut self) {
         let _ = Command::new("gpgconf")
             .args(["--kill", "gpg-agent"])
@@ -91,17 +91,17 @@ impl Drop for Gpg {
     }
 }
 
-/// The files of a mirror by name, and the names that were asked for.
+/// The files of a mirror by name, and the requested names.
 struct Files {
     served: Mutex<BTreeMap<String, Vec<u8>>>,
     asked: Mutex<Vec<String>>,
 }
 
-/// A mirror with http and https, a state folder, and a program that must not be run unless its list is right.
+/// A mirror with http and https, a state folder, and a program that must not be run unless its list is valid.
 pub struct Bench {
     folder: tempfile::TempDir,
     pub list: Vec<u8>,
-    /// Keys take seconds to make, and not each mirror signs.
+    /// Generated on demand: it takes seconds, and not every mirror has signatures.
     pub gpg: LazyCell<Gpg>,
     files: Arc<Files>,
     ports: [u16; 2],
@@ -157,7 +157,7 @@ impl Bench {
         self.files.served.lock().unwrap().remove(name);
     }
 
-    /// What the mirror was asked for since the last call.
+    /// The requests to the mirror since the last call.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.files.asked.lock().unwrap())
     }
@@ -281,7 +281,7 @@ pub fn key_line(path: &Path) -> String {
 }
 
 #[test]
-fn a_list_that_a_trusted_key_has_signed_is_taken_in_every_form() {
+fn a_list_signed_by_a_trusted_key_is_accepted_in_every_form() {
     let bench = Bench::new();
     for key in ["rsa", "ed"] {
         let line = key_line(&bench.key(key));
@@ -300,12 +300,12 @@ fn a_list_that_a_trusted_key_has_signed_is_taken_in_every_form() {
 }
 
 #[test]
-fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
+fn a_list_without_the_signature_of_a_trusted_key_is_rejected() {
     let bench = Bench::new();
     let line = key_line(&bench.key("ed"));
     let missing = ["sha256sum.txt: it is neither signed nor pinned", "https://localhost"];
     bench.refuses("https", &line, &missing);
-    // With no key named it is the vendor's that must have signed.
+    // Without a key in the settings, the vendor's key must have signed.
     bench.refuses("https", "", &missing);
 
     let list = bench.list.clone();
@@ -370,13 +370,13 @@ fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
     ] {
         bench.serve("sha256sum.txt.gpg", signature.clone());
         bench.refuses("https", line, &["cannot verify signature", why]);
-        // Nor by those who would take none.
+        // Nor if a missing signature is allowed.
         bench.refuses("https", &format!("{line}mirror_insecure=true\n"), &[why]);
     }
     // One of several is enough.
     bench.serve("sha256sum.txt.gpg", two);
     bench.accepts("https", &line);
-    // Whoever signs the list cannot be replaced by who serves the programs.
+    // The server of the programs cannot replace the signer of the list.
     let evil = release::files("4.19.3", "#!/bin/sh\ntouch ran\n", release::OC).swap_remove(3);
     let name = evil.0.clone();
     bench.serve(&name, evil.1);

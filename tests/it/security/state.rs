@@ -1,5 +1,5 @@
-//! The state folder holds secrets and leads to what is run: one that others own or may change is refused, and no link in
-//! it is written through.
+//! The state folder has secrets and selects the programs that run: one that others own or can change is rejected, and
+//! nothing is written through a link in it.
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
@@ -59,7 +59,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn a_folder_that_its_group_or_others_may_write_is_refused() {
+fn a_folder_that_its_group_or_others_can_write_to_is_rejected() {
     let sandbox = Sandbox::new();
     assert!(sandbox.command(&["list"]).status().unwrap().success());
     for (folder, bits, why) in [
@@ -75,7 +75,7 @@ fn a_folder_that_its_group_or_others_may_write_is_refused() {
 }
 
 #[test]
-fn a_folder_of_another_user_is_refused_also_by_root() {
+fn a_folder_of_another_user_is_rejected_even_by_root() {
     if !is_root("make folders of another user") {
         return;
     }
@@ -83,7 +83,7 @@ fn a_folder_of_another_user_is_refused_also_by_root() {
     for folder in [sandbox.home(), sandbox.home().join("clusters"), sandbox.cluster()] {
         chown(&folder, Some(MALLORY), None).unwrap();
         sandbox.refuses(&format!("{} belongs to user {MALLORY}", folder.display()));
-        // Who calls root by sudo may have root work in his own folder: `sudo ocpdeploy --home … dns apply`.
+        // With sudo, root may use the calling user's folder: `sudo ocpdeploy --home … dns apply`.
         let mut by_sudo = sandbox.command(&["list"]);
         assert!(by_sudo.env("SUDO_UID", MALLORY.to_string()).status().unwrap().success());
         assert!(!by_sudo.env("SUDO_UID", "61099").status().unwrap().success());
@@ -92,7 +92,7 @@ fn a_folder_of_another_user_is_refused_also_by_root() {
 }
 
 #[test]
-fn a_link_in_place_of_a_folder_is_refused() {
+fn a_link_in_place_of_a_folder_is_rejected() {
     let sandbox = Sandbox::new();
     let elsewhere = sandbox.0.path().join("elsewhere");
     for folder in [sandbox.cluster(), sandbox.home().join("clusters")] {
@@ -102,7 +102,7 @@ fn a_link_in_place_of_a_folder_is_refused() {
         fs::remove_file(&folder).unwrap();
         fs::rename(&elsewhere, &folder).unwrap();
     }
-    // The user's own link to the whole is fine.
+    // The user's own link to the whole folder is accepted.
     fs::rename(sandbox.home(), &elsewhere).unwrap();
     symlink(&elsewhere, sandbox.home()).unwrap();
     assert!(sandbox.command(&["list"]).status().unwrap().success());
@@ -140,7 +140,7 @@ fn no_file_is_written_through_a_link() {
 }
 
 #[test]
-fn a_kubeconfig_goes_where_the_user_says_also_by_a_link() {
+fn a_kubeconfig_may_be_written_through_a_link_of_the_user() {
     let folder = tempfile::tempdir().unwrap();
     let real = folder.path().join("real");
     fs::create_dir(&real).unwrap();

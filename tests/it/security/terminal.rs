@@ -1,4 +1,4 @@
-//! Hostile text in every field that somebody else writes, and what of it reaches a terminal, a page, JSON or a log.
+//! Hostile text in every field that others write, and what of it reaches a terminal, a page, JSON or a log.
 //!
 //! | who writes it | what | commands that show it |
 //! |---|---|---|
@@ -32,7 +32,7 @@ const FORGED: [&str; 6] = [
     "[0.1s] f",
 ];
 
-/// Fails where text would do something to a terminal, or has a line that it did not write itself.
+/// Fails if the text has escape sequences, or a forged line.
 #[track_caller]
 fn is_safe(what: &str, text: &str) {
     assert_eq!(printable_text(text), text, "{what}");
@@ -57,7 +57,7 @@ fn shown_safely(sandbox: &Sandbox, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// A rehearsal that ended well, on a platform and with a folder that were written by somebody hostile since.
+/// A successful rehearsal, with a platform and a folder that were then filled with hostile text.
 fn haunted() -> Sandbox {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");
@@ -99,7 +99,7 @@ fn haunted() -> Sandbox {
 }
 
 #[test]
-fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
+fn no_command_prints_escape_sequences_of_a_hostile_platform() {
     let sandbox = haunted();
     let mut seen = 0;
     for arguments in [
@@ -156,7 +156,7 @@ fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
         &["destroy", "lab", "--dry-run"],
         &["destroy", "lab"],
     ] {
-        // With a machine that the record lacks, nothing is changed.
+        // With a machine that is not in the record, nothing is changed.
         if arguments == ["start", "lab"] {
             sandbox.edit(|world| drop(world["machines"].as_object_mut().unwrap().remove("lab-forged")));
         }
@@ -187,7 +187,7 @@ fn a_page_shows_hostile_text_as_text() {
     let page = std::fs::read_to_string(sandbox.path().join("report.html")).unwrap();
     assert!(
         page.contains("forged") && page.contains("&lt;script"),
-        "nothing hostile is in it"
+        "it has no hostile text"
     );
     for markup in ["<script", "<img", "onerror=alert(1)>"] {
         assert!(!page.contains(markup), "{markup}");
@@ -198,7 +198,7 @@ fn a_page_shows_hostile_text_as_text() {
 }
 
 #[test]
-fn on_a_terminal_there_are_no_sequences_but_our_own() {
+fn a_terminal_gets_only_our_own_escape_sequences() {
     let sandbox = haunted();
     let unit = json!({"name": format!("{HOSTILE}.service"), "contents": HOSTILE});
     let source = format!(
@@ -214,7 +214,7 @@ fn on_a_terminal_there_are_no_sequences_but_our_own() {
         r#"{"ignition": {"version": "3.2.0"}}"#,
     )
     .unwrap();
-    // A file or a program gets what the config has.
+    // A file or a pipe gets the unchanged content.
     let mut command = sandbox.command(&["ignition", "show", "x.ign", "--file", "/etc/x"]);
     assert_eq!(command.output().unwrap().stdout, HOSTILE.as_bytes());
     for arguments in [
@@ -247,7 +247,7 @@ fn on_a_terminal_there_are_no_sequences_but_our_own() {
     }
 }
 
-/// What a terminal got, without new lines, returns and the sequences of bars, colours and redrawing.
+/// The output on a terminal, without line feeds, returns and the sequences for bars, colors and redrawing.
 fn without_own(shown: &str) -> String {
     let mut rest = String::new();
     let mut pieces = shown.split("\u{1b}[");
@@ -257,7 +257,7 @@ fn without_own(shown: &str) -> String {
             .find(|c: char| !c.is_ascii_digit() && c != ';' && c != '?')
             .unwrap_or(0);
         let own = piece[end..].starts_with(['A', 'B', 'C', 'D', 'H', 'J', 'K', 'm', 'h', 'l']);
-        // The whole screen is cleared by nobody here.
+        // The program never clears the whole screen.
         let own = own && !(piece.starts_with("2J"));
         rest += if own { &piece[end + 1..] } else { "\u{1b}[" };
     }
@@ -266,7 +266,7 @@ fn without_own(shown: &str) -> String {
 
 #[cfg(feature = "openstack")]
 #[test]
-fn the_words_of_a_hostile_cloud_are_words() {
+fn messages_of_a_hostile_cloud_are_plain_text() {
     let cloud = FakeCloud::start();
     let sandbox = Sandbox::new(json!({}));
     let clouds = format!(
@@ -302,7 +302,7 @@ fn the_words_of_a_hostile_cloud_are_words() {
 }
 
 #[test]
-fn an_env_file_forges_no_line() {
+fn an_env_file_cannot_forge_lines() {
     let sandbox = Sandbox::new(json!({}));
     let state = sandbox.path().join("sim.json");
     for setting in [
@@ -344,7 +344,7 @@ fn an_env_file_forges_no_line() {
 }
 
 #[test]
-fn what_is_made_safe_is_known_in_full() {
+fn escaped_text_is_safe_for_a_terminal() {
     for safe in [printable_line(HOSTILE), printable_json(&json!(HOSTILE).to_string())] {
         is_safe("one line", &safe);
         assert!(!safe.contains('\n'));

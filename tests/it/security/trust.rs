@@ -95,7 +95,7 @@ fn programs_are_used_again_only_if_the_settings_trust_them_for_the_same_reason()
         }
         reasons.reverse();
     }
-    // All of these are in the cache, and no reason is one of the vendor's.
+    // The cache has all of these, and none is trusted because of the vendor's key.
     bench.remove(SIGNATURE);
     for (lines, why) in [
         ("", "is neither signed nor pinned"),
@@ -179,7 +179,7 @@ fn a_helper_image_is_reused_without_its_list_only_if_the_same_list_vouched_for_i
     let image = format!("{https}/{HELPER}");
     let output = bench.command(&["image", "pull", "--cache", "cache", "--image", &image], "ca.pem");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Whom nobody vouches for cannot be reached.
+    // An untrusted server counts as unreachable.
     let (code, said) = helper(&https, "other-ca.pem");
     assert_eq!(code, Some(4), "{said}");
 

@@ -1,4 +1,4 @@
-//! Certificate requests that somebody made by hand: DER as a tree, in which anything may be spoilt before it is signed.
+//! Forged certificate requests: DER as a tree, in which anything can be corrupted before it is signed.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,18 +26,18 @@ impl Dice {
     }
 }
 
-/// An element of DER, or what is to look like one.
+/// An element of DER, or something similar.
 #[derive(Clone)]
 pub enum Node {
     Of(u8, Vec<Node>),
     Leaf(u8, Vec<u8>),
     /// Bytes as they are.
     Raw(Vec<u8>),
-    /// An element whose length is written in another way.
+    /// An element whose length is encoded in another way.
     Odd(u8, Length, Box<Node>),
 }
 
-/// Ways to write a length that are not DER, or lie.
+/// Encodings of a length that are not DER, or wrong.
 #[derive(Clone, Copy)]
 pub enum Length {
     Padded,
@@ -73,7 +73,7 @@ impl Node {
         }
     }
 
-    /// All elements beneath and this one.
+    /// The number of elements in this one, itself included.
     fn count(&self) -> usize {
         match self {
             Node::Of(_, nodes) => 1 + nodes.iter().map(Node::count).sum::<usize>(),
@@ -133,7 +133,7 @@ pub fn dns(name: &str) -> Name {
     (0x82, name.as_bytes().to_vec())
 }
 
-/// One attribute that asks for these alternative names.
+/// One attribute that requests these alternative names.
 pub fn extension_request(names: &[Name]) -> Node {
     Node::Of(
         0x30,
@@ -168,7 +168,7 @@ impl Signer {
         ])
     }
 
-    /// The info, whatever it is, rightly signed.
+    /// Any info with a valid signature.
     pub fn sign(&self, info: Node) -> Node {
         let signature = self.0.sign(&info.der()).unwrap();
         let algorithm = seq(vec![oid(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2])]);
@@ -184,7 +184,7 @@ pub fn pem(der: &[u8]) -> Vec<u8> {
     format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n").into_bytes()
 }
 
-/// Makes requests; `host`, `short` and `address` are what a rightful one of this node would hold.
+/// Creates requests; `host`, `short` and `address` are those of a valid one of this node.
 pub struct Maker<'a> {
     pub signer: &'a Signer,
     pub host: &'a str,
@@ -193,7 +193,7 @@ pub struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// A request, spoilt in no to five places.
+    /// A request, corrupted in zero to five places.
     pub fn request(&self, dice: &mut Dice) -> Vec<u8> {
         let subject = self.subject(dice);
         let attributes = self.attributes(dice);
@@ -312,7 +312,7 @@ impl Maker<'_> {
                     extension_request(&rightful()),
                     extension_request(&self.names(true, dice)),
                 ];
-                // The one that is to be skipped: by its tag's class or number, its kind, or since it holds nothing.
+                // The one that must be skipped: by its tag's class or number, its type, or because it is empty.
                 let spoilt = dice.below(2);
                 let tag = *dice.one(&[0xb1, 0x71, 0xf1, 0x11, 0x91, 0x30, 0xb0, 0x70]);
                 match dice.below(4) {
@@ -328,7 +328,7 @@ impl Maker<'_> {
                 vec![seq(vec![oid(EXTENSION_REQUEST), Node::Of(0x31, sets.to_vec())])]
             }
             12 => {
-                // Two extensions of one kind, or one more of another: CA, usages, or one that nobody knows.
+                // Two extensions of one kind, or one more of another: CA, usages, or an unknown one.
                 let more = match dice.below(4) {
                     0 => san(&self.names(true, dice)),
                     1 => seq(vec![oid(&[0x55, 0x1d, 0x13]), Node::Leaf(4, vec![0x30, 3, 1, 1, 0xff])]),
@@ -454,7 +454,7 @@ impl Maker<'_> {
             6 => format!("{text}{foreign}"),
             7 => format!("{foreign}{text}"),
             8 => text.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"),
-            // A block that Go gives up and we must not take, or the other way round.
+            // A block that Go rejects and we must not accept, or the reverse.
             9 => format!("-----BEGIN CERTIFICATE REQUEST----- \n{foreign}{text}"),
             10 => foreign.replacen("-----END", &format!("{begin}{text}-----END"), 1),
             11 => text.replacen('\n', &format!("\n{}", foreign.lines().nth(1).unwrap()), 1),
