@@ -1,7 +1,7 @@
 //! The settings of a deployed cluster, from the sources that are recorded in its folder.
 //!
-//! Only the sources are recorded, so later changes to the env file take effect. Flags may contain secrets: the file is
-//! private, like the whole folder.
+//! Only the sources are recorded, so later changes to the env file take effect. Secrets are left out: flags cannot
+//! contain any, and of a variable that is one, only the name is stored.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ struct Kept {
     env: Option<PathBuf>,
     current_dir: PathBuf,
     flags: BTreeMap<String, String>,
-    /// The variables named `OCPDEPLOY_…`.
+    /// The settings in the environment, by their variables' names; `***` in place of a secret.
     environment: BTreeMap<String, String>,
     rehearse: bool,
     /// The number of workers at the installation.
@@ -44,11 +44,16 @@ pub(super) fn keep(session: &Session, source: &Source, config: &ClusterConfig) -
         rehearse,
         ..
     } = session.sources(source)?;
-    let is_ours = |name: &str| name.starts_with("OCPDEPLOY_") && name != "OCPDEPLOY_HOME";
+    let storable = |(variable, value): (String, String)| {
+        let name = variable.strip_prefix(settings::ENVIRONMENT)?.to_ascii_lowercase();
+        settings::variables::find(&name)?;
+        let value = settings::storable(&name, &value).to_owned();
+        Some((variable, value))
+    };
     let kept = Kept {
         v: VERSION,
         env: env_file.map(|(path, _)| current_dir.join(path)),
-        environment: environment.into_iter().filter(|(name, _)| is_ours(name)).collect(),
+        environment: environment.into_iter().filter_map(storable).collect(),
         flags,
         current_dir,
         rehearse,
@@ -110,8 +115,18 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
     if let (None, Some(kept)) = (&again.env, &kept) {
         sources.current_dir.clone_from(&kept.current_dir);
         sources.flags.clone_from(&kept.flags);
-        for (name, value) in &kept.environment {
-            sources.environment.entry(name.clone()).or_insert_with(|| value.clone());
+        let is_left_out = |(_, value): &(&String, &String)| settings::is_left_out(value);
+        let (left_out, stored): (Vec<_>, Vec<_>) = kept.environment.iter().partition(is_left_out);
+        for (variable, value) in stored.into_iter().chain(left_out) {
+            // By now, the env file or another variable may have the secret.
+            let name = variable.trim_start_matches(settings::ENVIRONMENT).to_ascii_lowercase();
+            if settings::is_left_out(value) && settings::is_given(&sources, &name)? {
+                continue;
+            }
+            sources
+                .environment
+                .entry(variable.clone())
+                .or_insert_with(|| value.clone());
         }
     }
     // The numbers of workers are those of the address table, because the env file may be outdated.

@@ -24,7 +24,10 @@ pub(super) fn pull_secret(values: &mut Values<'_>) -> Option<SecretString> {
     const HINT: &str =
         "download it from https://console.redhat.com/openshift/install/pull-secret; for OKD, version=okd needs none";
     let value = values.value("pull_secret")?;
-    let (text, what) = if is_path_of_secret("pull_secret", &value) {
+    if values.is_lost("pull_secret") {
+        return None;
+    }
+    let (text, what) = if is_path_of_secret("pull_secret", &value.written, &value.text) {
         let path = values.path("pull_secret")?;
         if values.sources.rehearse && value.layer == Layer::Default && !(values.sources.is_file)(&path) {
             values.replace("pull_secret", "rehearsal", REHEARSAL_PULL_SECRET.to_owned());
@@ -83,7 +86,10 @@ pub(super) fn ovirt_password(values: &mut Values<'_>) -> Option<(Password, Optio
         );
         return None;
     };
-    if !is_path_of_secret("ovirt_password", &value) {
+    if values.is_lost("ovirt_password") {
+        return None;
+    }
+    if !is_path_of_secret("ovirt_password", &value.written, &value.text) {
         return Some((Password(Some(SecretString::from(value.text))), None));
     }
     let path = values.path("ovirt_password")?;
@@ -239,7 +245,10 @@ pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
 
 /// The nodes' proxies.
 pub(super) fn proxy(values: &mut Values<'_>) -> Option<Proxy> {
-    let mut url = |name| values.optional(name, |text| parse::proxy_url(text).map(SecretString::from));
+    let mut url = |name| match values.is_lost(name) {
+        true => None,
+        false => values.optional(name, |text| parse::proxy_url(text).map(SecretString::from)),
+    };
     let (http, https) = (url("http_proxy"), url("https_proxy"));
     let no_proxy = values.list("no_proxy", parse::no_proxy);
     let proxy = Proxy {

@@ -5,11 +5,9 @@ use std::path::PathBuf;
 
 use super::problem::{Place, Problems, SettingsError};
 use super::sources::Sources;
-use super::values::{Layer, Value, Values};
+use super::values::{Layer, Value, Values, is_secret};
+use super::variables::ENVIRONMENT;
 use super::{envfile, profile, variables};
-
-/// Prefix of settings in the environment.
-pub(crate) const ENVIRONMENT: &str = "OCPDEPLOY_";
 
 /// A rehearsal's defaults: small sizes, and values that an env file would set. They override profiles; the user's
 /// settings override them.
@@ -90,6 +88,14 @@ impl<'a> Values<'a> {
                 true => format!("flag --{}", name.replace('_', "-")),
                 false => format!("flag --set {name}"),
             });
+            if let Some(variable) = variables::find(name)
+                && is_secret(name, text)
+            {
+                let message =
+                    format!("`{name}` contains a secret, and other users can read the arguments of a command");
+                let help = variables::how_to_set(variable);
+                values.problems.add(message, std::slice::from_ref(&place), Some(help));
+            }
             given.push((
                 name.clone(),
                 text.clone(),

@@ -33,7 +33,6 @@ use secrecy::SecretString;
 
 use crate::cluster::{BackendConfig, ClusterConfig, WorkersOn};
 
-pub(crate) use layers::ENVIRONMENT;
 pub use parse::image_url;
 pub use pools::pools_text;
 pub use problem::{Problem, SettingsError};
@@ -41,6 +40,8 @@ pub use registry_mirrors::is_repository;
 pub use sources::Sources;
 pub use values::ResolvedValue;
 use values::Values;
+pub use values::{is_left_out, storable};
+pub(crate) use variables::ENVIRONMENT;
 
 /// Parsed and checked settings.
 #[derive(Debug)]
@@ -125,6 +126,12 @@ pub fn load_pools(sources: &Sources<'_>) -> Result<Vec<(String, usize)>, Setting
     let pools = pools::counts(&mut values);
     values.finish()?;
     Ok(pools.unwrap_or_default())
+}
+
+/// Whether the user sets this setting: in the env file, in the environment or by a flag.
+pub fn is_given(sources: &Sources<'_>, name: &str) -> Result<bool, SettingsError> {
+    let mut values = Values::collect(sources)?;
+    Ok(variables::find(name).is_some_and(|variable| values.is_given(variable.name)))
 }
 
 /// Every setting from the layers, unchecked.

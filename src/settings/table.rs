@@ -151,6 +151,9 @@ settings! {
         os_cloud: Text;
         /// Region. Default: the region of clouds.yaml or OS_REGION_NAME.
         os_region: Text;
+        /// Allow plain http for auth_url and the services.
+        /// Anyone on the network path can then read the password and the token.
+        os_insecure: Switch = false;
         /// Boot disk of the servers. image: local disk of the host, as large as the flavor says. volume: block storage.
         os_boot: Choice<OsBoot> = "image";
         /// Volume type. Default: the default type of the cloud.

@@ -317,6 +317,15 @@ impl<'a> Values<'a> {
         self.warnings.push(format!("{place}: {message}"));
     }
 
+    /// Whether only the deployment knew the value, because secrets are not stored; if so, adds a problem.
+    pub fn is_lost(&mut self, name: &'static str) -> bool {
+        let is_lost = self.value(name).is_some_and(|value| is_left_out(&value.text));
+        if is_lost && let Some(variable) = variables::find(name) {
+            self.missing(name, &variables::how_to_set(variable));
+        }
+        is_lost
+    }
+
     #[cfg(test)]
     pub fn names_read(&self) -> BTreeSet<&'static str> {
         self.read.clone()
@@ -357,7 +366,7 @@ impl<'a> Values<'a> {
                     },
                 },
             };
-            let hide = variable.is_secret() && !is_path_of_secret(variable.name, &value);
+            let hide = variable.is_secret() && !is_path_of_secret(variable.name, &value.written, &value.text);
             resolved.push(ResolvedValue {
                 name: variable.name.to_owned(),
                 value: if hide {
@@ -391,12 +400,70 @@ pub(super) struct Finished {
     pub warnings: Vec<String>,
 }
 
-/// Whether the value of a secret is the name of its file.
-pub(super) fn is_path_of_secret(name: &str, value: &Value) -> bool {
+/// Whether the value of a secret, written with this name, is the name of its file.
+pub(super) fn is_path_of_secret(name: &str, written: &str, text: &str) -> bool {
     // A pull secret is JSON; any other text is the name of its file.
-    value.written.ends_with("_file") || (name == "pull_secret" && !value.text.contains(['{', '"']))
+    written.ends_with("_file") || (name == "pull_secret" && !text.contains(['{', '"']))
+}
+
+/// Whether a setting's value, written with this name, is a secret or a URL with a password.
+pub(super) fn is_secret(written: &str, text: &str) -> bool {
+    let variable = variables::find(written).filter(|variable| variable.is_secret());
+    let is_file = |variable: &Variable| is_path_of_secret(variable.name, written, text);
+    !text.is_empty() && (variable.is_some_and(|variable| !is_file(variable)) || has_password(text))
+}
+
+fn has_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+}
+
+/// What is stored in place of a secret.
+const LEFT_OUT: &str = "***";
+
+/// The value of a setting, written with this name, as it may be stored: without secrets.
+pub fn storable<'a>(written: &str, text: &'a str) -> &'a str {
+    match is_secret(written, text) {
+        true => LEFT_OUT,
+        false => text,
+    }
+}
+
+/// Whether a stored value was a secret.
+pub fn is_left_out(stored: &str) -> bool {
+    stored == LEFT_OUT
 }
 
 pub(super) fn kind_of(name: &str) -> Kind {
     variables::find(name).map_or(Kind::Text, |variable| variable.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_stored() {
+        for (name, text, is_secret) in [
+            ("ovirt_password", "word", true),
+            ("ovirt_password", "", false),
+            ("ovirt_password_file", "~/word", false),
+            ("pull_secret", r#"{"auths":{}}"#, true),
+            ("pullsecret", r#"{"auths":{}}"#, true),
+            ("pull_secret", "pull.json", false),
+            ("pullsecret_file", "pull.json", false),
+            ("http_proxy", "http://me:word@proxy.example.com:3128", true),
+            ("https_proxy", "http://:word@[fd00::1]:3128/", true),
+            ("http_proxy", "http://proxy.example.com:3128", false),
+            ("mirror", "https://mirror.example.com:8443/a:b@c", false),
+            ("image", "docker://registry.example.com:5000/rhcos@sha256:ab", false),
+            ("libvirt_uri", "qemu+ssh://root@host:22/system", false),
+            ("workers", "3", false),
+        ] {
+            let stored = storable(name, text);
+            assert_eq!(is_left_out(stored), is_secret, "{name}={text}");
+            assert_eq!(stored == text, !is_secret, "{name}={text}");
+        }
+    }
 }

@@ -5,6 +5,9 @@ use super::parse;
 use super::table::CONNECTIONS;
 pub use super::table::{GROUPS, VARIABLES};
 
+/// Prefix of settings in the environment.
+pub(crate) const ENVIRONMENT: &str = "OCPDEPLOY_";
+
 /// Settings with their own flag; `--set` sets all others.
 pub const OWN_FLAGS: [&str; 7] = [
     "backend",
@@ -24,6 +27,19 @@ pub fn find(name: &str) -> Option<&'static Variable> {
             .and_then(named)
             .filter(|variable| variable.is_secret())
     })
+}
+
+/// How to set a secret, or a URL with a password, so that neither a flag nor the state directory contains it.
+pub(super) fn how_to_set(variable: &Variable) -> String {
+    let name = variable.name;
+    let place = match variable.is_secret() {
+        true => format!("`{name}_file=FILE`"),
+        false => format!("`{name}` in the env file"),
+    };
+    format!(
+        "set {place}, or {ENVIRONMENT}{} in the environment",
+        name.to_ascii_uppercase()
+    )
 }
 
 /// The settings that a connection to this platform requires, in the order of the questions.

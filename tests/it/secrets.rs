@@ -11,13 +11,21 @@ use crate::support::fake_cloud::FakeCloud;
 use crate::support::fake_engine::{Agent, FakeEngine};
 use crate::support::fake_kubevirt::{FakeKubevirt, World};
 use crate::support::left_out::is_root;
+use age::secrecy::ExposeSecret;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::digest::sha256;
 
 const PUBLIC_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
-/// Parts of the state folder that may contain secrets and are private; nothing else there may.
-const MAY_HOLD: [&str; 4] = ["installer", "installer.old", "ignition", "settings.json"];
+/// Parts of the state folder that may contain the secrets of the cluster itself and are private.
+const MAY_HOLD: [&str; 3] = ["installer", "installer.old", "ignition"];
+/// These secrets. No part of the state folder may contain any other, such as a platform's password.
+const OF_CLUSTER: [&str; 4] = [
+    "pull secret",
+    "kubeadmin's password",
+    "the admin's token",
+    "the proxy's password",
+];
 /// An exception: this copy for users contains none.
 const FOR_PEOPLE: &str = "install-config.kept.yaml";
 
@@ -60,7 +68,11 @@ impl Sandbox {
         self.path("home")
     }
 
-    /// A file of the user's own, private.
+    /// The state folder of a second computer.
+    fn second_home(&self) -> PathBuf {
+        self.path("second")
+    }
+
     /// The simulated platform's network is this computer's own.
     fn is_on_the_loopback(&self) {
         let network = r#"{"cidr": "127.94.1.0/24", "gateway": "127.94.1.1", "dhcp_from": "127.94.1.2", "dhcp_to": "127.94.1.254"}"#;
@@ -70,6 +82,7 @@ impl Sandbox {
         );
     }
 
+    /// Writes a private file of the user.
     fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).unwrap();
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -131,10 +144,16 @@ impl Sandbox {
 
     /// The canary that a text contains.
     fn found_in(&self, bytes: &[u8]) -> Option<&str> {
+        self.found_besides(&[], bytes)
+    }
+
+    /// The canary that a text contains, other than those whose names begin so.
+    fn found_besides(&self, permitted: &[&str], bytes: &[u8]) -> Option<&str> {
         let holds = |canary: &str| bytes.windows(canary.len()).any(|part| part == canary.as_bytes());
+        let is_permitted = |what: &str| permitted.iter().any(|name| what.starts_with(name));
         self.canaries
             .iter()
-            .find(|(_, canary)| holds(canary))
+            .find(|(what, canary)| !is_permitted(what) && holds(canary))
             .map(|(what, _)| what.as_str())
     }
 
@@ -154,7 +173,7 @@ impl Sandbox {
             }
             let data = std::fs::symlink_metadata(&path).unwrap();
             let shown = path.strip_prefix(self.folder.path()).unwrap().display().to_string();
-            let is_state = path.starts_with(self.home());
+            let is_state = path.starts_with(self.home()) || path.starts_with(self.second_home());
             if is_state && !data.is_symlink() {
                 assert_eq!(data.mode() & 0o077, 0, "others may use {shown}: {:o}", data.mode());
             }
@@ -163,10 +182,12 @@ impl Sandbox {
             }
             looked_at += 1;
             let of_cluster = shown.split('/').nth(3).unwrap_or_default();
-            let may_hold = is_state && MAY_HOLD.contains(&of_cluster) && !shown.ends_with(FOR_PEOPLE);
-            if !may_hold {
-                assert_eq!(self.found_in(&contents(&path)), None, "in {shown}");
-            }
+            let permitted = match is_state && MAY_HOLD.contains(&of_cluster) && !shown.ends_with(FOR_PEOPLE) {
+                true => &OF_CLUSTER[..],
+                false => &[],
+            };
+            let found = self.found_besides(permitted, &contents(&path));
+            assert_eq!(found, None, "in {shown}");
         }
         looked_at
     }
@@ -286,6 +307,123 @@ fn a_deployment_leaks_no_secret_to_screen_files_or_children() {
         1,
         "the inventory's lock remains"
     );
+}
+
+/// Variables with secrets are not stored, on this computer or in an export. Later commands say how to set them again.
+#[test]
+fn secrets_in_variables_are_not_stored() {
+    let mut sandbox = Sandbox::new();
+    let env = "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=3\nworkers=1\n\
+               image=coreos\nhelper_image=helper\n";
+    sandbox.write("env.sh", env);
+    // Contains the nodes' Ignition configs.
+    sandbox.write("sim.json", r#"{"v": 1}"#);
+    let key = age::x25519::Identity::generate();
+    sandbox.write("key.txt", key.to_string().expose_secret());
+    sandbox.write("team.keys", &format!("{}\n", key.to_public()));
+    let given = everything(sandbox.folder.path());
+    let pull_secret = sandbox.pull_secret();
+    let password = sandbox.secret("a platform's password");
+    let proxy = format!(
+        "http://me:{}@proxy.example.com:3128",
+        sandbox.secret("the proxy's password")
+    );
+    let note = sandbox.secret("a variable that is no setting");
+    let environment = [
+        ("OCPDEPLOY_HTTP_PROXY", proxy.as_str()),
+        ("OCPDEPLOY_OVIRT_PASSWORD", password.as_str()),
+        ("OCPDEPLOY_PULL_SECRET", pull_secret.as_str()),
+        ("OCPDEPLOY_REMARK", note.as_str()),
+        ("OCPDEPLOY_WORKER_MEMORY", "300"),
+    ];
+    let commands: [(&str, &[i32]); 3] = [
+        ("deploy --rehearse", &[0]),
+        ("state export lab -o lab.age --recipients-file team.keys", &[0]),
+        ("state import lab.age --identity key.txt --home second", &[0]),
+    ];
+    sandbox.all(&environment, &commands);
+    for home in [sandbox.home(), sandbox.second_home()] {
+        let kept = std::fs::read(home.join("clusters/lab/settings.json")).unwrap();
+        let kept: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+        let stored = serde_json::json!({
+            "OCPDEPLOY_HTTP_PROXY": "***",
+            "OCPDEPLOY_OVIRT_PASSWORD": "***",
+            "OCPDEPLOY_PULL_SECRET": "***",
+            "OCPDEPLOY_WORKER_MEMORY": "300",
+        });
+        assert_eq!(kept["environment"], stored);
+    }
+    tell(sandbox.holds_no_secret(&given));
+
+    // The simulated platform requires no password.
+    let (code, said) = sandbox.run(&["scale", "lab", "--workers", "2"], &[]);
+    assert_eq!(code, Some(3), "{said}");
+    for words in [
+        "`http_proxy` is not set",
+        "set `http_proxy` in the env file, or OCPDEPLOY_HTTP_PROXY in the environment",
+        "`pull_secret` is not set",
+        "set `pull_secret_file=FILE`, or OCPDEPLOY_PULL_SECRET in the environment",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("ovirt_password` is not set"), "{said}");
+    sandbox.all(&environment, &[("scale lab --workers 2", &[0])]);
+    // The env file has them now.
+    sandbox.write(
+        "env.sh",
+        &format!("{env}http_proxy='{proxy}'\npull_secret='{pull_secret}'\n"),
+    );
+    sandbox.all(&[], &[("scale lab --workers 3", &[0])]);
+    sandbox.holds_no_secret(&given);
+}
+
+#[test]
+fn secrets_are_not_accepted_as_arguments() {
+    let mut sandbox = Sandbox::new();
+    let pull_secret = sandbox.pull_secret();
+    let password = canary("password");
+    for (setting, hint) in [
+        (
+            format!("ovirt_password={password}"),
+            "set `ovirt_password_file=FILE`, or OCPDEPLOY_OVIRT_PASSWORD in the environment",
+        ),
+        (
+            format!("pullsecret={pull_secret}"),
+            "set `pull_secret_file=FILE`, or OCPDEPLOY_PULL_SECRET in the environment",
+        ),
+        (
+            format!("https_proxy=http://me:{password}@proxy.example.com:3128"),
+            "set `https_proxy` in the env file, or OCPDEPLOY_HTTPS_PROXY in the environment",
+        ),
+    ] {
+        let name = setting.split('=').next().unwrap();
+        let refused = format!("`{name}` contains a secret, and other users can read the arguments of a command");
+        for command in [
+            &["config", "--rehearse"][..],
+            &["deploy", "--rehearse", "--backend", "sim"],
+        ] {
+            let (code, said) = sandbox.run(&[command, &["--set", &setting]].concat(), &[]);
+            assert_eq!(code, Some(3), "{said}");
+            assert!(said.contains(&refused) && said.contains(hint), "{said}");
+            assert!(
+                !said.contains(&password) && sandbox.found_in(said.as_bytes()).is_none(),
+                "{said}"
+            );
+            assert!(!sandbox.home().exists(), "{name}");
+        }
+    }
+    // The names of files are no secrets.
+    sandbox.write("password", &password);
+    sandbox.write("pull-secret.json", &pull_secret);
+    let arguments = [
+        "--set",
+        "ovirt_password_file=password",
+        "--set",
+        "pull_secret=pull-secret.json",
+    ];
+    let plan = ["plan", "--rehearse", "--backend", "sim"];
+    let (code, said) = sandbox.run(&[&plan[..], &arguments].concat(), &[]);
+    assert_eq!(code, Some(0), "{said}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Settings of the OpenStack backend.
 
-use crate::cluster::{Lb, OpenStackConfig, OsBalancers, OsFlavors};
+use crate::cluster::{Insecure, Lb, OpenStackConfig, OsBalancers, OsFlavors};
 use crate::settings::values::Values;
 use crate::settings::{parse, pools};
 
@@ -10,6 +10,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let ignition = values.choice("os_ignition");
     let image_import = values.switch("os_image_import");
     let pool_flavors = pools::flavors(values);
+    let insecure = values.switch("os_insecure");
     let volume_timeout = values.duration("os_volume_timeout");
     let admit = values.list("os_admit", parse::any_network);
     let ingress_floating_ip = values.ip4("os_ingress_floating_ip");
@@ -50,5 +51,6 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         volume_timeout: volume_timeout?,
         admit: admit?,
         rehearsal: values.sources.rehearse,
+        insecure: Insecure(insecure?),
     })
 }
