@@ -63,7 +63,7 @@ impl Dir {
     /// Who else owns it or can write to it. The sticky bit makes no difference.
     pub fn judge(&self, is_trusted: impl Fn(u32) -> bool) -> Result<(), String> {
         let stat = fs::fstat(&self.fd).map_err(|error| format!("{}: {error}", self.path.display()))?;
-        judge(&stat, &self.path, is_trusted)
+        judge(&stat, &self.path, Mode::empty(), is_trusted)
     }
 
     /// The existing folder of this name, which must not be a link; any owner.
@@ -208,7 +208,7 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 
 /// Whether only this user or root can have written a file and can change it.
 pub fn is_ours(file: &File) -> io::Result<bool> {
-    Ok(judge(&fs::fstat(file)?, Path::new(""), me_or_root).is_ok())
+    Ok(judge(&fs::fstat(file)?, Path::new(""), Mode::empty(), me_or_root).is_ok())
 }
 
 /// This user's id.
@@ -221,8 +221,55 @@ pub fn me_or_root(user: u32) -> bool {
     user == me() || user == 0
 }
 
-fn judge(stat: &Stat, path: &Path, is_trusted: impl Fn(u32) -> bool) -> Result<(), String> {
-    let (owner, mode, path) = (stat.st_uid, Mode::from_raw_mode(stat.st_mode), path.display());
+/// Whether only users whose id `is_trusted` accepts can replace what is at this path, or a folder or link that leads to
+/// it. While it is so, using the path is as safe as using a descriptor.
+///
+/// Others may be able to write to a folder with the sticky bit, such as `/tmp`: they cannot replace its entries. So may
+/// the group with the id of the owner: a user's own group (shadow-maint/shadow: `lib/find_new_gid.c`, `preferred_gid`).
+/// What is missing or cannot be read is accepted.
+///
+/// # Errors
+/// Who else can replace it.
+pub fn judge_path(path: &Path, is_trusted: impl Fn(u32) -> bool) -> Result<(), String> {
+    judge_entries(path, &is_trusted, MOST_LINKS)
+}
+
+/// Largest number of links that lead to each other (path_resolution(7)).
+const MOST_LINKS: u32 = 40;
+
+fn judge_entries(path: &Path, is_trusted: &dyn Fn(u32) -> bool, links: u32) -> Result<(), String> {
+    let mut entry = PathBuf::new();
+    for component in path.components() {
+        let folder = entry.clone();
+        entry.push(component);
+        let Ok(stat) = fs::lstat(entry.as_path()) else {
+            return Ok(());
+        };
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            if !is_trusted(stat.st_uid) {
+                return Err(format!("{} is a link of user {}", entry.display(), stat.st_uid));
+            }
+            match (links, std::fs::read_link(&entry)) {
+                (0, _) | (_, Err(_)) => return Ok(()),
+                (_, Ok(target)) => judge_entries(&folder.join(target), is_trusted, links - 1)?,
+            }
+            continue;
+        }
+        let harmless = match (mode.contains(Mode::SVTX), stat.st_gid == stat.st_uid) {
+            (true, _) => Mode::WGRP | Mode::WOTH,
+            (false, true) => Mode::WGRP,
+            (false, false) => Mode::empty(),
+        };
+        judge(&stat, &entry, harmless, is_trusted)?;
+    }
+    Ok(())
+}
+
+/// Judges a folder or file, regardless of the permissions `harmless`.
+fn judge(stat: &Stat, path: &Path, harmless: Mode, is_trusted: impl Fn(u32) -> bool) -> Result<(), String> {
+    let mode = Mode::from_raw_mode(stat.st_mode).difference(harmless);
+    let (owner, path) = (stat.st_uid, path.display());
     if !is_trusted(owner) {
         return Err(format!("{path} belongs to user {owner}"));
     }
@@ -244,7 +291,7 @@ fn single(name: &OsStr) -> io::Result<&OsStr> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
 
@@ -312,6 +359,42 @@ mod tests {
         }
         let other = me() + 1;
         assert_eq!(judged(0o700, other), Err(format!("{path} belongs to user {}", me())));
+    }
+
+    #[test]
+    fn a_path_is_judged_by_who_can_replace_what_leads_to_it() {
+        let place = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(place.path()).unwrap();
+        let parent = root.join("parent");
+        std::fs::create_dir_all(parent.join("state")).unwrap();
+        symlink(&parent, root.join("link")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        let group = std::fs::metadata(&parent).unwrap();
+        let own_group = match group.uid() == group.gid() {
+            true => Ok(()),
+            false => Err(format!("its group can write to {}", parent.display())),
+        };
+        for (bits, judged) in [
+            (0o755, Ok(())),
+            (0o1777, Ok(())),
+            (0o777, Err(format!("everyone can write to {}", parent.display()))),
+            (0o775, own_group),
+        ] {
+            mode(&parent, bits);
+            for path in [
+                "parent",
+                "parent/state",
+                "parent/missing/deep",
+                "link/state",
+                "link/../parent/state",
+            ] {
+                assert_eq!(judge_path(&root.join(path), me_or_root), judged, "{path} {bits:o}");
+            }
+        }
+        mode(&parent, 0o700);
+        assert_eq!(judge_path(&root.join("loop/state"), me_or_root), Ok(()));
+        let error = judge_path(&parent, |_| false).unwrap_err();
+        assert!(error.starts_with("/ belongs to user "), "{error}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::home::{Home, create_private_dir, write_private};
+use super::home::{Home, write_private};
 use super::inventory;
 use super::journal::{Entry, Event, INSTALLED, RUN};
 
@@ -199,7 +199,6 @@ pub fn read(home: &Home) -> Vec<Deployment> {
 
 /// Adds a deployment once, and drops the oldest ones.
 pub fn record(home: &Home, deployment: Deployment) -> Result<()> {
-    create_private_dir(home.root())?;
     let _lock = inventory::allocate(home)?;
     home.sweep()?;
     let Some(deployments) = added(read(home), deployment) else {

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -37,11 +37,10 @@ impl Home {
     ///
     /// The root may be a link of this user; no folder below it may be a link.
     pub fn distrust(&self) -> Option<String> {
-        let link = std::fs::symlink_metadata(&self.root).ok()?;
-        if link.is_symlink() && !is_trusted(link.uid()) {
-            return Some(format!("{} is a link of user {}", self.root.display(), link.uid()));
+        if let Err(why) = dir::judge_path(&self.root, is_trusted) {
+            return Some(why);
         }
-        // A missing folder will be created with private permissions; errors of opening it are reported when it is used.
+        // A missing folder is judged when it is created; errors of opening it are reported when it is used.
         let root = Dir::open(&self.root).ok()?;
         let below = |folder: &Dir, name: &OsStr| match folder.is_link(name) {
             true => Err(format!("{} is a link", folder.join(name).display())),
@@ -229,7 +228,7 @@ impl ClusterDir {
 
     /// Creates the empty folder with private permissions.
     pub fn create_bare(&self) -> io::Result<()> {
-        create_private_dir(&self.path)?;
+        create_state_dir(&self.path)?;
         Dir::open_no_link(&self.path)?.set_mode(0o700)
     }
 
@@ -359,6 +358,16 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
         })
 }
 
+/// Creates a folder of the state as `create_private_dir` does, then judges all that leads to it: since the start of the
+/// program, another user may have created or replaced a part of the path.
+pub fn create_state_dir(path: &Path) -> io::Result<()> {
+    create_private_dir(path)?;
+    dir::judge_path(path, is_trusted).map_err(|why| {
+        let text = format!("{} is not safe for secrets: {why}", path.display());
+        io::Error::new(io::ErrorKind::PermissionDenied, text)
+    })
+}
+
 /// Replaces a file with mode 0600, so that after a crash it has either the old content or the new one.
 ///
 /// Neither its folder nor the existing entry may be a link.
@@ -396,7 +405,7 @@ fn parent(path: &Path) -> &Path {
 }
 
 fn state_folder(path: &Path) -> io::Result<Dir> {
-    create_private_dir(parent(path))?;
+    create_state_dir(parent(path))?;
     Dir::open_no_link(parent(path))
 }
 
@@ -473,6 +482,36 @@ mod tests {
             let found = found.map(|found| root.join(found));
             assert_eq!(Home::new(root.join(home)).work_tree(), found, "{home}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_others_can_replace_is_rejected_when_it_is_used() {
+        let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path().join("state"));
+        assert_eq!(home.distrust(), None);
+        // Another user creates it after the start of the program, or can replace it.
+        std::fs::create_dir(home.root()).unwrap();
+        mode(home.root(), 0o700);
+        let dir = home.cluster("lab");
+        for unsafe_folder in [home.root(), folder.path()] {
+            mode(unsafe_folder, 0o777);
+            let why = format!("everyone can write to {}", unsafe_folder.display());
+            assert_eq!(home.distrust(), Some(why.clone()));
+            for error in [
+                create_state_dir(home.root()).unwrap_err(),
+                dir.create_bare().unwrap_err(),
+                write_private(&dir.known(), b"secret").unwrap_err(),
+                write_private_unsynced(&dir.known(), b"secret").unwrap_err(),
+                append_private(&dir.log().join("file")).unwrap_err(),
+            ] {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+                assert!(error.to_string().ends_with(&why), "{error}");
+            }
+            assert!(!dir.known().exists() && !dir.log().join("file").exists());
+            mode(unsafe_folder, 0o700);
+        }
+        write_private(&dir.known(), b"secret").unwrap();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::cluster::{
     NodeName, Role, Sizes, Vip, WorkersOn, backend_of, place_of, platform_names,
 };
 use crate::state::dir::NO_LINK;
-use crate::state::home::{ClusterDir, Home, create_private_dir, write_private};
+use crate::state::home::{ClusterDir, Home, create_state_dir, write_private};
 use crate::state::journal::host_name;
 use crate::state::parameters::{Parameters, ParametersError};
 
@@ -276,7 +276,7 @@ pub fn allocate(home: &Home) -> Result<Allocation, InventoryError> {
         path: path.clone(),
         source,
     };
-    create_private_dir(home.root()).map_err(io)?;
+    create_state_dir(home.root()).map_err(io)?;
     let file = OpenOptions::new()
         .create(true)
         .write(true)

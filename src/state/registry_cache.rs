@@ -10,7 +10,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use super::dir::Dir;
-use super::home::{Home, create_private_dir, write_private};
+use super::home::{Home, create_state_dir, write_private};
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -150,7 +150,7 @@ impl CacheDir {
     }
 
     pub fn create(&self) -> io::Result<()> {
-        create_private_dir(&self.path)?;
+        create_state_dir(&self.path)?;
         Dir::open_no_link(&self.path)?.set_mode(0o700)
     }
 
