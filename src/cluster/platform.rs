@@ -134,6 +134,9 @@ pub struct OpenStackConfig {
     pub admit: Vec<IpNetwork>,
     /// The nodes are a rehearsal's guests, which listen on port 8080.
     pub rehearsal: bool,
+    /// Services may have no TLS: see `os_insecure`. Records of earlier versions do not have it.
+    #[serde(default)]
+    pub insecure: Insecure,
 }
 
 /// Settings of the simulated platform.

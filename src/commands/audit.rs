@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::output::print_result;
 use super::platform::retry_limit;
-use super::session::{Session, runtime};
+use super::session::{Session, runtime, this_command_with};
 use crate::backend::connect::connect;
 use crate::backend::platforms::DEFAULT_LIMIT;
 use crate::cli::{Audit, Source};
@@ -50,7 +50,8 @@ pub(super) fn platforms(session: &Session, env: Option<&Path>, clusters: &[Clust
             env: env.map(Path::to_owned),
             ..Source::default()
         };
-        all.push(settings::load_platform(&session.sources(&source)?)?);
+        let sources = session.sources_with_hint(&source, &this_command_with("--env ./env.sh"))?;
+        all.push(settings::load_platform(&sources)?);
     }
     if env.is_none() {
         let known = clusters.iter().map(|cluster| &cluster.known);

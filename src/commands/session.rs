@@ -15,10 +15,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output;
 use super::progress::{Progress, Verbosity};
 use crate::cli::{Global, OneCluster, OneNode, Source};
-use crate::cluster::{NodeName, Role};
+use crate::cluster::{LOCK_FILE, NodeName, Role};
 use crate::error::{ErrorKind, OperationError};
+use crate::found_file;
 use crate::openshift::installer;
 use crate::passes::no_node;
+use crate::printable::shell_word;
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts, envfile};
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
@@ -88,10 +90,19 @@ impl Session {
 
     /// The sources of the settings: this process's environment, and the env file and flags of the user.
     pub fn sources(&self, source: &Source) -> Result<Sources<'static>> {
-        Ok(Sources {
-            env_file: env_file(source)?,
-            ..self.flags(source)?
-        })
+        self.sources_with_hint(source, &this_command_with("./env.sh"))
+    }
+
+    /// As `sources`; `hint` says how to trust a `./env.sh` that is not safe to use.
+    pub fn sources_with_hint(&self, source: &Source, hint: &str) -> Result<Sources<'static>> {
+        let env_file = env_file(source, hint)?;
+        let mut sources = self.flags(source)?;
+        // The lock file is not named but found beside the env file. If that was named although another user can write
+        // to it, the lock file is trusted as well.
+        if env_file.as_ref().is_some_and(|(path, _)| found_file::is_ours(path)) {
+            sources.read_file = &read_but_judge_lock;
+        }
+        Ok(Sources { env_file, ..sources })
     }
 
     /// As `sources`, without the env file.
@@ -128,7 +139,9 @@ impl Session {
             return Ok(name.to_owned());
         }
         if Path::new(ENV_FILE).exists() {
-            return Ok(self.load_whereabouts(&Source::default())?.cluster);
+            let hint = "give the name of the cluster as the first argument; `ocpdeploy list` shows all names";
+            let sources = self.sources_with_hint(&Source::default(), hint)?;
+            return Ok(settings::load_whereabouts(&sources)?.cluster);
         }
         let clusters = inventory::clusters(&self.home)?;
         let names: Vec<&str> = clusters.iter().map(|cluster| cluster.known.name.as_str()).collect();
@@ -273,12 +286,30 @@ fn warn_of_readable_secrets(env: &Path, loaded: &Loaded) {
     }
 }
 
+/// How to trust `./env.sh`: this command with an argument that names it.
+pub(super) fn this_command_with(argument: &str) -> String {
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| shell_word(&word.to_string_lossy()) + " ");
+    format!(
+        "if you trust it, name it: `ocpdeploy {}{argument}`",
+        words.collect::<String>()
+    )
+}
+
 /// The env file's path as given, and its text. Only a rehearsal works without one.
-fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
+fn env_file(source: &Source, hint: &str) -> Result<Option<(PathBuf, String)>> {
     let path = source.env.clone().unwrap_or_else(|| ENV_FILE.into());
-    match text_of(&path) {
+    let file = match source.env {
+        Some(_) => File::open(&path),
+        None => found_file::open(&path),
+    };
+    match file.and_then(text_of) {
         Ok(text) => Ok(Some((path, text))),
         Err(error) if error.kind() == io::ErrorKind::NotFound && source.env.is_none() && source.rehearse => Ok(None),
+        Err(error) if found_file::is_untrusted(&error) => {
+            let text = format!("the env file {ENV_FILE} in this directory is {error}");
+            Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into())
+        }
         Err(error) => {
             let why = match error.kind() {
                 io::ErrorKind::NotFound => "no such file".to_owned(),
@@ -292,14 +323,20 @@ fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
 }
 
 /// The text of a file, at most one byte longer than an env file may be: the parser reports the excess with its place.
-fn text_of(path: &Path) -> io::Result<String> {
+fn text_of(file: File) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(envfile::MOST_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)?;
+    file.take(envfile::MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     match bytes.len() > envfile::MOST_BYTES {
         true => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         false => String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+    }
+}
+
+/// Reads a file that settings name, or the lock file, if no other user can have written it.
+fn read_but_judge_lock(path: &Path) -> io::Result<String> {
+    match path.file_name().is_some_and(|name| name == LOCK_FILE) {
+        true => io::read_to_string(found_file::open_ours(path)?),
+        false => std::fs::read_to_string(path),
     }
 }
 

@@ -15,7 +15,7 @@ mod on_openstack {
     use ocpdeploy::backend::openstack::OpenStack;
     use ocpdeploy::backend::{Backend, ImageRequest, MachineSpec, Nic, Payload, Power};
     use ocpdeploy::cluster::{
-        Affinity, MachineName, NodeName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Pass, Role,
+        Affinity, Insecure, MachineName, NodeName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Pass, Role,
     };
     use ocpdeploy::digest;
     use ocpdeploy::state::parameters::Parameters;
@@ -426,6 +426,7 @@ mod on_openstack {
             volume_timeout: std::time::Duration::from_secs(600),
             admit: Vec::new(),
             rehearsal: true,
+            insecure: Insecure(false),
         };
         OpenStack::connect(&config).await.unwrap()
     }

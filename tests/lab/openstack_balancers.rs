@@ -10,8 +10,8 @@ mod on_openstack {
     use ocpdeploy::backend::openstack::OpenStack;
     use ocpdeploy::backend::{Backend, LoadBalancer};
     use ocpdeploy::cluster::{
-        AddressAssignment, Affinity, Mac, NodeName, OpenStackConfig, OsBalancers, OsBoot, OsFlavors, OsIgnition, Role,
-        Vip,
+        AddressAssignment, Affinity, Insecure, Mac, NodeName, OpenStackConfig, OsBalancers, OsBoot, OsFlavors,
+        OsIgnition, Role, Vip,
     };
     use serde_json::{Value, json};
 
@@ -213,6 +213,7 @@ mod on_openstack {
             volume_timeout: Duration::from_secs(600),
             admit: Vec::new(),
             rehearsal: false,
+            insecure: Insecure(false),
         };
         let nodes: Vec<_> = ["bootstrap", "master-0", "worker-0", "worker-1"]
             .into_iter()

@@ -11,7 +11,7 @@ use std::sync::Once;
 use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::openstack::OpenStack;
 use ocpdeploy::backend::platforms::Platforms;
-use ocpdeploy::cluster::{Affinity, MachineName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition};
+use ocpdeploy::cluster::{Affinity, Insecure, MachineName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition};
 use ocpdeploy::digest;
 use serde_json::{Value, json};
 
@@ -67,6 +67,7 @@ impl OpenStackGround {
             volume_timeout: std::time::Duration::from_secs(600),
             admit: Vec::new(),
             rehearsal: true,
+            insecure: Insecure(false),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -186,6 +187,7 @@ impl PretendGround {
             volume_timeout: std::time::Duration::from_secs(600),
             admit: Vec::new(),
             rehearsal: true,
+            insecure: Insecure(false),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -48,13 +48,6 @@ impl OpenStack {
             self.session.name(),
             token.project
         ));
-        if self.session.auth_url().starts_with("http://") {
-            let text = format!(
-                "{} is not encrypted: passwords and tokens can be read on the network",
-                self.session.auth_url()
-            );
-            found.add(Verdict::Warn, text, None);
-        }
         if !self.check_services(requirements, &mut found).await? {
             return Ok(found.0);
         }

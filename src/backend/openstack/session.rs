@@ -29,6 +29,8 @@ const EARLY: Duration = Duration::from_secs(300);
 const PAGES: usize = 1000;
 const LIST: usize = 2 * http_limits::LARGEST;
 const LIST_TIME: Duration = Duration::from_secs(300);
+/// Allows plain http, for commands that read no env file.
+const INSECURE_VARIABLE: &str = "OCPDEPLOY_OS_INSECURE";
 /// The microversion of Nova: that of Stein, 2019. Tags at creation require 2.52, named policies of server groups 2.64,
 /// types of volumes that Nova creates 2.67.
 pub(super) const COMPUTE_VERSION: &str = "2.67";
@@ -54,6 +56,7 @@ pub(super) struct OpenStackSession {
     transport: Transport,
     access: CloudAccess,
     token: Mutex<Option<Token>>,
+    may_be_insecure: bool,
     /// The services about which the user was warned, one bit for each.
     warned: AtomicU8,
 }
@@ -62,25 +65,23 @@ impl OpenStackSession {
     /// Reads the credentials. Sends no request.
     pub fn open(config: &OpenStackConfig) -> Result<Self, BackendError> {
         let sources = CloudSources::of_process();
-        Self::with(CloudAccess::read(
-            config.cloud.as_deref(),
-            config.region.as_deref(),
-            &sources,
-        )?)
-    }
-
-    fn with(access: CloudAccess) -> Result<Self, BackendError> {
-        let transport = Transport::new(access.ca.as_deref())?;
+        let access = CloudAccess::read(config.cloud.as_deref(), config.region.as_deref(), &sources)?;
+        let may_be_insecure = config.insecure.0 || std::env::var(INSECURE_VARIABLE).is_ok_and(|value| value == "true");
         if is_plain_http(&access.auth_url) {
             let (name, url) = (&access.name, &access.auth_url);
-            warn!(
-                "auth_url {url} of {name} is not encrypted: the password and responses can be read and changed on the network"
+            let insecure = format!(
+                "auth_url {url} of {name} is http, so others on the network can read the password and change responses"
             );
+            match may_be_insecure {
+                true => warn!("{insecure}"),
+                false => return Err(refused(insecure)),
+            }
         }
         Ok(Self {
-            transport,
+            transport: Transport::new(access.ca.as_deref())?,
             access,
             token: Mutex::new(None),
+            may_be_insecure,
             warned: AtomicU8::new(0),
         })
     }
@@ -100,10 +101,6 @@ impl OpenStackSession {
         self.transport
             .machines_trust(&self.public_endpoint(service).await?)
             .await
-    }
-
-    pub fn auth_url(&self) -> &str {
-        &self.access.auth_url
     }
 
     /// The `Date` header of a response.
@@ -255,13 +252,20 @@ impl OpenStackSession {
                 BackendError::new(BackendErrorKind::NotFound, message)
                     .hint("list the endpoints with `openstack catalog list`, and check region_name and interface, or os_region")
             })?;
-        let bit = 1 << service as u8;
-        if is_plain_http(&url) && self.warned.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            let (name, service) = (&self.access.name, service.name());
-            warn!(
-                "the endpoint {url} of {service} in {name} is not encrypted: the token and responses can be read and \
-                 changed on the network"
+        if is_plain_http(&url) {
+            let name = &self.access.name;
+            let insecure = format!(
+                "the endpoint {url} of {} in {name} is http, so others on the network can read the token and change \
+                 responses",
+                service.name()
             );
+            if !self.may_be_insecure {
+                return Err(refused(insecure));
+            }
+            let bit = 1 << service as u8;
+            if self.warned.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+                warn!("{insecure}");
+            }
         }
         Ok(url)
     }
@@ -413,6 +417,13 @@ impl OpenStackSession {
             "a new token was rejected, too",
         ))
     }
+}
+
+fn refused(why: String) -> BackendError {
+    BackendError::new(BackendErrorKind::Denied, why).hint(format!(
+        "ask the administrator of the cloud for https URLs, or accept the risk with os_insecure=true; for commands without \
+         an env file {INSECURE_VARIABLE}=true"
+    ))
 }
 
 fn is_valid(token: &Token) -> bool {

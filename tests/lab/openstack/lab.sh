@@ -118,7 +118,8 @@ exec_() {
     [ $# -gt 0 ] || { usage >&2; exit 2; }
     need_root exec
     is_up || die "is down"
-    export OS_CLIENT_CONFIG_FILE=$dir/clouds.yaml OCPDEPLOY_OPENSTACK_LAB=$dir
+    # Guests have the public endpoints at http://203.0.113.1.
+    export OS_CLIENT_CONFIG_FILE=$dir/clouds.yaml OCPDEPLOY_OPENSTACK_LAB=$dir OCPDEPLOY_OS_INSECURE=true
     exec ip netns exec "$NS" "$@"
 }
 

@@ -104,7 +104,8 @@ impl CloudAccess {
             let message = format!("{name} has no {what}");
             AuthConfigError::new(
                 message,
-                "download a complete clouds.yaml or openrc file from the dashboard of the cloud",
+                "download a complete clouds.yaml or openrc file from the dashboard of the cloud; secure.yaml must be in the \
+                 directory of clouds.yaml, or set OS_CLIENT_SECURE_FILE to its path",
             )
         };
         if get("verify").is_some_and(is_no) || get("insecure").is_some_and(|text| !is_no(text)) {

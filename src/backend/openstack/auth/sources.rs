@@ -1,13 +1,20 @@
 //! Where the settings of a cloud come from: clouds.yaml with its relatives, and `OS_*`.
 //!
-//! Names, order and precedence are those of openstack/openstacksdk: `openstack/config/loader.py`.
+//! Names, order and precedence are those of openstack/openstacksdk: `openstack/config/loader.py`. Unlike there, a file
+//! that was found is not used if another user can have written it, and a password is only added to a clouds.yaml in the
+//! same folder: another user's clouds.yaml could otherwise send it to any `auth_url`.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+
+use crate::found_file;
+use crate::printable::shell_word;
 
 /// Credentials are missing or invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +47,6 @@ pub struct CloudSources {
     pub variables: BTreeMap<String, String>,
     /// The folders in which clouds.yaml is searched, in this order.
     pub folders: Vec<PathBuf>,
-    /// Reads a file; `None` if it does not exist.
-    pub read: fn(&Path) -> std::io::Result<String>,
 }
 
 impl CloudSources {
@@ -60,7 +65,6 @@ impl CloudSources {
                 .filter(|(name, value)| name.starts_with("OS_") && !value.is_empty())
                 .collect(),
             folders,
-            read: |path| std::fs::read_to_string(path),
         }
     }
 
@@ -70,16 +74,36 @@ impl CloudSources {
 
     /// The first `name` with one of the suffixes in the folders, or the file that a variable refers to.
     pub fn find(&self, name: &str, variable: &str) -> Result<Option<(PathBuf, Value)>, AuthConfigError> {
+        self.find_in(&self.folders, name, variable)
+    }
+
+    fn find_in(
+        &self,
+        folders: &[PathBuf],
+        name: &str,
+        variable: &str,
+    ) -> Result<Option<(PathBuf, Value)>, AuthConfigError> {
         let named = self.variable(variable).map(PathBuf::from);
         let in_folder = |folder: &PathBuf| SUFFIXES.map(|suffix| folder.join(format!("{name}.{suffix}")));
         let places = match &named {
             Some(path) => vec![path.clone()],
-            None => self.folders.iter().flat_map(in_folder).collect(),
+            None => folders.iter().flat_map(in_folder).collect(),
         };
         for path in places {
-            let text = match (self.read)(&path) {
+            let text = match &named {
+                Some(path) => fs::read_to_string(path),
+                None => found_file::open(&path).and_then(io::read_to_string),
+            };
+            let text = match text {
                 Ok(text) => text,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => continue,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => continue,
+                Err(error) if found_file::is_untrusted(&error) => {
+                    let shown = path.display().to_string();
+                    return Err(AuthConfigError::new(
+                        format!("{shown} is {error}"),
+                        format!("if you trust it, name it: `export {variable}={}`", shell_word(&shown)),
+                    ));
+                }
                 Err(error) => {
                     let message = format!("cannot read {}: {error}", path.display());
                     return Err(AuthConfigError::new(
@@ -147,7 +171,9 @@ pub fn from_file(
         ));
     };
     let mut merged = found.clone();
-    if let Some((_, secure)) = sources.find("secure", "OS_CLIENT_SECURE_FILE")? {
+    // openstacksdk searches secure.yaml in all folders (`SECURE_FILES`).
+    let beside = path.parent().unwrap_or(Path::new("")).to_owned();
+    if let Some((_, secure)) = sources.find_in(&[beside], "secure", "OS_CLIENT_SECURE_FILE")? {
         merge(&mut merged, &secure["clouds"][name]);
     }
     let mut known = Regions::of(&merged);

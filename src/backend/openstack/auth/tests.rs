@@ -1,3 +1,7 @@
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use super::*;
 
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -15,7 +19,6 @@ fn sources(folders: &[&tempfile::TempDir], variables: &[(&str, &str)]) -> CloudS
             .map(|(name, value)| (name.to_string(), value.to_string()))
             .collect(),
         folders: folders.iter().map(|folder| folder.path().to_owned()).collect(),
-        read: |path| std::fs::read_to_string(path),
     }
 }
 
@@ -45,6 +48,69 @@ fn the_first_folder_wins_and_files_add_to_each_other() {
     assert_eq!((b.region.as_deref(), b.interface.as_str()), (Some("three"), "internal"));
     assert_eq!(b.sign_in()["auth"]["identity"]["token"]["id"], "tok");
     assert_eq!(b.sign_in()["auth"]["scope"]["project"]["id"], "7");
+}
+
+#[test]
+fn a_password_is_only_added_to_a_cloud_in_the_same_folder() {
+    let clouds = folder(&[("clouds.yaml", CLOUDS), ("clouds-public.yaml", PUBLIC)]);
+    let own = folder(&[("clouds.yaml", "clouds: {c: {}}"), ("secure.yaml", SECURE)]);
+    let read = |variables: &[(&str, &str)]| CloudAccess::read(Some("a"), None, &sources(&[&clouds, &own], variables));
+    let error = read(&[]).unwrap_err();
+    assert_eq!(
+        error.message,
+        "cloud a has no password, token or application credential"
+    );
+    assert!(error.hint.contains("OS_CLIENT_SECURE_FILE"), "{}", error.hint);
+    let named = own.path().join("secure.yaml").display().to_string();
+    let access = read(&[("OS_CLIENT_SECURE_FILE", named.as_str())]).unwrap();
+    assert_eq!(
+        access.sign_in()["auth"]["identity"]["password"]["user"]["password"],
+        "pw"
+    );
+    // One beside a clouds.yaml that a variable refers to is found.
+    std::fs::write(clouds.path().join("secure.yaml"), SECURE).unwrap();
+    let named = clouds.path().join("clouds.yaml").display().to_string();
+    assert!(read(&[("OS_CLIENT_CONFIG_FILE", named.as_str())]).is_ok());
+}
+
+#[test]
+fn a_found_file_that_others_can_write_is_rejected_unless_named() {
+    let found = folder(&[
+        ("clouds.yaml", CLOUDS),
+        ("secure.yaml", SECURE),
+        ("clouds-public.yaml", PUBLIC),
+    ]);
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    for (name, variable) in [
+        ("clouds.yaml", "OS_CLIENT_CONFIG_FILE"),
+        ("secure.yaml", "OS_CLIENT_SECURE_FILE"),
+        ("clouds-public.yaml", "OS_CLIENT_VENDOR_FILE"),
+    ] {
+        let path = found.path().join(name);
+        mode(&path, 0o646);
+        let read = |variables: &[(&str, &str)]| CloudAccess::read(Some("a"), None, &sources(&[&found], variables));
+        let error = read(&[]).unwrap_err();
+        let shown = path.display().to_string();
+        assert_eq!(
+            error.message,
+            format!("{shown} is not safe to use: everyone can write to it")
+        );
+        assert!(
+            error.hint.contains(&format!("`export {variable}={shown}`")),
+            "{}",
+            error.hint
+        );
+        assert!(read(&[(variable, shown.as_str())]).is_ok(), "{name}");
+        mode(&path, 0o644);
+    }
+    for bits in [0o777, 0o1777] {
+        mode(found.path(), bits);
+        let error = CloudAccess::read(Some("a"), None, &sources(&[&found], &[])).unwrap_err();
+        assert!(
+            error.message.ends_with("everyone can write to its directory"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
