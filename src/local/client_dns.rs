@@ -237,7 +237,7 @@ impl Computer {
             command: command.join(" "),
             why,
         };
-        let output = subprocess::command(command[0])
+        let output = subprocess::command(command[0], &[])
             .args(&command[1..])
             .output()
             .map_err(|error| failed(error.to_string()))?;
@@ -250,7 +250,7 @@ impl Computer {
 
 /// Whether systemd-resolved reads delegates (systemd.dns-delegate(5)).
 fn resolved_delegates() -> bool {
-    let output = subprocess::command("resolvectl").arg("--version").output();
+    let output = subprocess::command("resolvectl", &[]).arg("--version").output();
     let version = output
         .ok()
         .and_then(|output| systemd_version(&String::from_utf8_lossy(&output.stdout)));

@@ -70,7 +70,10 @@ impl Installation<'_> {
     }
 
     fn make(&self, base: &Path, new: &Path, output: &Path) -> Result<bool, String> {
-        let run = match subprocess::command(PROGRAM).args(self.arguments(base, new)).output() {
+        let run = match subprocess::command(PROGRAM, &[])
+            .args(self.arguments(base, new))
+            .output()
+        {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             run => run.map_err(|error| format!("{PROGRAM}: {error}"))?,
         };

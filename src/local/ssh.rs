@@ -19,6 +19,22 @@ use crate::printable::printable_text;
 use crate::state::home::{ClusterDir, write_private};
 use crate::state::parameters::NodeAddress;
 
+/// Variables of ssh (ssh(1), "ENVIRONMENT"), of Kerberos, and of programs that prompt for passphrases.
+const VARIABLES: &[&[&str]] = &[&[
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DISPLAY",
+    "GPG_TTY",
+    "KRB5CCNAME",
+    "SSH_AGENT_PID",
+    "SSH_ASKPASS",
+    "SSH_ASKPASS_REQUIRE",
+    "SSH_AUTH_SOCK",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+]];
+
 /// CoreOS's user.
 const USER: &str = "core";
 
@@ -72,7 +88,7 @@ impl<'a> Node<'a> {
 
     /// The user's own ssh with a shell on the node. It may prompt.
     pub fn shell(&self) -> Command {
-        let mut ssh = subprocess::command("ssh");
+        let mut ssh = subprocess::command("ssh", VARIABLES);
         ssh.args(self.options(has_own_timeout(self.ip))).arg(target(self.ip));
         ssh
     }
@@ -84,7 +100,7 @@ impl<'a> Node<'a> {
     pub async fn connect(&self) -> Result<Session, SshError> {
         let folder = tempfile::Builder::new().prefix("ocpdeploy-ssh-").tempdir()?;
         let log = folder.path().join("log");
-        let mut ssh = subprocess::command("ssh");
+        let mut ssh = subprocess::command("ssh", VARIABLES);
         ssh.args(["-M", "-N", "-f", "-T", "-x", "-S"]);
         // The name that `openssh` expects.
         ssh.arg(folder.path().join("master")).arg("-E").arg(&log);
@@ -135,7 +151,7 @@ fn target(ip: IpAddr) -> String {
 
 /// Whether the user's own configuration sets the connection timeout.
 fn has_own_timeout(ip: IpAddr) -> bool {
-    let asked = subprocess::command("ssh").args(["-G", &target(ip)]).output();
+    let asked = subprocess::command("ssh", VARIABLES).args(["-G", &target(ip)]).output();
     asked.is_ok_and(|asked| sets_timeout(&String::from_utf8_lossy(&asked.stdout)))
 }
 

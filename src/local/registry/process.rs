@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::RegistryError;
 use crate::digest::sha256;
-use crate::local::subprocess;
+use crate::local::subprocess::{self, CERTIFICATES, PROXY};
 use crate::state::home::{append_private, write_private};
 
 /// Debian's name, and upstream's.
@@ -28,18 +28,9 @@ const PODMAN: &str = "podman";
 /// Upstream's image (docker-library/official-images: `library/registry`).
 const IMAGE: &str = "docker.io/library/registry:3";
 
-/// Variables for the proxy to upstream registries (golang/go: `src/net/http/transport.go`). podman passes them on.
-const PROXY: [&str; 6] = [
-    "HTTPS_PROXY",
-    "https_proxy",
-    "HTTP_PROXY",
-    "http_proxy",
-    "NO_PROXY",
-    "no_proxy",
-];
-
-/// Variables for the certificates that it trusts (golang/go: `src/crypto/x509/root_unix.go`).
-const TRUST: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+/// Variables for upstream registries, which podman passes on, and for podman's own cgroup (containers/common:
+/// `pkg/config/config.go`, `CheckCgroupsAndAdjustConfig`).
+const VARIABLES: &[&[&str]] = &[PROXY, CERTIFICATES, &["DBUS_SESSION_BUS_ADDRESS"]];
 
 /// Version 3 sends traces to a service on this computer, and each failure is an error in its log
 /// (distribution/distribution: issue 4270; argoproj/argo-cd: issue 22974).
@@ -87,12 +78,11 @@ impl Program {
 
     /// Queries the version; the output is `PROGRAM MODULE VERSION` (distribution/distribution: `version/print.go`).
     fn of(path: PathBuf, in_container: bool) -> Result<Self, String> {
-        let mut command = subprocess::command(&path);
+        let mut command = subprocess::command(&path, VARIABLES);
         if in_container {
             command.args(["run", "--rm", IMAGE]);
         }
-        command.arg("--version").stdin(Stdio::null());
-        let output = with_variables(&mut command, &PROXY).output();
+        let output = command.arg("--version").stdin(Stdio::null()).output();
         let output = output.map_err(|error| error.to_string())?;
         let (text, error) = (
             String::from_utf8_lossy(&output.stdout),
@@ -122,9 +112,8 @@ impl Program {
     pub(super) fn start(&self, folder: &Folder, configuration: &Path, storage: &Path) -> io::Result<Child> {
         write_private(&folder.log(), b"")?;
         let log = append_private(&folder.log())?;
-        let mut command = subprocess::command(&self.path);
-        with_variables(&mut command, &PROXY);
-        with_variables(&mut command, &TRUST).env(NO_TRACES.0, NO_TRACES.1);
+        let mut command = subprocess::command(&self.path, VARIABLES);
+        command.env(NO_TRACES.0, NO_TRACES.1);
         if self.in_container {
             command.args(container(folder, storage));
         }
@@ -169,18 +158,13 @@ fn container(folder: &Folder, storage: &Path) -> Vec<OsString> {
     arguments.extend(folder.0.parent().map(|shared| volume(shared, ":ro")));
     arguments.push(volume(storage, ""));
     arguments.push(format!("--env={}={}", NO_TRACES.0, NO_TRACES.1).into());
-    for name in TRUST {
+    for name in CERTIFICATES {
         if let Some(path) = std::env::var_os(name) {
             arguments.extend([format!("--env={name}").into(), volume(Path::new(&path), ":ro")]);
         }
     }
     arguments.push(IMAGE.into());
     arguments
-}
-
-/// Passes on variables of this program.
-fn with_variables<'a>(command: &'a mut Command, names: &[&str]) -> &'a mut Command {
-    command.envs(names.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
 }
 
 #[derive(Deserialize, Serialize)]
@@ -356,7 +340,7 @@ panic: listen tcp 127.0.0.1:1: bind: address already in use
         let folder = Folder(temporary.path().to_owned());
         assert!(!folder.stop().unwrap());
         let configuration = folder.configuration();
-        let mut other = subprocess::command("sleep").arg("60").spawn().unwrap();
+        let mut other = subprocess::command("sleep", &[]).arg("60").spawn().unwrap();
         let record = |pid| {
             let configuration = configuration.clone();
             let process = Process {
@@ -371,7 +355,7 @@ panic: listen tcp 127.0.0.1:1: bind: address already in use
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();
         other.wait().unwrap();
-        let mut own = subprocess::command("sh")
+        let mut own = subprocess::command("sh", &[])
             .args(["-c", "trap 'exit 0' TERM; while :; do sleep 0.05; done"])
             .arg(&configuration)
             .spawn()

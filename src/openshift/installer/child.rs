@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::error::{ErrorKind, OperationError};
+use crate::local::subprocess;
 use crate::state::home::remove_folder;
 
 /// The variable that names the parent: its process id and start time.
@@ -43,19 +44,9 @@ fn here() -> MutexGuard<'static, Here> {
     HERE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program without the environment variables that may contain our secrets, and without input.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the installer needs variables that are unknown here"
-)]
-pub(super) fn program(path: &Path) -> Command {
-    let mut command = Command::new(path);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("OCPDEPLOY_") || text.starts_with("OS_") {
-            command.env_remove(name);
-        }
-    }
+/// A program with the variables of these lists, and without input.
+pub(super) fn program(path: &Path, variables: &[&[&str]]) -> Command {
+    let mut command = Command::from(subprocess::command(path, variables));
     if let Some((_, started)) = state_and_start(getpid()) {
         command.env(PARENT, format!("{} {started}", getpid()));
     }
@@ -255,7 +246,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_child_names_its_parent_for_later_runs() {
-        let mut command = program(Path::new("sleep"));
+        let mut command = program(Path::new("sleep"), &[]);
         let running = Running::start(command.arg("600")).await.unwrap();
         let child = running.group.unwrap();
         // Until it runs its program, it has the environment of this one.
@@ -274,7 +265,7 @@ mod tests {
     async fn a_child_ends_with_its_own_children_after_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
-        let mut command = program(Path::new("sh"));
+        let mut command = program(Path::new("sh"), &[]);
         command
             .arg("-c")
             .arg(format!("sleep 600 & echo $! >{}; wait", file.display()));

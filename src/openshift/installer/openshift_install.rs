@@ -28,10 +28,16 @@ use crate::PROGRESS;
 use crate::artifacts::download::{self, Cache};
 use crate::cluster::{ClusterConfig, Downloads, Role};
 use crate::error::{ErrorKind, OperationError};
+use crate::local::subprocess::{CERTIFICATES, PROXY};
 use crate::node::services::Release;
 use crate::state::home;
 use crate::state::parameters::Parameters;
 use crate::templates::yaml;
+
+/// Its own variables, of which releases add some (openshift/installer: `pkg/asset/releaseimage`,
+/// `pkg/asset/rhcos/image.go`, `pkg/asset/ignition/bootstrap/common.go`, `pkg/types/validation/installconfig.go`), and
+/// ssh's agent, for `gather bootstrap` (`pkg/gather/ssh/agent.go`).
+const VARIABLES: &[&[&str]] = &[PROXY, CERTIFICATES, &["OPENSHIFT_INSTALL_", "SSH_AUTH_SOCK"]];
 
 /// Creating files takes seconds; after this time the installer hangs.
 const MAKE_LIMIT: Duration = Duration::from_secs(600);
@@ -95,7 +101,7 @@ impl OpenshiftInstall {
 
     /// The embedded stream (from 4.8), otherwise the older data at the commit that it was built from.
     pub(super) async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
-        let mut command = program(&self.path);
+        let mut command = program(&self.path, VARIABLES);
         command.args(["coreos", "print-stream-json"]);
         let output = child::output(&mut command, Duration::from_secs(30)).await;
         let output = output.map_err(|source| not_run(&self.path, source))?;
@@ -124,7 +130,7 @@ impl OpenshiftInstall {
 
     async fn ask_version(&self) -> anyhow::Result<BuildInfo> {
         let output = loop {
-            let mut command = program(&self.path);
+            let mut command = program(&self.path, VARIABLES);
             match child::output(command.arg("version"), Duration::from_secs(30)).await {
                 // It was just unpacked, and a child process that is being started still has it open.
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
@@ -255,7 +261,7 @@ impl OpenshiftInstall {
     ) -> Result<(), OperationError> {
         let name = &args[..args.len().min(2)];
         let lines = Lines::open(log, name, mask).map_err(|source| not_run(&self.path, source))?;
-        let mut command = program(&self.path);
+        let mut command = program(&self.path, VARIABLES);
         command.args(args).arg("--dir").arg(folder).arg("--log-level=info");
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Running::start(command).await;

@@ -16,7 +16,11 @@ use serde::Deserialize;
 use super::child::{self, not_run, program};
 use crate::cluster::{ClusterConfig, RegistryMirror, major_minor};
 use crate::error::{ErrorKind, OperationError};
+use crate::local::subprocess;
 use crate::node::services::{self, Release};
+
+/// Variables of `oc`, whose other settings are arguments here.
+const VARIABLES: &[&[&str]] = &[subprocess::PROXY, subprocess::CERTIFICATES];
 
 /// Limit for one small document from one registry.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -165,7 +169,7 @@ pub(super) async fn ask<T>(
 /// Runs `oc`. It reads the pull secret from memory, so that no file of it can be left behind.
 async fn ask_one(oc: &Path, image: &str, config: &ClusterConfig) -> io::Result<Option<Output>> {
     let secret = in_memory("pull-secret", config.node_pull_secret().expose_secret().as_bytes())?;
-    let mut command = program(oc);
+    let mut command = program(oc, VARIABLES);
     command
         .args(["adm", "release", "info", image, "--output=json"])
         .arg("--registry-config=/proc/self/fd/0")
