@@ -88,6 +88,14 @@ impl Source {
     }
 }
 
+/// Confirmation of an operation that loses data.
+#[derive(Debug, Args)]
+pub struct Confirmation {
+    /// Do not prompt for confirmation; requires CLUSTER
+    #[arg(short, long, requires = "cluster")]
+    pub yes: bool,
+}
+
 /// How a result is printed.
 #[derive(Debug, Args)]
 pub struct Output {

@@ -37,7 +37,7 @@ pub enum ExportVerb {
 pub struct ExportTarget {
     #[command(flatten)]
     pub of: OneCluster,
-    /// Write to FILE [default: stdout]
+    /// Write to FILE with mode 0600 [default: stdout]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
 }

@@ -65,6 +65,7 @@ Examples:
   ocpdeploy image pull                          # what ./env.sh needs
   ocpdeploy image pull lab.sh --set version=4.19
   ocpdeploy image pull --image centos10stream   # without an env file
+  ocpdeploy image pull lab.sh --image centos10stream   # from its image_mirror
   ocpdeploy image pull --image https://mirror.example.com/rhcos.qcow2.gz
 
 Append #sha256=SUM to a URL to verify the decompressed content.")]

@@ -343,12 +343,12 @@ pub struct List {
 /// Writes one HTML file without scripts or external resources, from the cluster's
 /// journal and one query of the platform. If the platform cannot be reached, the
 /// report leaves out the current state. Contains names and addresses, but no secrets.
-/// A new file has mode 0600.
+/// The file has mode 0600.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy report lab                # writes report.html
-  ocpdeploy report lab -o /srv/www/lab.html
+  ocpdeploy report lab -o lab.html
   ocpdeploy report -o -               # the only cluster, to stdout")]
 pub struct Report {
     #[command(flatten)]
@@ -377,9 +377,8 @@ pub struct Destroy {
     /// Show what would be removed, without removing it
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not prompt for confirmation; requires CLUSTER
-    #[arg(short, long, requires = "cluster")]
-    pub yes: bool,
+    #[command(flatten)]
+    pub confirmation: Confirmation,
     /// Keep the address reservations and the parameter file
     #[arg(long)]
     pub keep_addresses: bool,
@@ -455,14 +454,15 @@ pub struct Audit {
 ///
 /// To add workers, learns their addresses with temporary machines, starts the workers
 /// with a current pointer config from the cluster, and approves their certificates.
-/// To remove workers, starts with the highest number: drains the node, then removes
-/// node, machine and address. Masters are not changed. Uses the settings of the
-/// deployment.
+/// To remove workers, prompts for confirmation and starts with the highest number:
+/// drains the node, then removes node, machine, disks and address. Masters are not
+/// changed. Uses the settings of the deployment.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy scale lab --workers 4
   ocpdeploy scale lab --pool infra=3
+  ocpdeploy scale lab --workers 2 --yes    # removes workers without a prompt
   ocpdeploy scale lab --workers 2 --drain-timeout 30m --delete-emptydir-data
   ocpdeploy scale lab --workers 3 --env lab.sh    # use the settings in lab.sh")]
 pub struct Scale {
@@ -474,6 +474,8 @@ pub struct Scale {
     /// New number of nodes of a pool; repeatable
     #[arg(long = "pool", value_name = "POOL=N", value_parser = args::name_and_number)]
     pub pools: Vec<(String, usize)>,
+    #[command(flatten)]
+    pub confirmation: Confirmation,
     #[command(flatten)]
     pub again: Again,
     #[command(flatten)]

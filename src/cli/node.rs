@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::args::{Again, Drain, OneCluster, OneNode, Output, node_name};
+use super::args::{Again, Confirmation, Drain, OneCluster, OneNode, Output, node_name};
 use crate::cluster::{Mac, NodeName};
 
 /// Show a node, log in to it, use its console, recreate it, or let other machines join
@@ -37,19 +37,23 @@ pub enum NodeVerb {
 /// Recreate a node with the same name, MAC and address, and an empty disk
 ///
 /// Drains and removes the node, then creates it with a current pointer config from the
-/// cluster. Replaces a master only if its etcd member has been removed and all other
-/// members are voting members; then waits until the new master is a voting member.
+/// cluster. Prompts for confirmation, because all disks of the machine are deleted.
+/// Replaces a master only if its etcd member has been removed and all other members are
+/// voting members; then waits until the new master is a voting member.
 #[derive(Debug, Args)]
 #[command(
     allow_missing_positional = true,
     after_long_help = "\
 Examples:
-  ocpdeploy node replace worker-1
+  ocpdeploy node replace worker-1               # prompts for confirmation
+  ocpdeploy node replace lab worker-1 --yes
   ocpdeploy node replace lab worker-1 --force   # its kubelet is down"
 )]
 pub struct NodeReplace {
     #[command(flatten)]
     pub node: OneNode,
+    #[command(flatten)]
+    pub confirmation: Confirmation,
     #[command(flatten)]
     pub again: Again,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::args::{OneCluster, Output, duration};
+use super::args::{Confirmation, OneCluster, Output, duration};
 use crate::backend::SnapshotName;
 
 /// Save all disks of a cluster, and restore them later
@@ -107,9 +107,8 @@ Examples:
 pub struct SnapshotRestore {
     #[command(flatten)]
     pub snapshot: OneSnapshot,
-    /// Do not prompt for confirmation
-    #[arg(short, long)]
-    pub yes: bool,
+    #[command(flatten)]
+    pub confirmation: Confirmation,
     /// Time limit for the nodes to be Ready again
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
     pub timeout: Duration,
@@ -118,17 +117,21 @@ pub struct SnapshotRestore {
 }
 
 /// Delete a snapshot; the cluster stays as it is
+///
+/// Prompts for confirmation. Also deletes the etcd backup that belongs to the snapshot.
 #[derive(Debug, Args)]
 #[command(
     allow_missing_positional = true,
     after_long_help = "\
 Examples:
-  ocpdeploy snapshot delete lab before-update
-  ocpdeploy snapshot delete before-update          # of the only cluster"
+  ocpdeploy snapshot delete before-update     # of the only cluster; prompts
+  ocpdeploy snapshot delete lab before-update --yes"
 )]
 pub struct SnapshotDelete {
     #[command(flatten)]
     pub snapshot: OneSnapshot,
+    #[command(flatten)]
+    pub confirmation: Confirmation,
     #[command(flatten)]
     pub output: Output,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::audit;
-use super::confirm::Loss;
+use super::confirm::{self, Loss};
 use super::output::{print, print_result};
 use super::platform::retry_limit;
 use super::session::{Session, runtime};
@@ -71,7 +71,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         if command.dry_run {
             return print_result(&command.output, &destroyed, || destroyed.text());
         }
-        if !command.yes {
+        if !command.confirmation.yes {
             let of_others = match dir {
                 Some(_) => String::new(),
                 None => {
@@ -80,14 +80,21 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
                     format!("this computer has no record of {domain}, {summary}; it may be in use\n")
                 }
             };
+            let options = match (dir, &command.id) {
+                (None, None) => vec!["--id", cluster.deployment().as_str(), "--yes"],
+                _ => vec!["--yes"],
+            };
+            let unnamed = command.cluster.is_none().then_some(target.name.as_str());
+            let hint = confirm::hint(&options, unnamed, None);
             let lost = Loss {
                 operation: &format!("destroy {cluster}"),
+                cluster,
                 text: &(report::owned(domain, &owned) + &of_others),
-                hint: "add --yes to confirm, or --dry-run to show what would be removed",
+                hint: &format!("{hint}; --dry-run shows what would be removed"),
                 canceled: "nothing was removed",
                 typed: dir.is_none().then_some(domain.as_str()),
             };
-            lost.confirm()?;
+            lost.confirm(&command.confirmation)?;
         }
         let begun = || {
             if let Some(dir) = dir {
@@ -266,7 +273,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
         };
         return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     };
-    if command.yes && command.id.is_none() {
+    if command.confirmation.yes && command.id.is_none() {
         let text = format!("--yes requires --id for {domain}, of which this computer has no record");
         let hint = format!(
             "it has {}; without --yes, the command shows its objects and prompts",

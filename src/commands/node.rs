@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::confirm::{self, Loss};
 use super::output::{print, print_result};
 use super::platform::{connect_for, connect_known};
 use super::saved_settings::{self, Counts};
@@ -41,10 +42,24 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let cluster = session.cluster_name(command.node.of.cluster.as_deref())?;
     let config = saved_settings::load(session, &cluster, &command.again, &Counts::default())?.config;
     let (node, drain) = (command.node.node.clone(), scale::drain(&command.drain));
+    let id = config.id();
+    let confirmed = || {
+        let machine = MachineName::of_node(&config.name, &node);
+        let unnamed = command.node.of.cluster.is_none().then_some(cluster.as_str());
+        Loss {
+            operation: &format!("replace {node} of {id}"),
+            cluster: &id,
+            text: &format!("machine {machine} and all its disks will be deleted; the new machine has empty disks\n"),
+            hint: &confirm::hint(&["--yes"], unnamed, Some(node.as_str())),
+            canceled: "nothing was changed",
+            typed: None,
+        }
+        .confirm(&command.confirmation)
+    };
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::replace(&backend, &config, &session.home, &node, drain).await
+        passes::replace(&backend, &config, &session.home, &node, drain, confirmed).await
     })?;
     let replaced = Replaced {
         cluster: config.cluster_domain(),

@@ -2,14 +2,17 @@
 
 use anyhow::Result;
 
-use super::confirm::Loss;
+use super::confirm::{self, Loss};
 use super::output::print_result;
 use super::platform::connect_known;
 use super::session::Session;
 use crate::backend::Snapshot;
 use crate::backend::platforms::Platforms;
-use crate::cli::{SnapshotCommand, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotSave, SnapshotVerb};
-use crate::passes::snapshot::{self, SaveOptions};
+use crate::cli::{
+    OneSnapshot, SnapshotCommand, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotSave, SnapshotVerb,
+};
+use crate::cluster::MachineName;
+use crate::passes::snapshot::{self, Found, SaveOptions};
 use crate::report::snapshots::{DeletedSnapshot, RestoredSnapshot, SavedSnapshot, SnapshotList as List};
 use crate::state::inventory::Known;
 
@@ -50,19 +53,25 @@ fn list(session: &Session, command: &SnapshotList) -> Result<()> {
 
 fn restore(session: &Session, command: &SnapshotRestore) -> Result<()> {
     let known = session.cluster(&command.snapshot.of)?;
-    let confirmed = |snapshot: &Snapshot| match command.yes {
-        true => Ok(()),
-        false => Loss {
-            operation: &format!("restore cluster {}", known.cluster_domain()),
-            text: &format!("all changes since {:.0} will be lost\n", snapshot.taken),
-            hint: "add --yes to confirm; all changes since the snapshot will be lost",
+    let (id, name) = (known.id(), &command.snapshot.name);
+    let confirmed = |snapshot: &Snapshot, machines: &[MachineName]| {
+        let machines: Vec<&str> = machines.iter().map(MachineName::as_str).collect();
+        let text = format!(
+            "the disks of {} will be restored from snapshot {name}; all changes since {:.0} will be lost\n",
+            machines.join(", "),
+            snapshot.taken
+        );
+        Loss {
+            operation: &format!("restore {id} from snapshot {name}"),
+            cluster: &id,
+            text: &text,
+            hint: &hint(&command.snapshot, &known),
             canceled: "nothing was changed",
             typed: None,
         }
-        .confirm(),
+        .confirm(&command.confirmation)
     };
     let restored = on_platform(session, &known, async |backend| {
-        let name = &command.snapshot.name;
         snapshot::restore(backend, &known, &session.home, name, command.timeout, confirmed).await
     })?;
     let restored = RestoredSnapshot::new(known.cluster_domain(), restored, known.rehearsal);
@@ -71,14 +80,41 @@ fn restore(session: &Session, command: &SnapshotRestore) -> Result<()> {
 
 fn delete(session: &Session, command: &SnapshotDelete) -> Result<()> {
     let known = session.cluster(&command.snapshot.of)?;
+    let (id, name) = (known.id(), &command.snapshot.name);
+    let confirmed = |found: &[Found]| {
+        let saved = found.iter().map(|found| format!("{:.0}", found.snapshot.taken));
+        let saved: Vec<String> = saved.collect();
+        let text = match saved.is_empty() {
+            true => format!("what is left of snapshot {name} will be deleted, with its etcd backup\n"),
+            false => {
+                let saved = saved.join(" and ");
+                format!("snapshot {name}, saved at {saved}, will be deleted, with its etcd backup\n")
+            }
+        };
+        Loss {
+            operation: &format!("delete snapshot {name} of {id}"),
+            cluster: &id,
+            text: &text,
+            hint: &hint(&command.snapshot, &known),
+            canceled: "nothing was changed",
+            typed: None,
+        }
+        .confirm(&command.confirmation)
+    };
     on_platform(session, &known, async |backend| {
-        snapshot::delete(backend, &known, &session.home, &command.snapshot.name).await
+        snapshot::delete(backend, &known, &session.home, name, confirmed).await
     })?;
     let deleted = DeletedSnapshot {
         cluster: known.cluster_domain(),
-        name: command.snapshot.name.clone(),
+        name: name.clone(),
     };
     print_result(&command.output, &deleted, || deleted.text())
+}
+
+/// How to run the command on this snapshot without a prompt.
+fn hint(snapshot: &OneSnapshot, known: &Known) -> String {
+    let unnamed = snapshot.of.cluster.is_none().then_some(known.name.as_str());
+    confirm::hint(&["--yes"], unnamed, Some(snapshot.name.as_str()))
 }
 
 /// Connects, and runs `work` until it ends or a signal arrives.

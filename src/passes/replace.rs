@@ -16,21 +16,29 @@ use crate::state::home::Home;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Drains a node, deletes its machine and creates it again, or continues an interrupted replacement.
+///
+/// The machine's disks are lost, so `confirm` is called before anything is changed.
 pub async fn replace(
     backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     name: &NodeName,
     drain: Drain,
+    confirm: impl FnOnce() -> Result<()>,
 ) -> Result<NodeAddress> {
     on_installed(backend, config, home, "node replace", async |run| {
-        run.recreate(name, drain).await
+        run.recreate(name, drain, confirm).await
     })
     .await
 }
 
 impl Run<'_> {
-    async fn recreate(&self, name: &NodeName, drain: Drain) -> Result<NodeAddress> {
+    async fn recreate(
+        &self,
+        name: &NodeName,
+        drain: Drain,
+        confirm: impl FnOnce() -> Result<()>,
+    ) -> Result<NodeAddress> {
         let table = self.installed()?;
         self.refuse_other_settings(&table)?;
         let node = node(&table, name)?;
@@ -43,6 +51,7 @@ impl Run<'_> {
             // The new machine needs the pointer: without it the old machine is kept.
             self.require_assets()?;
             self.pointer(&reach, node.role).await?;
+            confirm()?;
             self.node_images_again().await?;
             self.leave(&reach, &node, drain).await?;
         }

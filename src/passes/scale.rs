@@ -52,7 +52,15 @@ pub struct Scaled {
 }
 
 /// Scales an installed cluster to the numbers of workers in its settings, or continues an interrupted scaling.
-pub async fn scale(backend: &Platforms, config: &ClusterConfig, home: &Home, options: ScaleOptions) -> Result<Scaled> {
+///
+/// The disks of removed workers are lost, so `confirm` is called with these workers before anything is changed.
+pub async fn scale(
+    backend: &Platforms,
+    config: &ClusterConfig,
+    home: &Home,
+    options: ScaleOptions,
+    confirm: impl FnOnce(&[NodeAddress]) -> Result<()>,
+) -> Result<Scaled> {
     if config.router_workers() == 0 && options.installed_workers > 0 {
         let cluster = &config.name;
         let text = format!(
@@ -62,13 +70,17 @@ pub async fn scale(backend: &Platforms, config: &ClusterConfig, home: &Home, opt
         return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     on_installed(backend, config, home, "scale", async |run| {
-        run.bring_to_size(options).await
+        run.bring_to_size(options, confirm).await
     })
     .await
 }
 
 impl Run<'_> {
-    async fn bring_to_size(&self, options: ScaleOptions) -> Result<Scaled> {
+    async fn bring_to_size(
+        &self,
+        options: ScaleOptions,
+        confirm: impl FnOnce(&[NodeAddress]) -> Result<()>,
+    ) -> Result<Scaled> {
         let before = self.installed()?;
         self.refuse_other_settings(&before)?;
         self.refuse_external_names(&before)?;
@@ -79,8 +91,12 @@ impl Run<'_> {
             self.pointer(&reach, Role::Worker).await?;
         }
 
+        let surplus = self.surplus(&before);
+        if !surplus.is_empty() {
+            confirm(&surplus)?;
+        }
         let mut removed = Vec::new();
-        while let Some(last) = self.surplus()? {
+        while let Some(last) = self.surplus(&self.table()?).pop() {
             let mut without = self.table()?;
             without.nodes.retain(|node| node.name != last.name);
             self.balance_routers(&without, options.installed_workers).await?;
@@ -143,13 +159,12 @@ impl Run<'_> {
         Parameters::read(&self.dir.parameters())?.context("the parameter file does not exist")
     }
 
-    /// The last worker that the settings do not have. Of a pool, or of the workers outside of pools, it has the highest
-    /// number.
-    fn surplus(&self) -> Result<Option<NodeAddress>> {
-        let (table, wanted) = (self.table()?, self.config.nodes());
+    /// The workers that the settings do not have. Of a pool, or of the workers outside of pools, the last one has the
+    /// highest number.
+    fn surplus(&self, table: &Parameters) -> Vec<NodeAddress> {
+        let wanted = self.config.nodes();
         let is_surplus = |node: &&NodeAddress| wanted.iter().all(|(name, _)| *name != node.name);
-        let last = table.of_role(Role::Worker).filter(is_surplus).last().cloned();
-        Ok(last)
+        table.of_role(Role::Worker).filter(is_surplus).cloned().collect()
     }
 
     /// Removes a worker from the cluster, the platform and the table, in this order.

@@ -159,14 +159,14 @@ pub async fn list(backend: &Platforms, known: &Known, home: &Home) -> Result<Vec
 }
 
 /// Powers the cluster off, reverts all disks to a snapshot, and starts it. All later changes are lost, so
-/// `confirm` is called before anything is changed.
+/// `confirm` is called with the snapshot and the machines before anything is changed.
 pub async fn restore(
     backend: &Platforms,
     known: &Known,
     home: &Home,
     name: &SnapshotName,
     limit: Duration,
-    confirm: impl FnOnce(&Snapshot) -> Result<()>,
+    confirm: impl FnOnce(&Snapshot, &[MachineName]) -> Result<()>,
 ) -> Result<Restored> {
     let cluster = InstalledCluster::open(backend, known, home)?;
     cluster.refuse_half_restored(Some(name))?;
@@ -177,9 +177,9 @@ pub async fn restore(
         None => return Err(cluster.no_snapshot(name, &there).into()),
     };
     cluster.current_machines().await?;
-    let checked = backend.check_restore(&known.id(), &cluster.names()?, &snapshot).await?;
-    report(checked)?;
-    confirm(&snapshot)?;
+    let machines = cluster.names()?;
+    report(backend.check_restore(&known.id(), &machines, &snapshot).await?)?;
+    confirm(&snapshot, &machines)?;
     let (step, revert) = (format!("{RESTORE}/{name}"), format!("{REVERT}/{name}"));
     let work = cluster.journal.step(&step, &(), async {
         let reverted = async {
@@ -207,16 +207,26 @@ pub async fn restore(
 }
 
 /// Deletes a snapshot, complete or not, with the backup of etcd that belongs to it.
-pub async fn delete(backend: &Platforms, known: &Known, home: &Home, name: &SnapshotName) -> Result<()> {
+///
+/// Interrupted attempts may have left several snapshots of this name: `confirm` is called with all of them before
+/// anything is deleted.
+pub async fn delete(
+    backend: &Platforms,
+    known: &Known,
+    home: &Home,
+    name: &SnapshotName,
+    confirm: impl FnOnce(&[Found]) -> Result<()>,
+) -> Result<()> {
     let cluster = InstalledCluster::open(backend, known, home)?;
     cluster.refuse_half_restored(None)?;
     let there = cluster.snapshots().await?;
     let step = format!("{SAVE}/{name}");
     let folder = cluster.dir.snapshot(name.as_str());
-    if !there.iter().any(|found| found.is(name)) && !cluster.journal.was_begun(&format!("{step}/")) && !folder.exists()
-    {
-        return Err(cluster.no_snapshot(name, &there).into());
+    let (named, others): (Vec<Found>, Vec<Found>) = there.into_iter().partition(|found| found.is(name));
+    if named.is_empty() && !cluster.journal.was_begun(&format!("{step}/")) && !folder.exists() {
+        return Err(cluster.no_snapshot(name, &others).into());
     }
+    confirm(&named)?;
     let work = async {
         cluster.delete_named(name).await?;
         remove_folder(&folder).with_context(|| format!("remove {}", folder.display()))?;
