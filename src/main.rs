@@ -35,13 +35,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// A core file would store the passwords and the pull secret in memory. Child processes inherit the limit, and
-/// systemd-coredump stores no core of a process with this limit.
+/// A core file would store the passwords and the pull secret in memory. Child processes inherit the limit.
+///
+/// With a limit of 1 byte, the kernel neither writes a file nor starts the program of `core_pattern` (torvalds/linux:
+/// fs/coredump.c). With 0 it starts the program, and apport stores a core of a packaged program (canonical/apport:
+/// data/apport).
 fn leave_no_core() {
-    let none = Rlimit {
-        current: Some(0),
-        maximum: Some(0),
+    let limit = |bytes| Rlimit {
+        current: Some(bytes),
+        maximum: Some(bytes),
     };
-    // A limit can always be lowered.
-    let _ = setrlimit(Resource::Core, none);
+    // Without root, a hard limit of 0 cannot be raised to 1, but a limit can always be lowered.
+    if setrlimit(Resource::Core, limit(1)).is_err() {
+        let _ = setrlimit(Resource::Core, limit(0));
+    }
 }

@@ -10,13 +10,35 @@ use std::fmt::Display;
 /// Longest displayed line in characters: a response of megabytes must not push everything else off the screen.
 const LONGEST: usize = 8192;
 
-/// Deceptive characters: controls (C0, DEL, C1), invisible ones, and those that change the direction
-/// of text (rust-lang/rust: compiler/rustc_ast/src/util/unicode.rs, and the marks next to them).
+/// Deceptive characters: controls (C0, DEL, C1), those that change the direction of text, and all others without a glyph.
+/// Spaces and combining marks are visible.
 fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    match c {
+        '\u{2028}' | '\u{2029}' => true,
+        c if c.is_ascii() || c.is_control() => c.is_control(),
+        c if c.is_whitespace() => false,
+        c => is_blank(c) || !is_printable(c),
+    }
+}
+
+/// Whether a character is blank although its general category is that of letters, marks or symbols.
+///
+/// The first two lines are the rest of `Default_Ignorable_Code_Point` (unicode.org: `DerivedCoreProperties.txt`). The
+/// last line has an empty glyph: the Braille pattern without dots, two fillers of hieroglyphs and a notehead.
+fn is_blank(c: char) -> bool {
+    matches!(c,
+        '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
+        | '\u{2800}' | '\u{13441}'..='\u{13442}' | '\u{1d159}')
+}
+
+/// Whether Unicode's general category has a glyph, by the tables of the standard library: `Debug` escapes format, private
+/// and unassigned characters, and spaces (rust-lang/rust: `library/core/src/unicode/printable.py`). It also escapes a
+/// combining mark, but only where it is the first character.
+fn is_printable(c: char) -> bool {
+    let mut bytes = [b'x'; 5];
+    let end = 1 + c.encode_utf8(&mut bytes[1..]).len();
+    std::str::from_utf8(&bytes[..end]).is_ok_and(|text| text.escape_debug().nth(2).is_none())
 }
 
 fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
@@ -151,6 +173,29 @@ mod tests {
     }
 
     #[test]
+    fn invisible_characters_are_escaped_and_visible_ones_are_not() {
+        // One of each range and category: soft hyphen, joiner, fillers, selectors, private, unassigned.
+        for c in "\u{ad}\u{34f}\u{115f}\u{17b4}\u{180b}\u{180e}\u{200d}\u{2065}\u{2800}\u{3164}\u{e000}\u{fe0f}\u{ffa0}\
+                  \u{fff9}\u{fffe}\u{13441}\u{1d159}\u{1d173}\u{e0100}\u{e01ef}\u{10ffff}"
+            .chars()
+        {
+            let expected = format!("a\\u{{{:x}}}b", u32::from(c));
+            assert_eq!(printable_line(&format!("a{c}b")), expected);
+        }
+        for text in [
+            "e\u{301}",
+            "हिन्दी",
+            "한글",
+            "« à »",
+            "a\u{a0}b\u{202f}c\u{3000}d",
+            "العربية",
+            "😀 ✓ … 日本",
+        ] {
+            assert_eq!(printable_line(text), text);
+        }
+    }
+
+    #[test]
     fn nouns_follow_their_number() {
         for (text, expected) in [
             (count(0usize, "machine"), "0 machines"),
@@ -204,6 +249,13 @@ mod tests {
                 // Safe text is unchanged.
                 prop_assert_eq!(printable_text(&printable_text(&text)), printable_text(&text));
             }
+        }
+
+        /// The classes are those of the crate `regex-syntax`, made from Unicode's own files.
+        #[test]
+        fn no_ignorable_character_is_left(text in "[\\p{Cf}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}]{0,80}") {
+            let shown = printable_line(&text);
+            prop_assert!(shown.is_ascii(), "{:?} of {:?}", shown, text);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! `ocpdeploy export`.
 
-use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Result;
 
 use super::output::print_file;
+use super::output_file::{NO_OUTPUT, OutputFile};
 use super::session::Session;
 use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
 use crate::error::{ErrorKind, OperationError};
@@ -56,10 +56,10 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
 }
 
 fn write(target: &ExportTarget, text: &str) -> Result<()> {
-    let Some(path) = &target.output else {
-        return print_file(text.as_bytes());
-    };
-    std::fs::write(path, text).map_err(|error| cannot_write(path, &error).into())
+    match &target.output {
+        None => print_file(text.as_bytes()),
+        Some(path) => Ok(OutputFile::check(path, NO_OUTPUT)?.write(text.as_bytes())?),
+    }
 }
 
 fn without_ipv4(known: &Known) -> OperationError {
@@ -76,10 +76,6 @@ fn without_dhcp(known: &Known) -> OperationError {
 fn without_ipv6(known: &Known) -> OperationError {
     let text = format!("cluster {} has no IPv6 addresses", known.name);
     OperationError::new(ErrorKind::Usage, text).hint("remove --ipv6")
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> OperationError {
-    OperationError::new(ErrorKind::Tool, format!("cannot write {}: {error}", path.display()))
 }
 
 /// Grows from one export to the next, as servers want it: seconds since 1970, until 2106.

@@ -113,17 +113,21 @@ impl Listed {
 
 fn pull(session: &Session, command: &ImagePull) -> Result<()> {
     if !command.images.is_empty() {
-        let downloads = Downloads {
-            cache: cache(&command.folder)?.root().to_owned(),
-            version: None,
-            mirror: None,
-            mirror_key: None,
-            signature_store: None,
-            mirror_sha256: None,
-            mirror_insecure: false,
-            // Only version queries use it, and none is made here.
-            mirror_timeout: Duration::ZERO,
-            image_mirror: None,
+        // Without settings, `./env.sh` is not read: images can be downloaded before there is one.
+        let downloads = match command.source.env.is_some() || !command.source.overrides().is_empty() {
+            true => config(session, command)?.downloads,
+            false => Downloads {
+                cache: cache(&command.folder)?.root().to_owned(),
+                version: None,
+                mirror: None,
+                mirror_key: None,
+                signature_store: None,
+                mirror_sha256: None,
+                mirror_insecure: false,
+                // Only version queries use it, and none is made here.
+                mirror_timeout: Duration::ZERO,
+                image_mirror: None,
+            },
         };
         let named = |text: &String| match text.contains("://") {
             true => settings::image_url(text).map(ImageSource::Url),
@@ -141,11 +145,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
         let pulled = session.finish_or_stop(pull_all(&downloads, None, "", &sources))?;
         return print_pulled(command, pulled);
     }
-    let mut sources = session.sources(&command.source)?;
-    if let Some(cache) = &command.folder.cache {
-        sources.flags.insert("cache".to_owned(), cache.display().to_string());
-    }
-    let config = session.load_from(&sources)?.config;
+    let config = config(session, command)?;
     let dir = session.home.cluster(&config.name);
     let pulled = session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
@@ -157,6 +157,15 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
         Ok(pulled)
     })?;
     print_pulled(command, pulled)
+}
+
+/// The configuration, with the cache folder of the command line.
+fn config(session: &Session, command: &ImagePull) -> Result<ClusterConfig> {
+    let mut sources = session.sources(&command.source)?;
+    if let Some(cache) = &command.folder.cache {
+        sources.flags.insert("cache".to_owned(), cache.display().to_string());
+    }
+    Ok(session.load_from(&sources)?.config)
 }
 
 /// The path of each image.

@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::output::print_file;
+use super::output_file::{NO_OUTPUT, OutputFile};
 use super::session::Session;
 use crate::cli::Kubeconfig;
 use crate::error::{ErrorKind, OperationError};
 use crate::export::kubeconfig;
 use crate::passes::refuse_simulated;
-use crate::state::home::write_where_asked;
 
 pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
     let (known, parameters) = session.harvested(command.of.cluster.as_deref())?;
@@ -26,10 +26,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
     };
     match &command.output {
         None => print_file(text.as_bytes()),
-        // The parent of a bare file name is empty.
-        Some(path) => std::path::absolute(path)
-            .and_then(|path| write_where_asked(&path, text.as_bytes()))
-            .map_err(|error| OperationError::new(ErrorKind::Tool, error.to_string()).into()),
+        Some(path) => Ok(OutputFile::check(path, NO_OUTPUT)?.write(text.as_bytes())?),
     }
 }
 

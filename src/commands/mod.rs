@@ -24,6 +24,7 @@ mod machine;
 mod manifests;
 mod node;
 pub mod output;
+mod output_file;
 mod plan;
 mod platform;
 mod power;

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::output::{print, print_file};
+use super::output_file::OutputFile;
 use super::session::Session;
 use super::status::Eyes;
 use crate::cli::Report;
-use crate::error::{ErrorKind, OperationError};
 use crate::failure;
 use crate::report::html::{self, Input, Warning};
 use crate::state::durations;
@@ -43,21 +43,8 @@ pub fn run(session: &Session, command: &Report) -> Result<()> {
     if command.output == Path::new("-") {
         return print_file(page.as_bytes());
     }
-    write(&command.output, &page)?;
+    OutputFile::check(&command.output, "use -o -")?.write(page.as_bytes())?;
     print(&format!("report written to {}\n", command.output.display()))
-}
-
-/// Writes the report. A new file is readable only by its owner; an existing file keeps its mode.
-fn write(path: &Path, page: &str) -> Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = std::fs::OpenOptions::new();
-    let written = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    written
-        .and_then(|mut file| file.write_all(page.as_bytes()))
-        .map_err(|error| {
-            OperationError::new(ErrorKind::Tool, format!("cannot write {}: {error}", path.display())).into()
-        })
 }
 
 /// The warnings in the cluster's log, without duplicates.

@@ -9,9 +9,14 @@ use x509_parser::pem::Pem;
 use crate::cluster::ApiEndpoint;
 use crate::templates::yaml;
 
+/// Parses a kubeconfig. The error has a position, but quotes no line: the file contains a private key.
+fn parse(kubeconfig: &str) -> Result<Value, String> {
+    serde_saphyr::from_str(kubeconfig).map_err(|error| error.without_snippet().to_string())
+}
+
 /// Replaces the servers of a kubeconfig by the api VIP. The error is the reason why the kubeconfig is invalid.
 pub fn pinned(kubeconfig: &str, endpoint: &ApiEndpoint) -> Result<String, String> {
-    let mut config: Value = serde_saphyr::from_str(kubeconfig).map_err(|error| error.to_string())?;
+    let mut config = parse(kubeconfig)?;
     let clusters = config.get_mut("clusters").and_then(Value::as_array_mut);
     for cluster in clusters.ok_or("it has no clusters")? {
         let cluster = &mut cluster["cluster"];
@@ -37,7 +42,7 @@ pub fn with_router_ca(kubeconfig: &str, ca: &str) -> Result<Option<String>, Stri
     if !certificates.is_ok_and(|all| !all.is_empty() && all.iter().all(|pem| pem.parse_x509().is_ok())) {
         return Err("the CA of the routers is not a list of PEM certificates".to_owned());
     }
-    let mut config: Value = serde_saphyr::from_str(kubeconfig).map_err(|error| error.to_string())?;
+    let mut config = parse(kubeconfig)?;
     let clusters = config.get_mut("clusters").and_then(Value::as_array_mut);
     let mut is_changed = false;
     for cluster in clusters.ok_or("it has no clusters")? {
@@ -105,6 +110,14 @@ mod tests {
             (&"a: b".to_owned(), &routers),
         ] {
             assert!(with_router_ca(kubeconfig, ca).is_err(), "{kubeconfig} {ca}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_damaged_kubeconfig_does_not_quote_it() {
+        for end in ["a: [CANARY\n", "a: 'CANARY\n"] {
+            let why = pinned(&(GIVEN.to_owned() + end), &IpAddr::from([192, 168, 122, 9]).into()).unwrap_err();
+            assert!(!why.contains("CANARY"), "{end:?}: {why}");
         }
     }
 

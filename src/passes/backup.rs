@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use openssh::{Session, Stdio};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -32,6 +33,12 @@ const FOLDER: &str = "/var/tmp/ocpdeploy-backup.XXXXXX";
 
 /// Limit for one master; etcd's database has up to 8 GiB.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// Limit for a file of a backup, with room for more than etcd's database.
+const MOST_BYTES: u64 = 16 << 30;
+
+/// Limit for the messages of a command on the master.
+const MOST_OUTPUT: u64 = 1 << 20;
 
 /// Limit for the deletion of the master's folder.
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
@@ -104,12 +111,16 @@ async fn fetch(session: &Session, folder: &str, to: &Path) -> Result<Vec<PathBuf
         let file = NamedTempFile::new_in(to).with_context(|| format!("create a file in {}", to.display()))?;
         let mut command = session.command("sudo");
         command.args(["-n", "cat", "--", &path]);
-        let status = command
+        let mut child = command
             .stdin(Stdio::null())
-            .stdout(file.as_file().try_clone()?)
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .status()
+            .spawn()
             .await?;
+        let content = child.stdout().take();
+        let copied = copy(content, file.as_file().try_clone()?, MOST_BYTES).await;
+        copied.with_context(|| format!("fetch {path}"))?;
+        let status = child.wait().await?;
         ensure!(status.success(), "reading {path} failed with {status}");
         let is_snapshot = name.starts_with("snapshot_");
         let (file, digests) = tokio::task::spawn_blocking(move || {
@@ -139,22 +150,46 @@ async fn fetch(session: &Session, folder: &str, to: &Path) -> Result<Vec<PathBuf
 
 /// The output of a command that runs as root on the master.
 async fn output(session: &Session, command: &[&str]) -> Result<String> {
+    let program = command.first().copied().unwrap_or("sudo");
     let mut sudo = session.command("sudo");
-    let ended = sudo.arg("-n").args(command).stdin(Stdio::null()).output().await?;
-    if !ended.status.success() {
-        let all = [ended.stdout, ended.stderr].concat();
+    sudo.arg("-n").args(command).stdin(Stdio::null());
+    let mut child = sudo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().await?;
+    let (stdout, stderr) = (child.stdout().take(), child.stderr().take());
+    let read = tokio::try_join!(limited(stdout, MOST_OUTPUT), limited(stderr, MOST_OUTPUT));
+    let (stdout, stderr) = read.with_context(|| format!("read the output of {program}"))?;
+    let status = child.wait().await?;
+    if !status.success() {
+        let all = [stdout, stderr].concat();
         let text = crate::printable::printable_text(&String::from_utf8_lossy(&all));
         let last = text
             .lines()
             .rfind(|line| !line.trim().is_empty())
             .unwrap_or("no message");
-        bail!(
-            "{} failed with {}: {last}",
-            command.first().unwrap_or(&"sudo"),
-            ended.status
-        );
+        bail!("{program} failed with {status}: {last}");
     }
-    Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
+/// All of a pipe, up to so many bytes.
+async fn limited(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(most + 1).read_to_end(&mut bytes).await?;
+    }
+    ensure!(bytes.len() as u64 <= most, "it is longer than {most} bytes");
+    Ok(bytes)
+}
+
+/// Copies all of a pipe to a file, up to so many bytes.
+async fn copy(pipe: Option<impl AsyncRead + Unpin>, to: File, most: u64) -> Result<()> {
+    let mut to = tokio::fs::File::from_std(to);
+    if let Some(pipe) = pipe {
+        let mut pipe = BufReader::with_capacity(1 << 20, pipe.take(most + 1));
+        let copied = tokio::io::copy_buf(&mut pipe, &mut to).await?;
+        ensure!(copied <= most, "it is longer than {most} bytes");
+    }
+    to.flush().await?;
+    Ok(())
 }
 
 /// Whether a name has only characters without a special meaning in paths and shells.
@@ -222,6 +257,23 @@ mod tests {
             assert_eq!(digests.whole, digest::sha256(&content));
             assert_eq!(digests.own, own, "{} bytes", content.len());
         }
+    }
+
+    #[tokio::test]
+    async fn a_master_cannot_send_more_than_the_limit() {
+        let endless = || Some(tokio::io::repeat(b'x'));
+        let sent = |bytes: u64| endless().map(|pipe| pipe.take(bytes));
+        let file = || tempfile::tempfile().unwrap();
+        for bytes in [0, 9, 10] {
+            assert_eq!(limited(sent(bytes), 10).await.unwrap().len() as u64, bytes);
+            let to = file();
+            copy(sent(bytes), to.try_clone().unwrap(), 10).await.unwrap();
+            assert_eq!(to.metadata().unwrap().len(), bytes);
+        }
+        assert!(limited(endless(), 10).await.is_err());
+        let to = file();
+        assert!(copy(endless(), to.try_clone().unwrap(), 10).await.is_err());
+        assert!(to.metadata().unwrap().len() <= 11);
     }
 
     #[test]

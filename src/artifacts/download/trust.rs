@@ -3,6 +3,7 @@
 use super::error::DownloadError;
 use crate::cluster::{Downloads, Wanted};
 use crate::digest::sha256;
+use crate::limited_file;
 
 /// How the checksum list of a release is verified, and so the programs in it.
 ///
@@ -36,7 +37,7 @@ impl Trust {
                     path: path.clone(),
                     source,
                 };
-                Self::KeyFile(sha256(std::fs::read(path).map_err(unreadable)?))
+                Self::KeyFile(sha256(limited_file::read(path).map_err(unreadable)?))
             }
             (None, None) if is_okd && downloads.mirror.is_none() => Self::Https,
             (None, None) => Self::Vendor,

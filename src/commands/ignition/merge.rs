@@ -1,7 +1,5 @@
 //! `ocpdeploy ignition merge`.
 
-use std::io;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -10,17 +8,17 @@ use serde_json::Value;
 use super::input::{Input, is_stdin, read_all};
 use crate::cli::{Global, IgnitionMerge};
 use crate::commands::output::{print_file, tell};
+use crate::commands::output_file::{NO_OUTPUT, OutputFile};
 use crate::error::{ErrorKind, OperationError};
 use crate::ignition::Major;
 use crate::ignition::check::{Finding, Severity, check_merged, traps};
 use crate::ignition::merge::merge;
 use crate::ignition::origins::{Layer, merge_layers, origins};
 use crate::report::ignition::check::Remark;
-use crate::state::home;
 
 pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     let output = command.output.as_deref().filter(|path| !is_stdin(path));
-    let target = output.map(target).transpose()?;
+    let output = output.map(|path| OutputFile::check(path, NO_OUTPUT)).transpose()?;
     let mut inputs = read_all(&command.files)?;
     let mut remarks = Remarks::default();
     // Several configs of spec 2 are for an old CoreOS; a single one may be a mistake.
@@ -46,8 +44,8 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
         // Without a trailing line break, like the installer's files.
         false => merged.to_string(),
     };
-    match target {
-        Some(path) => home::write_where_asked(&path, text.as_bytes()).context("write the merged config")?,
+    match output {
+        Some(file) => file.write(text.as_bytes())?,
         None => print_file(text.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
@@ -128,25 +126,5 @@ impl Remarks {
                 Err(OperationError::new(ErrorKind::Settings, text))
             }
         }
-    }
-}
-
-/// The path to write to, checked before anything is read: a regular file, or a new one in an existing folder.
-fn target(path: &Path) -> Result<PathBuf, OperationError> {
-    let refuse = |why: &str| {
-        let text = format!("cannot write {}: {why}", path.display());
-        Err(OperationError::new(ErrorKind::Tool, text))
-    };
-    let named = std::path::absolute(path).or_else(|error| refuse(&error.to_string()))?;
-    // If the path is a link, its target is replaced.
-    match std::fs::canonicalize(&named) {
-        Ok(real) if real.is_dir() => refuse("it is a directory"),
-        Ok(real) if !real.is_file() => refuse("it is not a regular file; to write to stdout, leave out --output"),
-        Ok(real) => Ok(real),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match named.parent().is_some_and(Path::is_dir) {
-            true => Ok(named),
-            false => refuse("no such directory"),
-        },
-        Err(error) => refuse(&error.to_string()),
     }
 }
