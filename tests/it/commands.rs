@@ -262,9 +262,9 @@ fn every_result_is_a_document_of_its_schema() {
     run("verify", &["lab"], 0);
     run("audit", &[], 0);
     run("node show", &["lab", "master-0"], 0);
-    run("node replace", &["lab", "worker-0"], 0);
+    run("node replace", &["lab", "worker-0", "--yes"], 0);
     run("scale", &["lab", "--workers", "2"], 0);
-    run("scale", &["lab", "--workers", "1"], 0);
+    run("scale", &["lab", "--workers", "1", "--yes"], 0);
     let external = [
         "lab",
         "metal-0",
@@ -284,7 +284,7 @@ fn every_result_is_a_document_of_its_schema() {
     run("snapshot restore", &["lab", "before", "--yes"], 0);
     run("status", &["lab"], 0);
     run("list", &[], 0);
-    run("snapshot delete", &["lab", "before"], 0);
+    run("snapshot delete", &["lab", "before", "--yes"], 0);
     run("ignition show", &["lab", "master-0"], 0);
     run("ignition check", &["a.ign", "b.ign"], 0);
     run("ignition check", &["bad.ign"], 3);

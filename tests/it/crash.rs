@@ -236,14 +236,14 @@ fn scaling_interrupted_anywhere_has_the_same_result() {
     let ground = Ground::after(&[deploy]);
     let mut cuts = cut_everywhere(&ground, up, 9, succeeded);
     let ground = Ground::after(&[deploy, up]);
-    cuts += cut_everywhere(&ground, &["scale", "lab", "--workers", "1"], 5, succeeded);
+    cuts += cut_everywhere(&ground, &["scale", "lab", "--workers", "1", "--yes"], 5, succeeded);
     tell("cuts of scale, up and down", cuts);
 }
 
 #[test]
 fn replacing_a_node_interrupted_anywhere_has_the_same_result() {
     let ground = Ground::after(&[&["deploy", "lab.sh", "--rehearse"]]);
-    let cuts = cut_everywhere(&ground, &["node", "replace", "lab", "worker-0"], 5, succeeded);
+    let cuts = cut_everywhere(&ground, &["node", "replace", "lab", "worker-0", "--yes"], 5, succeeded);
     tell("cuts of node replace", cuts);
 }
 
@@ -272,7 +272,7 @@ fn a_snapshot_interrupted_anywhere_has_the_same_result() {
     let ground = Ground::after(&[deploy, save]);
     cuts += cut_everywhere(&ground, restore, 9, succeeded);
     let deleted = |again: &Outcome| succeeded(again) || again.stderr.contains("has no snapshot before");
-    cuts += cut_everywhere(&ground, &["snapshot", "delete", "lab", "before"], 5, deleted);
+    cuts += cut_everywhere(&ground, &["snapshot", "delete", "lab", "before", "--yes"], 5, deleted);
     tell("cuts of snapshot save, restore and delete", cuts);
 }
 

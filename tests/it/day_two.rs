@@ -122,7 +122,7 @@ fn scaling_down_removes_the_highest_numbers_and_all_their_objects() {
     sandbox.run(&["scale", "lab", "--workers", "4"]).succeeded();
     let ignition = sandbox.home().cluster("lab").ignition("worker-3");
     assert!(ignition.exists());
-    let said = sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
+    let said = sandbox.run(&["scale", "lab", "--workers", "2", "--yes"]).succeeded();
     assert!(said.stdout.contains("removed: worker-3, worker-2"), "{}", said.stdout);
     assert_eq!(whole(&sandbox), original);
     assert!(!ignition.exists());
@@ -221,7 +221,7 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
     let sandbox = lab();
     let (before, made_before) = (whole(&sandbox), made(&sandbox));
     for node in ["worker-1", "master-2"] {
-        let said = sandbox.run(&["node", "replace", node]).succeeded();
+        let said = sandbox.run(&["node", "replace", "lab", node, "--yes"]).succeeded();
         assert!(
             said.stdout
                 .contains(&format!("{node} of cluster lab.example.com recreated")),
@@ -258,7 +258,9 @@ fn an_arbiter_is_kept_when_workers_scale_and_stops_with_the_masters() {
     let made_first = made(&sandbox);
     let before = whole(&sandbox);
     for workers in ["3", "1"] {
-        sandbox.run(&["scale", "lab", "--workers", workers]).succeeded();
+        sandbox
+            .run(&["scale", "lab", "--workers", workers, "--yes"])
+            .succeeded();
     }
     assert_eq!((whole(&sandbox), made(&sandbox)), (before.clone(), made_first.clone()));
     sandbox.run(&["stop", "lab"]).succeeded();
@@ -266,7 +268,9 @@ fn an_arbiter_is_kept_when_workers_scale_and_stops_with_the_masters() {
     assert_eq!(power(&sandbox), all(false));
     sandbox.run(&["start", "lab"]).succeeded();
     assert_eq!(power(&sandbox), all(true));
-    sandbox.run(&["node", "replace", "arbiter-0"]).succeeded();
+    sandbox
+        .run(&["node", "replace", "lab", "arbiter-0", "--yes"])
+        .succeeded();
     assert_eq!(whole(&sandbox), before);
     assert_ne!(made(&sandbox)["lab-arbiter-0"], made_first["lab-arbiter-0"]);
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
@@ -401,8 +405,11 @@ fn verify_tells_each_difference_and_repairs_reservations() {
 type Story<'a> = &'a [&'a [&'a str]];
 
 const STORIES: [Story; 3] = [
-    &[&["scale", "lab", "--workers", "4"], &["scale", "lab", "--workers", "1"]],
-    &[&["node", "replace", "worker-0"]],
+    &[
+        &["scale", "lab", "--workers", "4"],
+        &["scale", "lab", "--workers", "1", "--yes"],
+    ],
+    &[&["node", "replace", "lab", "worker-0", "--yes"]],
     &[&["stop", "lab"], &["start", "lab"]],
 ];
 
@@ -602,6 +609,10 @@ fn addresses_of_the_simulated_platform_are_never_contacted() {
     sandbox.run(&["verify", "lab"]).succeeded();
     let own = lab_on_the_loopback();
     own.run(&["export", "hosts", "lab"]).succeeded();
+    let file = own.path().join("lab.hosts");
+    std::fs::write(&file, "old").unwrap();
+    own.run(&["export", "hosts", "lab", "-o", "lab.hosts"]).succeeded();
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use ocpdeploy::artifacts::download::{Cache, Cached, DownloadError, RetryPolicy};
 use ocpdeploy::digest::sha256;
 
 use crate::support::mirror::{Mirror, Served};
+use crate::support::sandbox::Sandbox;
 
 /// Pseudorandom numbers, the same for the same seed.
 struct Chance(u64);
@@ -147,6 +148,39 @@ impl Bench {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
+    }
+}
+
+#[test]
+fn a_named_image_comes_from_the_image_mirror_of_the_settings() {
+    const NAME: &str = "/CentOS-Stream-GenericCloud-10-latest.x86_64.qcow2";
+    let (mirror, content) = (Mirror::start(), content(1 << 16, 7));
+    let sums = format!("SHA256 ({}) = {}\n", &NAME[1..], sha256(&content));
+    mirror.serve(&format!("{NAME}.SHA256SUM"), Served::new(sums));
+    mirror.serve(NAME, Served::new(content.clone()));
+    let sandbox = Sandbox::new(serde_json::json!({}));
+    let folder = mirror.url("");
+    sandbox.env("with", &format!("image_mirror={folder}"));
+    sandbox.env("without", "");
+    let set = format!("image_mirror={folder}");
+    for (cache, source) in [
+        ("one", &["with.sh"][..]),
+        ("two", &["without.sh", "--set", set.as_str()][..]),
+    ] {
+        let pull = [
+            "image",
+            "pull",
+            "--rehearse",
+            "--image",
+            "centos10stream",
+            "--cache",
+            cache,
+        ];
+        let path = sandbox.run(&[&pull[..], source].concat()).succeeded().stdout;
+        assert!(
+            fs::read(sandbox.path().join(path.trim_end())).unwrap() == content,
+            "{path}"
+        );
     }
 }
 

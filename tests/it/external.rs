@@ -158,7 +158,7 @@ fn an_external_node_is_listed_and_its_machine_never_changed() {
     assert_eq!(sandbox.parameters("lab").unwrap(), table);
     let removed = said(&["node", "remove", "lab", "worker-3"]);
     assert!(removed.contains("wipe its disk"), "{removed}");
-    let shrunk = said(&["scale", "lab", "--workers", "2"]);
+    let shrunk = said(&["scale", "lab", "--workers", "2", "--yes"]);
     assert!(shrunk.contains("removed: worker-2\n"), "{shrunk}");
     assert_eq!(platform(&sandbox), before);
 

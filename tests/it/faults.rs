@@ -151,11 +151,15 @@ impl Ground {
                     drain,
                     installed_workers: 1,
                 };
-                passes::scale(backend, &config, &home, options).await.map(drop)
+                passes::scale(backend, &config, &home, options, |_| Ok(()))
+                    .await
+                    .map(drop)
             }
             Operation::Replace => {
                 let node = NodeName::node(Role::Worker, 0);
-                passes::replace(backend, &config, &home, &node, drain).await.map(drop)
+                passes::replace(backend, &config, &home, &node, drain, || Ok(()))
+                    .await
+                    .map(drop)
             }
             Operation::Stop => {
                 let options = StopOptions {
@@ -590,7 +594,9 @@ async fn load_balancers_follow_the_table() {
             None => passes::deploy(backend, &config, &home, DeployOptions::default())
                 .await
                 .map(drop),
-            Some(_) => passes::scale(backend, &config, &home, options).await.map(drop),
+            Some(_) => passes::scale(backend, &config, &home, options, |_| Ok(()))
+                .await
+                .map(drop),
         };
         outcome.unwrap_or_else(|error| panic!("{}", explain(&error)));
         let of_balancer = |(verb, _): &(&str, String)| *verb == "set the load balancer of";

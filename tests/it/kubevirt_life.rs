@@ -197,11 +197,11 @@ fn a_cluster_on_pods_is_scaled_and_a_node_of_it_replaced() {
     assert_eq!(table.nodes[..first.nodes.len()], first.nodes);
     let addresses: BTreeSet<_> = table.nodes.iter().map(|node| node.ip).collect();
     assert_eq!(addresses.len(), table.nodes.len());
-    life.run(&["scale", "lab", "--workers", "2"]);
+    life.run(&["scale", "lab", "--workers", "2", "--yes"]);
     life.is_whole(&["master-0", "worker-0", "worker-1"]);
     assert_eq!(life.sandbox.parameters("lab").of_role(Role::Worker).count(), 2);
     let (before, machines) = (life.sandbox.parameters("lab"), life.machines());
-    life.run(&["node", "replace", "lab", "worker-1"]);
+    life.run(&["node", "replace", "lab", "worker-1", "--yes"]);
     life.is_whole(&["master-0", "worker-0", "worker-1"]);
     assert_eq!(life.sandbox.parameters("lab").nodes, before.nodes);
     for (name, id) in life.machines() {

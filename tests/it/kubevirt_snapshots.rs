@@ -59,12 +59,12 @@ async fn save(backend: &Platforms, home: &Home) -> anyhow::Result<()> {
 
 async fn restore(backend: &Platforms, home: &Home) -> anyhow::Result<()> {
     let (known, name) = (known(home), before());
-    let restored = snapshot::restore(backend, &known, home, &name, LIMIT, |_| Ok(())).await;
+    let restored = snapshot::restore(backend, &known, home, &name, LIMIT, |_, _| Ok(())).await;
     restored.map(drop)
 }
 
 async fn delete(backend: &Platforms, home: &Home) -> anyhow::Result<()> {
-    match snapshot::delete(backend, &known(home), home, &before()).await {
+    match snapshot::delete(backend, &known(home), home, &before(), |_| Ok(())).await {
         Err(error) if is_said(&error, "has no snapshot before") => Ok(()),
         deleted => deleted,
     }

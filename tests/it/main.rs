@@ -17,6 +17,7 @@ mod cli;
 mod client_dns;
 mod cluster_api;
 mod commands;
+mod confirm;
 #[cfg(feature = "kubevirt")]
 mod console;
 mod contract;

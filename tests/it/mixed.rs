@@ -153,7 +153,9 @@ fn workers_are_added_and_removed_on_their_platform() {
     two.masters.deploy("lab").succeeded();
     two.masters.run(&["scale", "lab", "--workers", "3"]).succeeded();
     two.is_deployed("lab", 3);
-    two.masters.run(&["scale", "lab", "--workers", "1"]).succeeded();
+    two.masters
+        .run(&["scale", "lab", "--workers", "1", "--yes"])
+        .succeeded();
     two.is_deployed("lab", 1);
 }
 
@@ -171,7 +173,9 @@ fn pools_are_on_the_platform_of_the_workers() {
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!(shown["platform"], "ovirt", "{shown:#}");
     two.masters.run(&["scale", "lab", "--pool", "infra=2"]).succeeded();
-    two.masters.run(&["node", "replace", "lab", "infra-1"]).succeeded();
+    two.masters
+        .run(&["node", "replace", "lab", "infra-1", "--yes"])
+        .succeeded();
     assert_eq!(two.vms(), vms(&["worker-0", "infra-0", "infra-1"]));
     two.masters.run(&["destroy", "lab", "--yes"]).succeeded();
     assert_eq!(two.vms(), BTreeSet::new());
@@ -220,9 +224,19 @@ fn one_pool_is_on_another_platform_and_all_nodes_are_in_one_table() {
     }
     run(&["verify", "lab"]);
 
-    run(&["scale", "lab", "--pool", "gpu=2", "--pool", "infra=1", "--workers", "3"]);
-    run(&["node", "replace", "lab", "gpu-1"]);
-    run(&["node", "replace", "lab", "infra-0"]);
+    run(&[
+        "scale",
+        "lab",
+        "--pool",
+        "gpu=2",
+        "--pool",
+        "infra=1",
+        "--workers",
+        "3",
+        "--yes",
+    ]);
+    run(&["node", "replace", "lab", "gpu-1", "--yes"]);
+    run(&["node", "replace", "lab", "infra-0", "--yes"]);
     let nodes = [
         "master-0", "master-1", "master-2", "worker-0", "worker-1", "worker-2", "infra-0",
     ];
@@ -233,7 +247,7 @@ fn one_pool_is_on_another_platform_and_all_nodes_are_in_one_table() {
 
     // A pool cannot change its platform.
     two.env("lab", &ONE_POOL_ELSEWHERE.replace("for=gpu", "for=infra"));
-    let refused = two.masters.run(&["scale", "lab", "--pool", "gpu=1"]);
+    let refused = two.masters.run(&["scale", "lab", "--pool", "gpu=1", "--yes"]);
     let message = "another platform of its workers: it is on sim, gpu on ovirt";
     assert!(refused.message().contains(message), "{}", refused.stderr);
     run(&["destroy", "lab", "--yes"]);

@@ -886,7 +886,9 @@ fn a_cluster_is_saved_and_an_earlier_snapshot_is_not_restored_over_a_later_one()
     let said = "lab-master-0: oVirt would delete its later snapshots: second";
     assert!(refused.message().contains(said), "{}", refused.stderr);
     assert_eq!(sandbox.changes(), changes);
-    sandbox.run(&["snapshot", "delete", "lab", "second"]).succeeded();
+    sandbox
+        .run(&["snapshot", "delete", "lab", "second", "--yes"])
+        .succeeded();
     let listed = sandbox.run(&["snapshot", "list", "lab"]).succeeded().stdout;
     assert!(listed.contains("first") && !listed.contains("second"), "{listed}");
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();

@@ -119,7 +119,7 @@ fn a_pool_grows_and_shrinks_and_its_nodes_are_replaced() {
     let more = run(&["scale", "lab", "--workers", "2"]).succeeded();
     assert!(more.stdout.contains("added: worker-1\n"), "{}", more.stdout);
     let made = machine(&sandbox, "infra-2")["created_ms"].clone();
-    let replaced = run(&["node", "replace", "lab", "infra-2"]).succeeded();
+    let replaced = run(&["node", "replace", "lab", "infra-2", "--yes"]).succeeded();
     assert!(
         replaced.stdout.contains("infra-2 of cluster lab.example.com recreated"),
         "{}",
@@ -130,7 +130,7 @@ fn a_pool_grows_and_shrinks_and_its_nodes_are_replaced() {
     let of_infra = |table: &Parameters| table.nodes.iter().find(|node| node.name.as_str() == "infra-2").cloned();
     assert_eq!(of_infra(&now), of_infra(&table));
 
-    let shrunk = run(&["scale", "lab", "--pool", "infra=1", "--pool", "gpu=0"]).succeeded();
+    let shrunk = run(&["scale", "lab", "--pool", "infra=1", "--pool", "gpu=0", "--yes"]).succeeded();
     for gone in ["gpu-1", "gpu-0", "infra-2", "infra-1"] {
         assert!(shrunk.stdout.contains(gone), "{gone}\n{}", shrunk.stdout);
     }
@@ -235,7 +235,9 @@ fn nodes_of_pools_get_their_labels_and_taints_from_the_api() {
 
     // A recreated node is a new object in the API.
     let version = node(&kube, "infra-1")["metadata"]["uid"].clone();
-    site.sandbox.run(&["node", "replace", "lab", "infra-1"]).succeeded();
+    site.sandbox
+        .run(&["node", "replace", "lab", "infra-1", "--yes"])
+        .succeeded();
     assert_ne!(node(&kube, "infra-1")["metadata"]["uid"], version);
     assert_eq!(marks(&kube, "infra-1"), (infra(), json!([taint])));
     let config = kube.with(|world| world.get(MACHINE_CONFIGS, "99-worker-ocpdeploy").cloned());

@@ -345,11 +345,17 @@ fn the_command_writes_a_private_page_of_the_deployment() {
             .next(),
         Some("<!DOCTYPE html>")
     );
+    // An existing file is replaced, and not written into.
+    let other = sandbox.path().join("other.html");
+    std::fs::hard_link(&path, &other).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     // The platform becomes unreachable; the page is still written, and reports that.
     std::fs::write(sandbox.path().join("sim.json"), "{").unwrap();
     sandbox.run(&["report", "lab", "-o", "lab.html"]).succeeded();
     let page = std::fs::read_to_string(&path).unwrap();
     assert!(page.contains("Cannot get the current state of the machines"));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_ne!(std::fs::read_to_string(&other).unwrap(), page);
 }
 
 #[test]

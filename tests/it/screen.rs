@@ -85,7 +85,7 @@ fn each_result_is_complete_on_the_last_screen() {
             vec!["added: worker-1", "cluster lab.example.com has 2 workers"],
         ),
         (
-            "node replace worker-1",
+            "node replace lab worker-1 --yes",
             vec!["worker-1 of cluster lab.example.com recreated with "],
         ),
         ("verify lab", vec!["entries of the parameter file"]),

@@ -187,7 +187,9 @@ fn a_second_computer_takes_over_a_cluster_after_the_first_is_lost() {
     let status = computers.there(&["status", "lab"]).succeeded().stdout;
     assert!(status.contains("worker-0"), "{status}");
     computers.there(&["scale", "lab", "--workers", "2"]).succeeded();
-    computers.there(&["node", "replace", "lab", "worker-0"]).succeeded();
+    computers
+        .there(&["node", "replace", "lab", "worker-0", "--yes"])
+        .succeeded();
     computers.there(&["destroy", "lab", "--yes"]).succeeded();
     assert_eq!(computers.first.machines(None), []);
     assert!(!there.exists());

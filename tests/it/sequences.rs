@@ -73,8 +73,8 @@ impl Command {
         let mut words = match self {
             Self::Deploy { .. } => vec!["deploy", "lab.sh"],
             Self::Harvest { .. } => vec!["harvest", "lab.sh"],
-            Self::Scale { .. } => vec!["scale", "lab", "--workers"],
-            Self::Replace { node } => vec!["node", "replace", "lab", node],
+            Self::Scale { .. } => vec!["scale", "lab", "--yes", "--workers"],
+            Self::Replace { node } => vec!["node", "replace", "lab", node, "--yes"],
             Self::Stop { .. } => vec!["stop", "lab", "--timeout", "5s"],
             Self::Start => vec!["start", "lab", "--timeout", "10s"],
             Self::Verify { .. } => vec!["verify", "lab"],

@@ -10,7 +10,7 @@ const LAB: &str = "masters=3\nworkers=1\nimage=coreos\nhelper_image=helper";
 
 const SAVE: &[&str] = &["snapshot", "save", "lab", "before"];
 const RESTORE: &[&str] = &["snapshot", "restore", "lab", "before", "--yes"];
-const DELETE: &[&str] = &["snapshot", "delete", "lab", "before"];
+const DELETE: &[&str] = &["snapshot", "delete", "lab", "before", "--yes"];
 
 fn lab() -> Sandbox {
     let sandbox = Sandbox::new(json!({}));
@@ -187,9 +187,11 @@ fn an_impossible_command_is_rejected_before_anything_is_stopped() {
         list(&sandbox),
         ["NAME SAVED STATE", "before cannot be restored: no disks of worker-1"]
     );
-    sandbox.run(&["scale", "lab", "--workers", "1"]).succeeded();
+    sandbox.run(&["scale", "lab", "--workers", "1", "--yes"]).succeeded();
     sandbox.run(RESTORE).succeeded();
-    sandbox.run(&["node", "replace", "worker-0"]).succeeded();
+    sandbox
+        .run(&["node", "replace", "lab", "worker-0", "--yes"])
+        .succeeded();
     refused(&sandbox, RESTORE, 2, "it has no disks of worker-0");
 }
 

@@ -645,7 +645,7 @@ fn clusters_with_one_pool_choose_different_addresses_and_new_workers_the_next() 
     let refused = sandbox.run(&["scale", "lab", "--workers", "3"]);
     let words = "no free address is left in address_pool 192.168.122.20-192.168.122.28, 192.168.122.40 for worker-2";
     assert!(refused.message().contains(words), "{}", refused.message());
-    sandbox.run(&["scale", "lab", "--workers", "1"]).succeeded();
+    sandbox.run(&["scale", "lab", "--workers", "1", "--yes"]).succeeded();
     assert_eq!(sandbox.parameters("lab"), before);
     sandbox.env("third", pool);
     let refused = sandbox.deploy("third");

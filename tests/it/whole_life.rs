@@ -48,12 +48,12 @@ impl Life {
     }
 
     fn replace(&self, node: &str) -> Outcome {
-        self.site.sandbox.run(&["node", "replace", "lab", node])
+        self.site.sandbox.run(&["node", "replace", "lab", node, "--yes"])
     }
 
     /// As `replace`, without waiting for long.
     fn replace_hastily(&self, node: &str) -> Outcome {
-        let words = ["node", "replace", "lab", node, "--env", "hasty.sh"];
+        let words = ["node", "replace", "lab", node, "--env", "hasty.sh", "--yes"];
         self.site.sandbox.run(&words)
     }
 
@@ -459,6 +459,10 @@ fn etcd_is_saved_before_a_cluster_is_stopped() {
     let signed = "sha256sum $db | head -c 64 | sed 's/../\\\\x&/g' | xargs -0 printf >> $db";
     for (end, why) in [
         ("echo certificate has expired >&2\nexit 1", "certificate has expired"),
+        (
+            "yes",
+            "read the output of /usr/local/bin/cluster-backup.sh: it is longer than 1048576 bytes",
+        ),
         ("head -c 32 /dev/zero >> $db", "its own checksum differs"),
         (
             &format!("{signed}\necho more > $1/notes"),
@@ -527,7 +531,7 @@ fn nodes_of_releases_without_disruption_policies_reboot_when_a_worker_leaves() {
             version["status"]["history"] = json!([entry("4.16.3", "4163", true)])
         })
     });
-    let scaled = run(&["scale", "lab", "--workers", "1"]);
+    let scaled = run(&["scale", "lab", "--workers", "1", "--yes"]);
     assert!(
         scaled.stdout.contains("one by one, with a reboot of each"),
         "{}",
@@ -599,7 +603,7 @@ fn an_updated_cluster_gets_the_images_of_its_release() {
     assert!(again.stdout.contains("nothing was changed"), "{}", again.stdout);
 
     // Later changes have the same images.
-    let scaled = run(&["scale", "lab", "--workers", "1"]).succeeded();
+    let scaled = run(&["scale", "lab", "--workers", "1", "--yes"]).succeeded();
     assert!(image_of(&life, "worker", "keepalived").ends_with("4199"));
     assert!(
         scaled.stdout.contains("one by one, without reboots"),

@@ -411,7 +411,7 @@ fn a_cluster_is_saved_and_restored_twice() {
     assert_eq!(count("virtualmachinesnapshot."), 2);
     for _ in 0..2 {
         let restore = async |backend: &Platforms, home: &Home| {
-            snapshot::restore(backend, &known(home), home, &name, LONG, |_| Ok(())).await
+            snapshot::restore(backend, &known(home), home, &name, LONG, |_, _| Ok(())).await
         };
         tenant.sandbox.far("saved", restore).unwrap();
         let found = tenant.found("saved");
@@ -423,7 +423,8 @@ fn a_cluster_is_saved_and_restored_twice() {
             "{found:?}"
         );
     }
-    let delete = async |backend: &Platforms, home: &Home| snapshot::delete(backend, &known(home), home, &name).await;
+    let delete =
+        async |backend: &Platforms, home: &Home| snapshot::delete(backend, &known(home), home, &name, |_| Ok(())).await;
     tenant.sandbox.far("saved", delete).unwrap();
     assert_eq!(count("virtualmachinesnapshot."), 0);
     tenant.destroys("saved");

@@ -134,6 +134,13 @@ impl Lab {
         assert!(said.contains(words), "{line}\n{said}");
     }
 
+    /// The command, which begins with `verb`, asks for a confirmation.
+    #[track_caller]
+    fn succeeds_only_with_yes(&self, line: &str, verb: &str) {
+        self.is_refused(line, 2, "--yes");
+        self.succeeds(&line.replace(verb, &format!("{verb} --yes")));
+    }
+
     fn virsh(&self, arguments: &[&str]) -> String {
         let output = Command::new("virsh")
             .args(["-q", "-c", &self.uri])
@@ -323,7 +330,10 @@ fn all_commands_of_the_day_two_page_work() {
                         "metadata": {"name": "app", "namespace": "shop", "ownerReferences":
                             [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "uid": "1", "controller": true}]}}));
                 });
-                lab.succeeds(&line);
+                match lab.workers().len() > count.parse::<usize>().unwrap() {
+                    true => lab.succeeds_only_with_yes(&line, "ocpdeploy scale"),
+                    false => drop(lab.succeeds(&line)),
+                }
                 let workers: Vec<_> = (0..count.parse().unwrap())
                     .map(|index| format!("worker-{index}"))
                     .collect();
@@ -360,11 +370,11 @@ fn all_commands_of_the_day_two_page_work() {
                 assert_eq!(lab.domains("--state-shutoff"), [""; 0]);
             }
             ["snapshot", "restore", ..] => {
-                lab.is_refused(&line, 2, "--yes");
-                lab.succeeds(&line.replace("snapshot restore", "snapshot restore --yes"));
+                lab.succeeds_only_with_yes(&line, "snapshot restore");
                 assert_eq!(lab.domains("--state-shutoff"), [""; 0]);
             }
             ["node", "ssh" | "console", ..] => drop(lab.run(&line)),
+            ["node", "replace", ..] => lab.succeeds_only_with_yes(&line, "node replace"),
             ["destroy", ..] => {
                 lab.succeeds(&line);
                 assert_eq!(lab.inventory(), [""; 0]);

@@ -50,12 +50,12 @@ fn real_nodes_join_leave_reboot_and_stop() {
     nodes.check_all();
     nodes.check_certificates();
     nodes.with_busy_pods();
-    nodes.run(&["node", "replace", &nodes.name, "worker-0"]);
+    nodes.run(&["node", "replace", &nodes.name, "worker-0", "--yes"]);
     nodes.roll_out();
     until("both pods are available", LONG, || nodes.available() == 2);
     // A kubelet that does not answer; the budget blocks evictions until the other pod is available again.
     nodes.lab.virsh(&["suspend", &nodes.domain(&nodes.node("worker-1"))]);
-    nodes.run(&["scale", &nodes.name, "--workers", "1"]);
+    nodes.run(&["scale", &nodes.name, "--workers", "1", "--yes"]);
     nodes.roll_out();
     until("both pods are on the last worker", LONG, || nodes.available() == 2);
     assert_eq!(nodes.lab.domains(&nodes.name).len(), 2);
@@ -93,7 +93,7 @@ fn three_masters_survive_losses() {
     nodes.lose_an_api_server();
     let lost = nodes.lose_the_holder();
     nodes.remove_etcd_member(&lost);
-    nodes.run(&["node", "replace", &nodes.name, lost.name.as_str()]);
+    nodes.run(&["node", "replace", &nodes.name, lost.name.as_str(), "--yes"]);
     nodes.check_balancing();
 
     nodes.run(&["stop", &nodes.name]);

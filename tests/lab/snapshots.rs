@@ -65,7 +65,7 @@ fn a_broken_disk_is_restored_with_its_cluster() {
     let console = run(&["node", "console", &cluster, "worker-0"]);
     assert!(!console.is_empty());
 
-    run(&["snapshot", "delete", &cluster, "before"]);
+    run(&["snapshot", "delete", &cluster, "before", "--yes"]);
     assert_eq!(lab.snapshots(master), BTreeSet::new());
     assert_eq!(lab.snapshots(worker), ["mine".to_owned()].into());
     run(&["snapshot", "save", &cluster, "last", "--stay-off", "--power-off"]);

@@ -4,10 +4,12 @@
 
 mod bundle;
 mod cache;
+mod children;
 mod core_file;
 mod csr;
 mod disk_space;
 mod env_file;
+mod found_files;
 #[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod hostile;
 mod libvirt_uri;

@@ -112,17 +112,21 @@ fn plain_http_on_this_computer_needs_no_permission() {
 }
 
 #[test]
-fn each_openstack_service_without_tls_causes_one_warning() {
+fn an_openstack_without_tls_is_rejected_unless_allowed_and_then_is_one_warning_for_each_service() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(
         HERE,
         None,
         Box::new(|request, _| {
-            let host = request
-                .raw
-                .lines()
-                .find_map(|line| line.strip_prefix("host: "))
-                .unwrap_or_default();
+            let Some(of_catalog) = request.path.strip_suffix("/v3/auth/tokens") else {
+                return Reply::json(403, &json!({"error": {"message": "no"}}));
+            };
+            let mut lines = request.raw.lines();
+            let host = lines.find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+            let host = match of_catalog {
+                "/elsewhere" => host.replace("127.0.0.1", "0.0.0.0"),
+                _ => host.to_owned(),
+            };
             let entry = |kind: &str| {
                 let url = format!("http://{host}/{kind}");
                 json!({"type": kind, "endpoints": [{"interface": "public", "region": "one", "url": url}]})
@@ -131,36 +135,56 @@ fn each_openstack_service_without_tls_causes_one_warning() {
             let token = json!({"token": {
                 "expires_at": "2199-01-01T00:00:00Z", "project": {"id": "p"}, "catalog": catalog,
             }});
-            match request.path.as_str() {
-                "/v3/auth/tokens" => {
-                    let headers = vec![("X-Subject-Token", TOKEN.to_owned())];
-                    Reply::Whole(201, headers, token.to_string().into_bytes())
-                }
-                _ => Reply::json(403, &json!({"error": {"message": "no"}})),
-            }
+            let headers = vec![("X-Subject-Token", TOKEN.to_owned())];
+            Reply::Whole(201, headers, token.to_string().into_bytes())
         }),
     );
-    let clouds = |host: &str| {
-        let url = format!("http://{host}:{}/v3", server.address.port());
+    let port = server.address.port();
+    let clouds = |url: &str| {
         let clouds = format!(
-            "clouds:\n  lab:\n    auth:\n      auth_url: {url}\n      username: demo\n      project_name: demo\n      \
+            "clouds:\n  lab:\n    auth:\n      auth_url: {url}/v3\n      username: demo\n      project_name: demo\n      \
              password: x\n"
         );
         std::fs::write(folder.path().join("clouds.yaml"), clouds).unwrap();
     };
-    let lines = "backend=openstack\nnetwork=private\nimage=rhcos\n";
-    clouds("0.0.0.0");
-    let (_, text) = check(folder.path(), lines, &[]);
-    let said = |what: &str| {
-        text.lines()
-            .filter(|line| line.contains(what) && line.contains("is not encrypted"))
-            .count()
-    };
-    assert_eq!(said("auth_url http://0.0.0.0"), 1, "{text}");
-    for service in ["compute (Nova)", "network (Neutron)"] {
-        assert_eq!(said(service), 1, "{service}: {text}");
+    const LINES: &str = "backend=openstack\nnetwork=private\nimage=rhcos\n";
+    const WHY: &str = "is http, so others on the network can read";
+
+    // An address outside of the loopback range that still reaches it.
+    clouds(&format!("http://0.0.0.0:{port}"));
+    let (refused, text) = check(folder.path(), LINES, &[]);
+    assert_ne!(refused.status.code(), Some(0), "{text}");
+    let auth_url = format!("auth_url http://0.0.0.0:{port}/v3 of cloud lab {WHY} the password");
+    assert!(text.contains(&auth_url) && text.contains("os_insecure=true"), "{text}");
+    assert_eq!(server.asked().len(), 0, "it got a request");
+    let by_setting = (format!("{LINES}os_insecure=true\n"), vec![]);
+    let by_variable = (LINES.to_owned(), vec![("OCPDEPLOY_OS_INSECURE", "true")]);
+    for (lines, variables) in [by_setting, by_variable] {
+        let before = server.asked().len();
+        let (_, text) = check(folder.path(), &lines, &variables);
+        assert!(server.asked().len() > before, "it got no request: {text}");
+        for what in ["auth_url http://0.0.0.0", "compute (Nova)", "network (Neutron)"] {
+            let said = text.lines().filter(|line| line.contains(what) && line.contains(WHY));
+            assert_eq!(said.count(), 1, "{what}: {text}");
+        }
     }
-    clouds("127.0.0.1");
-    let (_, text) = check(folder.path(), lines, &[]);
-    assert!(!text.contains("is not encrypted"), "{text}");
+
+    // The catalog names the endpoints: no token is sent there.
+    clouds(&format!("http://127.0.0.1:{port}/elsewhere"));
+    let before = server.asked().len();
+    let (refused, text) = check(folder.path(), LINES, &[]);
+    assert_ne!(refused.status.code(), Some(0), "{text}");
+    let endpoint = format!("the endpoint http://0.0.0.0:{port}/compute of compute (Nova) in cloud lab {WHY} the token");
+    assert!(text.contains(&endpoint) && text.contains("os_insecure=true"), "{text}");
+    let asked = server.asked().split_off(before);
+    assert!(!asked.is_empty(), "it got no request");
+    assert!(!asked.iter().any(|request| request.raw.contains(TOKEN)), "{asked:?}");
+
+    // On this computer, it needs no permission.
+    clouds(&format!("http://127.0.0.1:{port}"));
+    let before = server.asked().len();
+    let (_, text) = check(folder.path(), LINES, &[]);
+    let asked = server.asked().split_off(before);
+    assert!(asked.iter().any(|request| request.raw.contains(TOKEN)), "{asked:?}");
+    assert!(!text.contains(WHY), "{text}");
 }

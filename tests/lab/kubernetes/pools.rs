@@ -213,7 +213,7 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
     }
 
     put_pod("infra-1");
-    let scaled = run("scale lab --pool infra=1 --pool gpu=2");
+    let scaled = run("scale lab --pool infra=1 --pool gpu=2 --yes");
     assert!(
         scaled.contains("the infra nodes are now updated one by one, without reboots"),
         "{scaled}"
@@ -229,7 +229,7 @@ fn pools_on_two_platforms_have_their_labels_and_taints_and_no_other_node_has_the
     assert!(!again.contains("oc get mcp"), "{again}");
     assert_eq!(versions(), before);
 
-    run("scale lab --pool infra=2 --pool gpu=1");
+    run("scale lab --pool infra=2 --pool gpu=1 --yes");
     assert_eq!(marks(), wanted(&FIRST));
     // Taints of controllers are not restored with ours.
     until(LONG, "the nodes are ready", || {

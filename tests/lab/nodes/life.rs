@@ -270,7 +270,7 @@ impl Nodes {
             assert_eq!(after.pointer(field), before.pointer(field));
         }
         self.run(&["verify", &self.name]);
-        self.run(&["snapshot", "delete", &self.name, "before"]);
+        self.run(&["snapshot", "delete", &self.name, "before", "--yes"]);
     }
 
     /// All kubelets' certificates expire while the cluster is off.
