@@ -33,7 +33,7 @@ begin = mkdir -p target; : >$(TEST_LEFT_OUT); $(phase)
 print_left_out = sort -u $(TEST_LEFT_OUT); echo "make: $@: $$(sort -u $(TEST_LEFT_OUT) | wc -l) parts left out"
 
 test: export NEXTEST_PROFILE = ci
-test: ## check the format, run clippy, all tests without a lab and a rehearsal on a real libvirt (25 minutes on two cores, 15 when warm; as root it installs packages and leaves nothing out)
+test: ## check the format, run clippy, all tests without a lab and a rehearsal on a real libvirt (15 to 25 minutes on two cores, 8 to 15 when warm; as root it installs packages and leaves nothing out)
 	@$(begin); packages=; is_root=$$([ "$$(id -u)" != 0 ] || echo yes); trap wait EXIT; \
 	if [ $$is_root ]; then $(MAKE) install-build; $(MAKE) install >target/install.log 2>&1 & packages=$$!; \
 	else echo "LEFT OUT: only root can install packages and rehearse on a libvirt of its own" >>$(TEST_LEFT_OUT); fi; \
@@ -56,7 +56,7 @@ lab = lab() { \
 	if [ $$(($${TEST_DEADLINE:-9999999999} - $$(date +%s))) -ge "$$1" ]; then phase $(MAKE) "test-$$2"; \
 	else echo "LEFT OUT: lab $$2: it might not finish by TEST_DEADLINE" >>$(TEST_LEFT_OUT); fi; }
 
-test-labs: install-all ## run the tests on real platforms (root, an hour; LAB=libvirt, nodes, openstack, kubernetes or rest selects; LAB_TESTS=all adds the slowest)
+test-labs: install-all ## run the tests on real platforms (root, 30 to 60 minutes; LAB=libvirt, nodes, openstack, kubernetes or rest selects; LAB_TESTS=all adds the slowest)
 	@# Two labs at once: a single lab leaves a processor idle while its guests and servers start one after the other.
 	@$(begin); $(lab); \
 	{ $(foreach lab,$(filter openstack kubernetes,$(LAB)),lab $($(lab)_seconds) $(lab);) :; } >target/test-servers.log 2>&1 & servers=$$!; \
