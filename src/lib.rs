@@ -36,6 +36,7 @@ pub mod found_file;
 pub mod http_limits;
 pub mod http_upload;
 pub mod ignition;
+pub mod kube_client;
 pub mod limited_file;
 pub mod local;
 pub mod node;

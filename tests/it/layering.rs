@@ -16,6 +16,7 @@ const LAYERS: &[&str] = &[
     "found_file",
     "http_limits",
     "http_upload",
+    "kube_client",
     "limited_file",
     "printable",
     "templates",

@@ -19,6 +19,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::Backoff;
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::http_limits::{self, time_limit};
+use crate::kube_client;
 
 /// Attempts of a request that the server asks to repeat.
 const TRIES: u32 = 4;
@@ -63,7 +64,7 @@ impl Session {
             .namespace
             .clone()
             .unwrap_or_else(|| kube.default_namespace.clone());
-        let client = http_limits::kube_client(kube)?;
+        let client = kube_client::new(kube)?;
         Ok(Self {
             client,
             server,
@@ -402,5 +403,5 @@ fn escape(selector: &str) -> String {
 pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, BackendError> {
     let mut kube = load(config).await?;
     kube.read_timeout = None;
-    Ok(http_limits::kube_client(kube)?)
+    Ok(kube_client::new(kube)?)
 }

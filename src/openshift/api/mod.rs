@@ -30,7 +30,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use self::error::whole;
 use crate::cluster::ApiEndpoint;
-use crate::http_limits;
+use crate::{http_limits, kube_client};
 
 mod error;
 
@@ -110,7 +110,7 @@ impl ClusterApi {
         config.connect_timeout = Some(CONNECT_LIMIT);
         // Waits retry with their own limits; kube's retries do not know these.
         config.default_retry = false;
-        let client = http_limits::kube_client(config).map_err(|error| unusable(whole(&error)))?;
+        let client = kube_client::new(config).map_err(|error| unusable(whole(&error)))?;
         Ok(Self { client, name, address })
     }
 
