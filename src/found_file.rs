@@ -73,7 +73,7 @@ fn judge(path: &Path, file: &Metadata, what: &str) -> io::Result<()> {
 }
 
 /// Whether this is the id of this user, of root, or for root of the user who called it with sudo.
-fn is_trusted(user: u32) -> bool {
+pub fn is_trusted(user: u32) -> bool {
     let me = rustix::process::geteuid().as_raw();
     let caller = || std::env::var("SUDO_UID").ok()?.parse().ok();
     user == me || user == 0 || (me == 0 && Some(user) == caller())

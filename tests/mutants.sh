@@ -23,7 +23,7 @@ since=
 # The files that these modules and their tests need, without those that communicate with a platform or a cluster.
 rm -rf $package
 mkdir -p $package
-cp -r --parents src/{digest.rs,printable.rs,cluster,ignition,plan} src/backend/{mod,action,capabilities,error,findings,optional,snapshots}.rs \
+cp -r --parents src/{digest.rs,found_file.rs,printable.rs,cluster,ignition,plan} src/backend/{mod,action,capabilities,error,findings,optional,snapshots}.rs \
     src/node/{budget,claims}.rs src/openshift/{csr,drain.rs} src/openshift/wait/{heartbeats,seen}.rs \
     src/state/{dir,home,parameters}.rs src/state/snapshots \
     tests/it/ignition_corpus.rs tests/fixtures/ignition-{corpus,merges}.json $package/
@@ -34,6 +34,7 @@ pub const PROGRESS: &str = "ocpdeploy::progress";
 pub mod backend;
 pub mod cluster;
 pub mod digest;
+pub mod found_file;
 pub mod ignition;
 pub mod node {
     pub mod budget;

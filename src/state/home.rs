@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 
+use crate::found_file::is_trusted;
 use crate::state::dir::{self, Dir};
 
 /// The folder of all clusters.
@@ -109,12 +110,6 @@ impl Home {
         names.sort();
         Ok(names)
     }
-}
-
-/// Whether a user may own the state: this user, root, and for root the user who called it with sudo.
-fn is_trusted(owner: u32) -> bool {
-    let caller = || std::env::var("SUDO_UID").ok()?.parse().ok();
-    dir::me_or_root(owner) || (dir::me() == 0 && Some(owner) == caller())
 }
 
 /// Entries of a cluster's folder that belong to this computer; a record does not contain them.
