@@ -274,7 +274,8 @@ fn ignores_hangup() -> bool {
 /// Warns if other users can read a secret in the env file itself.
 fn warn_of_readable_secrets(env: &Path, loaded: &Loaded) {
     let shown = env.display().to_string();
-    let is_in_it = |value: &&ResolvedValue| value.value == "***" && value.origin.starts_with(&format!("{shown}:"));
+    let is_in_it =
+        |value: &&ResolvedValue| settings::is_left_out(&value.value) && value.origin.starts_with(&format!("{shown}:"));
     let is_readable = std::fs::metadata(env).is_ok_and(|file| file.mode() & 0o044 != 0);
     if let Some(secret) = loaded.values.iter().find(is_in_it)
         && is_readable

@@ -370,7 +370,7 @@ impl<'a> Values<'a> {
             resolved.push(ResolvedValue {
                 name: variable.name.to_owned(),
                 value: if hide {
-                    "***".to_owned()
+                    LEFT_OUT.to_owned()
                 } else {
                     without_password(value.text)
                 },
@@ -386,12 +386,18 @@ impl<'a> Values<'a> {
 
 /// A URL without user and password; any other text is unchanged.
 fn without_password(text: String) -> String {
-    let masked = text.split_once("://").and_then(|(scheme, rest)| {
-        let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        let (_, host) = host.rsplit_once('@')?;
-        Some(format!("{scheme}://***@{host}{path}"))
-    });
-    masked.unwrap_or(text)
+    match user_of(&text) {
+        Some((scheme, _, rest)) => format!("{scheme}://{LEFT_OUT}@{rest}"),
+        None => text,
+    }
+}
+
+/// The scheme of a URL, its user with the password, and the rest; `None` without a user.
+fn user_of(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let host = rest.find(['/', '?', '#']).map_or(rest, |end| &rest[..end]);
+    let (user, _) = host.rsplit_once('@')?;
+    Some((scheme, user, &rest[user.len() + 1..]))
 }
 
 /// All values, if there is no problem.
@@ -410,16 +416,11 @@ pub(super) fn is_path_of_secret(name: &str, written: &str, text: &str) -> bool {
 pub(super) fn is_secret(written: &str, text: &str) -> bool {
     let variable = variables::find(written).filter(|variable| variable.is_secret());
     let is_file = |variable: &Variable| is_path_of_secret(variable.name, written, text);
-    !text.is_empty() && (variable.is_some_and(|variable| !is_file(variable)) || has_password(text))
+    let has_password = user_of(text).is_some_and(|(_, user, _)| user.contains(':'));
+    !text.is_empty() && (variable.is_some_and(|variable| !is_file(variable)) || has_password)
 }
 
-fn has_password(url: &str) -> bool {
-    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
-}
-
-/// What is stored in place of a secret.
+/// What is stored and shown in place of a secret.
 const LEFT_OUT: &str = "***";
 
 /// The value of a setting, written with this name, as it may be stored: without secrets.
@@ -430,7 +431,7 @@ pub fn storable<'a>(written: &str, text: &'a str) -> &'a str {
     }
 }
 
-/// Whether a stored value was a secret.
+/// Whether this is stored or shown in place of a secret.
 pub fn is_left_out(stored: &str) -> bool {
     stored == LEFT_OUT
 }
