@@ -17,11 +17,6 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// As `read`, for text.
-pub fn read_to_string(path: &Path) -> io::Result<String> {
-    io::read_to_string(&read(path)?[..])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,7 +32,7 @@ mod tests {
                 "{bytes}"
             );
         }
-        let error = read_to_string(Path::new("/dev/zero")).unwrap_err();
+        let error = read(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(error.to_string(), "it is larger than 16 MiB");
     }
 }

@@ -134,8 +134,7 @@ pub struct OpenStackConfig {
     pub admit: Vec<IpNetwork>,
     /// The nodes are a rehearsal's guests, which listen on port 8080.
     pub rehearsal: bool,
-    /// Services may have no TLS: see `os_insecure`. Records of earlier versions do not have it.
-    #[serde(default)]
+    /// Services may have no TLS: see `os_insecure`.
     pub insecure: Insecure,
 }
 
