@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::parse;
 use super::sources::io_reason;
-use super::values::{Layer, Values, is_path_of_secret};
+use super::values::{Layer, Values, is_path_of_secret, read_all};
 use crate::cluster::{Password, Proxy, Wanted};
 
 /// A placeholder without a real secret, in the form that installers accept.
@@ -132,20 +132,26 @@ pub(super) fn ssh_keys(values: &mut Values<'_>) -> Option<Vec<String>> {
     all_read.then_some(keys)
 }
 
-/// Rejects keys that nodes in FIPS mode do not accept (openshift/installer `pkg/types/validation/installconfig.go`).
-pub(super) fn fips_keys(values: &mut Values<'_>, keys: &[String]) {
+/// Whether nodes are in FIPS mode, which rejects some keys (openshift/installer
+/// `pkg/types/validation/installconfig.go`).
+pub(super) fn fips(values: &mut Values<'_>, keys: Option<&[String]>) -> Option<bool> {
     const TYPES: [&str; 4] = [
         "ssh-rsa",
         "ecdsa-sha2-nistp256",
         "ecdsa-sha2-nistp384",
         "ecdsa-sha2-nistp521",
     ];
-    let kind = |key: &String| key.split_whitespace().next().unwrap_or_default().to_owned();
-    for kind in keys.iter().map(kind).filter(|kind| !TYPES.contains(&kind.as_str())) {
+    let fips = values.switch("fips")?;
+    let kinds = keys
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|key| key.split_whitespace().next());
+    for kind in kinds.filter(|kind| fips && !TYPES.contains(kind)) {
         let message = format!("fips=true does not support SSH keys of type {kind}");
         let help = "create a key with `ssh-keygen -t ecdsa`, and set `pub_key` to its file";
         values.problem(&["fips", "pub_key", "keys"], message, help);
     }
+    Some(fips)
 }
 
 fn read_keys(values: &mut Values<'_>, name: &'static str, path: &Path, hint: &str, keys: &mut Vec<String>) -> bool {
@@ -249,13 +255,11 @@ pub(super) fn proxy(values: &mut Values<'_>) -> Option<Proxy> {
         true => None,
         false => values.optional(name, |text| parse::proxy_url(text).map(SecretString::from)),
     };
-    let (http, https) = (url("http_proxy"), url("https_proxy"));
-    let no_proxy = values.list("no_proxy", parse::no_proxy);
-    let proxy = Proxy {
-        http: http?,
-        https: https?,
-        no_proxy: no_proxy?,
-    };
+    let proxy = read_all!(Proxy {
+        http: url("http_proxy"),
+        https: url("https_proxy"),
+        no_proxy: values.list("no_proxy", parse::no_proxy),
+    });
     if proxy.http.is_none() && proxy.https.is_none() && !proxy.no_proxy.is_empty() {
         values.warn("no_proxy", "no_proxy has no effect without http_proxy or https_proxy");
     }

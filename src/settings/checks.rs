@@ -7,9 +7,10 @@ use ipnetwork::IpNetwork;
 
 use super::parse::{LONGEST_NAME, dns_label};
 use super::values::Values;
+use crate::backend::Capabilities;
 use crate::cluster::{
-    AddressRange, BackendConfig, ClusterDomain, ClusterNetworks, Dhcp, Dns, Downloads, GivenAddresses, Harvest, Lb,
-    MachineName, NodeName, Pool, Role, overlap, reserved_as, unsupported_release,
+    AddressRange, BackendConfig, ClusterDomain, ClusterNetworks, Dhcp, Dns, GivenAddresses, Harvest, Lb, MachineName,
+    NodeName, Pool, Role, Wanted, overlap, reserved_as, unsupported_release,
 };
 use crate::printable::count;
 
@@ -85,13 +86,13 @@ pub(super) fn masters(values: &mut Values<'_>) -> Option<(usize, bool)> {
 /// The requested release, if it is known before a mirror is queried.
 pub(super) fn release(
     values: &mut Values<'_>,
-    downloads: Option<&Downloads>,
+    version: Option<&Wanted>,
     masters: Option<(usize, bool)>,
     backend: Option<&BackendConfig>,
     networks: Option<&ClusterNetworks>,
     has_ipv6: bool,
 ) {
-    let release = downloads.and_then(|downloads| downloads.version.as_ref()?.release());
+    let release = version.and_then(Wanted::release);
     if let (Some(release), Some((masters, arbiter)), Some(backend), Some(networks)) =
         (release, masters, backend, networks)
         && let Some(unsupported) = unsupported_release(release, masters, arbiter, backend, networks, has_ipv6)
@@ -104,34 +105,8 @@ pub(super) fn workers(values: &mut Values<'_>) -> Option<usize> {
     usize::try_from(bounded(values, "workers", 0, MOST_MACHINES)?).ok()
 }
 
-pub(super) fn cpus(values: &mut Values<'_>, name: &'static str) -> Option<u32> {
-    u32::try_from(bounded(values, name, 1, 512)?).ok()
-}
-
-/// In MiB. The minimum is what a rehearsal's guest needs.
-pub(super) fn memory(values: &mut Values<'_>, name: &'static str) -> Option<u64> {
-    bounded(values, name, 128, 16 << 20)
-}
-
-/// In GiB.
-pub(super) fn disk(values: &mut Values<'_>, name: &'static str) -> Option<u64> {
-    bounded(values, name, 1, 64 << 10)
-}
-
-pub(super) fn extra_disks(values: &mut Values<'_>, name: &'static str) -> Option<Vec<u64>> {
-    let sizes = values.numbers(name)?;
-    if sizes.contains(&0) {
-        let message = format!("`{name}`: the minimum size of a disk is 1 GiB");
-        values.problem(&[name], message, "");
-    }
-    if sizes.len() > 16 {
-        let message = format!("`{name}`: {} disks are more than the maximum of 16", sizes.len());
-        values.problem(&[name], message, "");
-    }
-    Some(sizes)
-}
-
-fn bounded(values: &mut Values<'_>, name: &'static str, least: u64, most: u64) -> Option<u64> {
+/// A number between two limits.
+pub(super) fn bounded(values: &mut Values<'_>, name: &'static str, least: u64, most: u64) -> Option<u64> {
     let number = values.number(name)?;
     if (least..=most).contains(&number) {
         return Some(number);
@@ -140,41 +115,6 @@ fn bounded(values: &mut Values<'_>, name: &'static str, least: u64, most: u64) -
     let message = format!("`{name}`: {number}{unit} is not between {least} and {most}{unit}");
     values.problem(&[name], message, "");
     None
-}
-
-/// Warns about sizes below the minimum in OpenShift's documentation.
-pub(super) fn sizes(values: &mut Values<'_>, has_arbiter: bool, workers: Option<usize>) {
-    if values.sources.rehearse {
-        return;
-    }
-    let mut least = vec![
-        ("master_memory", 16384, " MiB"),
-        ("bootstrap_memory", 16384, " MiB"),
-        ("numcpus", 4, ""),
-        ("master_numcpus", 4, ""),
-        ("bootstrap_numcpus", 4, ""),
-        ("disk_size", 100, " GiB"),
-        ("master_disk_size", 100, " GiB"),
-        ("worker_disk_size", 100, " GiB"),
-    ];
-    if workers.is_some_and(|workers| workers > 0) {
-        least.push(("worker_memory", 8192, " MiB"));
-    }
-    if has_arbiter {
-        // openshift/openshift-docs: `modules/upi-install-config-local-arbiter-node.adoc`.
-        least.extend([
-            ("arbiter_memory", 8192, " MiB"),
-            ("arbiter_numcpus", 2, ""),
-            ("arbiter_disk_size", 50, " GiB"),
-        ]);
-    }
-    for (name, least, unit) in least {
-        let number = values.value(name).and_then(|value| value.text.parse::<u64>().ok());
-        if let Some(number) = number.filter(|number| *number < least) {
-            let message = format!("{name}={number} is below the minimum of OpenShift, {least}{unit}");
-            values.warn(name, &message);
-        }
-    }
 }
 
 /// Prefix length of a node's subnet of the pod network.
@@ -195,23 +135,17 @@ pub(super) fn host_prefix(values: &mut Values<'_>, cluster_network: Option<IpNet
     u8::try_from(prefix).ok()
 }
 
-/// All nodes but the bootstrap.
-fn count_nodes((masters, has_arbiter): (usize, bool), workers: usize, pools: &[Pool]) -> usize {
-    masters + usize::from(has_arbiter) + workers + pools.iter().map(|pool| pool.nodes).sum::<usize>()
+/// The number of nodes without the bootstrap.
+pub(super) fn count_nodes(masters: Option<(usize, bool)>, workers: Option<usize>, pools: &[Pool]) -> Option<usize> {
+    let (masters, has_arbiter) = masters?;
+    Some(masters + usize::from(has_arbiter) + workers? + pools.iter().map(|pool| pool.nodes).sum::<usize>())
 }
 
 /// Checks that the pod network has a subnet for every node.
-pub(super) fn room_for_nodes(
-    values: &mut Values<'_>,
-    networks: Option<&ClusterNetworks>,
-    masters: Option<(usize, bool)>,
-    workers: Option<usize>,
-    pools: &[Pool],
-) {
-    let (Some(networks), Some(masters), Some(workers)) = (networks, masters, workers) else {
+pub(super) fn room_for_nodes(values: &mut Values<'_>, networks: Option<&ClusterNetworks>, nodes: Option<usize>) {
+    let (Some(networks), Some(nodes)) = (networks, nodes) else {
         return;
     };
-    let nodes = count_nodes(masters, workers, pools);
     let bits = u32::from(networks.host_prefix - networks.cluster_network.prefix());
     let subnets = 1usize.checked_shl(bits).unwrap_or(usize::MAX);
     if nodes > subnets {
@@ -318,19 +252,12 @@ fn name_servers(
     no_doubles(values, &all, |_, name| name != NAME);
 }
 
-/// Checks that the machine network has an address for every machine.
-pub(super) fn room_for_machines(
-    values: &mut Values<'_>,
-    given: Option<&GivenAddresses>,
-    masters: Option<(usize, bool)>,
-    workers: Option<usize>,
-    pools: &[Pool],
-) {
+/// Checks that the machine network has an address for every machine: the nodes and the bootstrap.
+pub(super) fn room_for_machines(values: &mut Values<'_>, given: Option<&GivenAddresses>, nodes: Option<usize>) {
     let network = given.and_then(|given| given.machine_network);
-    let (Some(network), Some(masters), Some(workers)) = (network, masters, workers) else {
+    let (Some(network), Some(machines)) = (network, nodes.map(|nodes| nodes + 1)) else {
         return;
     };
-    let machines = 1 + count_nodes(masters, workers, pools);
     let usable = network
         .iter()
         .filter(|ip| reserved_as(network, *ip).is_none())
@@ -343,16 +270,25 @@ pub(super) fn room_for_machines(
     }
 }
 
-/// Checks that what the user's own services require is set.
-pub(super) fn own_services(
+/// Reads the load balancer, and checks that it is available and what the user's own services require.
+pub(super) fn lb(
     values: &mut Values<'_>,
+    backend: Option<&BackendConfig>,
     given: Option<&GivenAddresses>,
     harvest: Option<Harvest>,
-    lb: Option<Lb>,
     dhcp: Option<Dhcp>,
-) {
-    let vips = given.is_none_or(|given| given.api_ip.is_some() && given.ingress_ip.is_some());
-    if lb == Some(Lb::User) && !vips {
+) -> Option<Lb> {
+    let lb = values.choice("lb");
+    if let (Some(Lb::Platform), Some(backend)) = (lb, backend)
+        && !Capabilities::of(backend).load_balancers
+    {
+        let network = values.text("network").unwrap_or_default();
+        let message = format!("backend={} has no load balancers on network {network}", backend.name());
+        let help = "use lb=keepalived or lb=user; lb=platform requires backend=openstack, or backend=kubevirt with network=pod";
+        values.problem(&["lb"], message, help);
+    }
+    let has_vips = given.is_none_or(|given| given.api_ip.is_some() && given.ingress_ip.is_some());
+    if lb == Some(Lb::User) && !has_vips {
         values.problem(
             &["lb"],
             "lb=user requires `api_ip` and `ingress_ip`",
@@ -366,26 +302,24 @@ pub(super) fn own_services(
             "use harvest=boot to get addresses from your DHCP server, or harvest=static to set them in this file",
         );
     }
+    lb
 }
 
-/// Checks `dns_search`. A node with its own DNS server gets the search domains from it, otherwise from its connection.
+/// Reads the nodes' DNS server, which provides the search domains if it is not their own. Otherwise their connection does.
 ///
 /// OVN-Kubernetes takes over those of a static connection only (openshift/machine-config-operator:
 /// templates/common/_base/files/configure-ovs-network.yaml, `convert_to_bridge`).
-pub(super) fn search_domains(
-    values: &mut Values<'_>,
-    domains: Option<&[String]>,
-    dns: Option<Dns>,
-    dhcp: Option<Dhcp>,
-) {
-    let is_given = domains.is_some_and(|domains| !domains.is_empty());
-    if is_given && dns == Some(Dns::User) && matches!(dhcp, Some(Dhcp::Platform | Dhcp::User)) {
+pub(super) fn dns(values: &mut Values<'_>, search: Option<&[String]>, dhcp: Option<Dhcp>) -> Option<Dns> {
+    let dns = values.choice("dns");
+    let has_search = search.is_some_and(|domains| !domains.is_empty());
+    if has_search && dns == Some(Dns::User) && matches!(dhcp, Some(Dhcp::Platform | Dhcp::User)) {
         values.problem(
             &["dns_search", "dns"],
             "dns_search and dns=user cannot be combined where nodes get their addresses by DHCP",
             "set the domains on the DHCP server (option 119) and remove dns_search, or use dns=dnsmasq",
         );
     }
+    dns
 }
 
 /// Whether an address is link-local. A router may have no other IPv6 address.

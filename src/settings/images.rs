@@ -1,22 +1,40 @@
 //! Where images, openshift-install and oc come from.
 
-use super::parse;
 use super::platforms::is_image_name;
-use super::values::Values;
+use super::values::{Values, read_all};
+use super::{parse, platforms};
 use crate::artifacts::catalogue;
 use crate::backend::Capabilities;
-use crate::cluster::{BackendConfig, Downloads, Harvest, ImageSource, InstallerChoice};
+use crate::cluster::{BackendConfig, Downloads, Harvest, ImageSource, InstallerChoice, WorkersOn};
+
+/// The CoreOS and the helper image, and those of the workers' platform.
+pub(super) fn images(
+    values: &mut Values<'_>,
+    backend: Option<&BackendConfig>,
+    workers: Option<&WorkersOn>,
+    harvest: Option<Harvest>,
+) -> [Option<ImageSource>; 4] {
+    let of_workers = workers.map(|workers| {
+        let names = ["worker_image", "worker_helper_image"];
+        of_platform(values, names, Some(&workers.backend), harvest)
+    });
+    let [coreos, helper] = match platforms::is_known(values) {
+        true => of_platform(values, ["image", "helper_image"], backend, harvest),
+        false => [None, None],
+    };
+    let [worker_coreos, worker_helper] = of_workers.unwrap_or_else(|| [coreos.clone(), helper.clone()]);
+    [coreos, helper, worker_coreos, worker_helper]
+}
 
 /// The CoreOS and the helper image of one platform. The simulated platform has its own, and so has a rehearsal, unless an
 /// image on the platform is given.
-pub(super) fn images(
+fn of_platform(
     values: &mut Values<'_>,
-    names: [&'static str; 2],
+    [coreos, helper]: [&'static str; 2],
     backend: Option<&BackendConfig>,
     harvest: Option<Harvest>,
-) -> Option<(ImageSource, ImageSource)> {
+) -> [Option<ImageSource>; 2] {
     let rehearse = values.sources.rehearse;
-    let [coreos, helper] = names;
     let simulated = backend.filter(|backend| Capabilities::of(backend).simulated);
     if let Some(backend) = simulated {
         let reason = format!("backend {}", backend.name());
@@ -29,7 +47,9 @@ pub(super) fn images(
         }
     }
     if rehearse && simulated.is_none() {
-        let folder = values.path("images_dir")?;
+        let Some(folder) = values.path("images_dir") else {
+            return [None, None];
+        };
         for (name, file) in [(coreos, "coreos.qcow2"), (helper, "helper.qcow2")] {
             // One that is on the platform is chosen with care, and not every platform takes uploads.
             let value = values.value(name);
@@ -50,7 +70,7 @@ pub(super) fn images(
             Some(ImageSource::Platform(String::new()))
         }
     };
-    Some((coreos?, helper?))
+    [coreos, helper]
 }
 
 /// `auto`: the file of this name in `images_dir` if it exists, else `chosen`.
@@ -111,25 +131,19 @@ pub(super) fn installer(values: &mut Values<'_>) -> InstallerChoice {
     InstallerChoice::OpenshiftInstall(path)
 }
 
-pub(super) fn downloads(values: &mut Values<'_>, installer: &InstallerChoice) -> Option<Downloads> {
-    let cache = values.path("cache");
-    let version = values.optional("version", str::parse);
-    let mirror = values.optional("mirror", parse::folder_url);
-    let image_mirror = values.optional("image_mirror", parse::folder_url);
-    let sum = values.optional("mirror_sha256", parse::sha256);
-    let signature_store = values.optional("signature_store", parse::folder_url);
-    let (key, insecure) = (values.path("mirror_key"), values.switch("mirror_insecure"));
-    let mirror_timeout = values.duration("mirror_timeout");
-    let version = version?.filter(|_| *installer != InstallerChoice::Rehearsal);
-    Some(Downloads {
-        cache: cache?,
-        version,
-        mirror: mirror?,
-        mirror_key: key,
-        mirror_sha256: sum?,
-        mirror_insecure: insecure?,
-        signature_store: signature_store?,
-        mirror_timeout: mirror_timeout?,
-        image_mirror: image_mirror?,
-    })
+pub(super) fn downloads(values: &mut Values<'_>) -> Option<Downloads> {
+    let rehearse = values.sources.rehearse;
+    Some(read_all!(Downloads {
+        cache: values.path("cache"),
+        version: values
+            .optional("version", str::parse)
+            .map(|version| version.filter(|_| !rehearse)),
+        mirror: values.optional("mirror", parse::folder_url),
+        image_mirror: values.optional("image_mirror", parse::folder_url),
+        mirror_sha256: values.optional("mirror_sha256", parse::sha256),
+        signature_store: values.optional("signature_store", parse::folder_url),
+        mirror_key: Some(values.path("mirror_key")),
+        mirror_insecure: values.switch("mirror_insecure"),
+        mirror_timeout: values.duration("mirror_timeout"),
+    }))
 }

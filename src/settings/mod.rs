@@ -21,6 +21,7 @@ mod problem;
 pub mod profile;
 mod registry_cache;
 mod registry_mirrors;
+mod sizes;
 mod sources;
 mod table;
 mod values;

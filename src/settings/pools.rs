@@ -168,22 +168,19 @@ pub(super) fn check_addresses(values: &mut Values<'_>, pools: &[Pool]) {
     }
 }
 
-/// Checks that at least one node can run the routers.
-pub(super) fn check_routers(
-    values: &mut Values<'_>,
-    pools: &[Pool],
-    workers: Option<usize>,
-    masters_schedulable: Option<bool>,
-) {
+/// Whether user workloads may run on masters. Checks that at least one node can run the routers.
+pub(super) fn masters_schedulable(values: &mut Values<'_>, pools: &[Pool], workers: Option<usize>) -> Option<bool> {
+    let schedulable = values.switch("masters_schedulable")?;
     let repel = |pool: &Pool| pool.nodes == 0 || pool.repels_pods();
     let has_nodes = pools.iter().any(|pool| pool.nodes > 0);
-    if workers == Some(0) && masters_schedulable == Some(false) && has_nodes && pools.iter().all(repel) {
+    if workers == Some(0) && !schedulable && has_nodes && pools.iter().all(repel) {
         values.problem(
             &["pool_taints", "pools", "workers"],
             "no node is left for the routers: workers=0, and every pool has a taint",
             "set workers to 1 or more, or remove the taints of one pool",
         );
     }
+    Some(schedulable)
 }
 
 fn warn_of_little_memory(values: &mut Values<'_>, memory: Option<&BTreeMap<String, u64>>) {

@@ -48,14 +48,14 @@ const RESOURCES: [&str; 3] = ["", "cluster-resources", "working-dir/cluster-reso
 
 /// The content of `registry_mirrors`.
 #[derive(Default)]
-pub(super) struct Mirrors {
-    pub mirrors: Vec<RegistryMirror>,
-    /// Files to add to the installer's manifests.
-    pub manifests: Vec<PathBuf>,
+struct Mirrors {
+    mirrors: Vec<RegistryMirror>,
+    manifests: Vec<PathBuf>,
 }
 
-/// The mirrors of all entries, grouped by source. An entry is `SOURCE=MIRROR`, a file, or oc-mirror's folder.
-pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<Mirrors> {
+/// The mirrors of all entries, grouped by source, and files to add to the installer's manifests. An entry is
+/// `SOURCE=MIRROR`, a file, or oc-mirror's folder.
+pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<(Vec<RegistryMirror>, Vec<PathBuf>)> {
     let entries = values.list("registry_mirrors", |text| match text.split_once('=') {
         Some((source, mirror)) if is_repository(source) && is_repository(mirror) => {
             Ok((source.to_owned(), Some(mirror.to_owned())))
@@ -82,7 +82,7 @@ pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<Mirrors> {
             }
         }
     }
-    is_read.then_some(all)
+    is_read.then_some((all.mirrors, all.manifests))
 }
 
 /// Whether a text can be the name of a repository or registry.

@@ -5,40 +5,36 @@ use std::path::PathBuf;
 use http::Uri;
 use serde_json::Value;
 
-use crate::cluster::{Insecure, KubevirtConfig, PodNetwork};
+use crate::cluster::{BackendConfig, Insecure, KubevirtConfig, PodNetwork, WorkersOn};
 use crate::settings::parse;
 use crate::settings::sources::Sources;
-use crate::settings::values::Values;
+use crate::settings::values::{Values, read_all};
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<KubevirtConfig> {
-    let namespace = values.optional("namespace", parse::kube_name);
-    let storage_class = values.optional("storage_class", parse::kube_name);
-    let kubeconfig = values.file("kubeconfig", "");
-    let upload_ca = values.file("upload_ca", "");
-    let upload_proxy = values.optional("upload_proxy", upload_proxy);
-    let affinity = values.choice("kubevirt_affinity");
-    let makes_namespace = values.switch("make_namespace");
-    if makes_namespace == Some(true) && values.value("namespace").is_none() {
+    Some(read_all!(KubevirtConfig {
+        namespace: values.optional("namespace", parse::kube_name),
+        storage_class: values.optional("storage_class", parse::kube_name),
+        kubeconfig: Some(values.file("kubeconfig", "")),
+        upload_ca: Some(values.file("upload_ca", "")),
+        upload_proxy: values.optional("upload_proxy", upload_proxy),
+        affinity: values.choice("kubevirt_affinity"),
+        makes_namespace: makes_namespace(values),
+        insecure: values.switch("kubevirt_insecure").map(Insecure),
+        pods: match values.text("network").as_deref() {
+            Some("pod") => pod_network(values).map(Some),
+            _ => Some(None),
+        },
+        context: Some(values.text("kube_context")),
+    }))
+}
+
+fn makes_namespace(values: &mut Values<'_>) -> Option<bool> {
+    let makes_namespace = values.switch("make_namespace")?;
+    if makes_namespace && values.value("namespace").is_none() {
         let help = "set it to the name of the namespace to create";
         values.problem(&["make_namespace"], "make_namespace requires `namespace`", help);
     }
-    let insecure = values.switch("kubevirt_insecure");
-    let pods = match values.text("network").as_deref() {
-        Some("pod") => Some(pod_network(values)?),
-        _ => None,
-    };
-    Some(KubevirtConfig {
-        kubeconfig,
-        context: values.text("kube_context"),
-        namespace: namespace?,
-        storage_class: storage_class?,
-        upload_proxy: upload_proxy?,
-        upload_ca,
-        affinity: affinity?,
-        makes_namespace: makes_namespace?,
-        pods,
-        insecure: Insecure(insecure?),
-    })
+    Some(makes_namespace)
 }
 
 /// The API server's host and the namespace of a kubeconfig's context. A user of one namespace does not see the machines of another,
@@ -79,29 +75,26 @@ pub fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
 }
 
 fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {
-    let expose = values.choice("expose");
-    let routes = values.choice("routes");
-    let node_address = values.ip4("node_address");
-    let pod_networks = values.list("pod_networks", parse::network);
-    let admit = values.list("admit", parse::network);
-    let route_names = values.list("route_names", parse::kube_name);
-    Some(PodNetwork {
-        expose: expose?,
-        node_address,
-        pod_networks: pod_networks?,
-        admit: admit?,
-        routes: routes?,
-        route_names: route_names?,
-    })
+    Some(read_all!(PodNetwork {
+        expose: values.choice("expose"),
+        routes: values.choice("routes"),
+        node_address: Some(values.ip4("node_address")),
+        pod_networks: values.list("pod_networks", parse::network),
+        admit: values.list("admit", parse::network),
+        route_names: values.list("route_names", parse::kube_name),
+    }))
 }
 
 /// Settings of a cluster on the pod network, where addresses do not depend on MACs, and only the platform can be the
 /// load balancer.
-pub fn on_pods(values: &mut Values<'_>) {
+pub fn on_pods(values: &mut Values<'_>, backend: Option<&BackendConfig>, workers_on: Option<&WorkersOn>) {
     const ADDRESSES: &str = "on the pod network, a machine has the address of its pod, which does not depend on its MAC: \
                              remove this setting, or set network to a NetworkAttachmentDefinition";
     const VIPS: &str = "on the pod network, Services of the platform hold the virtual IPs: remove this setting, or set \
                         network to a NetworkAttachmentDefinition";
+    if backend.and_then(BackendConfig::pod_network).is_none() {
+        return;
+    }
     for (name, only, help) in [
         ("harvest", Some("reserve"), ADDRESSES),
         ("lb", Some("platform"), VIPS),
@@ -128,6 +121,11 @@ pub fn on_pods(values: &mut Values<'_>) {
     values.replace_default("machine_network", "network pod", "10.0.2.0/24");
     values.replace_default("cluster_network", "network pod", "10.196.0.0/14");
     values.replace_default("service_network", "network pod", "172.31.0.0/16");
+    if workers_on.is_some() {
+        let message = "worker_backend is not supported with network=pod";
+        let help = "nodes on the pod network can reach only each other";
+        values.problem(&["worker_backend", "network"], message, help);
+    }
 }
 
 /// CDI's upload proxy: a host, or an https URL.

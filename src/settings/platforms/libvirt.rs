@@ -6,7 +6,7 @@
 //! are allowed, without escapes.
 
 use crate::cluster::{DiskCache, LibvirtConfig};
-use crate::settings::values::Values;
+use crate::settings::values::{Values, read_all};
 
 /// The workers' host has its own URI and pool.
 pub(super) fn read(values: &mut Values<'_>, of_workers: bool) -> Option<LibvirtConfig> {
@@ -14,22 +14,19 @@ pub(super) fn read(values: &mut Values<'_>, of_workers: bool) -> Option<LibvirtC
         let is_own = of_workers && values.value(own).is_some();
         if is_own { own } else { common }
     });
-    let uri = values.read(uri, check);
-    let pool = values.text(pool);
-    let virt_type = values.choice("virt_type");
-    let disk_cache = values.choice("libvirt_disk_cache");
-    if disk_cache == Some(DiskCache::Unsafe) {
+    let config = read_all!(LibvirtConfig {
+        uri: values.read(uri, check),
+        pool: values.text(pool),
+        virt_type: values.choice("virt_type"),
+        disk_cache: values.choice("libvirt_disk_cache"),
+    });
+    if config.disk_cache == DiskCache::Unsafe {
         values.warn(
             "libvirt_disk_cache",
             "libvirt_disk_cache=unsafe: a crash or power failure of the host can destroy the nodes' disks",
         );
     }
-    Some(LibvirtConfig {
-        uri: uri?,
-        pool: pool?,
-        virt_type: virt_type?,
-        disk_cache: disk_cache?,
-    })
+    Some(config)
 }
 
 const HINT: &str = "use qemu:///system or qemu+ssh://user@host/system";

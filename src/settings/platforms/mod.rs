@@ -7,7 +7,7 @@ mod ovirt;
 mod static_addresses;
 
 pub(super) use kubevirt::on_pods;
-pub(super) use static_addresses::{with_dhcp, without_dhcp};
+pub(super) use static_addresses::dhcp;
 
 use super::choices::choices;
 use super::parse;
@@ -99,6 +99,15 @@ pub(super) fn check_workers_on(values: &mut Values<'_>, workers: Option<&Workers
             let help = "use names of pools, and `worker` for the workers outside of pools";
             values.problem(&["worker_backend_for", "pools"], message, help);
         }
+    }
+}
+
+/// Checks that `machine_network` is set where it is not available from the platform.
+pub(super) fn require_machine_network(values: &mut Values<'_>, backend: Option<&BackendConfig>) {
+    let is_required = backend.is_some_and(BackendConfig::requires_machine_network);
+    if is_required && values.value("machine_network").is_none() {
+        let help = "set the subnet of the network, e.g. `machine_network=10.0.0.0/24`: not available from the platform";
+        values.missing("machine_network", help);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cluster::OvirtConfig;
 use crate::settings::access;
-use crate::settings::values::Values;
+use crate::settings::values::{Values, read_all};
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<OvirtConfig> {
     const CA: &str = "save <ovirt_url>/services/pki-resource?resource=ca-certificate&format=X509-PEM-CA to this file, and \
@@ -13,30 +13,21 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OvirtConfig> {
     }
     let url = values.read("ovirt_url", engine_url);
     let user = values.text("ovirt_user");
-    let password = access::ovirt_password(values);
-    let ca = values.file("ovirt_ca", CA);
-    let affinity = values.choice("ovirt_affinity");
-    let cluster = values.text("ovirt_cluster");
-    let storage_domain = values.text("ovirt_storage_domain");
-    let vnic_profile = values.text("ovirt_vnic_profile");
-    let hosts = values.texts("ovirt_hosts");
-    let worker_label = values.text("ovirt_worker_label");
-    let clone = values.switch("ovirt_clone");
-    let (password, password_file) = password?;
-    Some(OvirtConfig {
-        url: url?,
-        user: user?,
+    let (password, password_file) = access::ovirt_password(values).unzip();
+    Some(read_all!(OvirtConfig {
+        url,
+        user,
         password,
         password_file,
-        ca,
-        cluster: cluster?,
-        storage_domain,
-        vnic_profile,
-        affinity: affinity?,
-        hosts: hosts?,
-        worker_label,
-        clone: clone?,
-    })
+        ca: Some(values.file("ovirt_ca", CA)),
+        affinity: values.choice("ovirt_affinity"),
+        cluster: values.text("ovirt_cluster"),
+        storage_domain: Some(values.text("ovirt_storage_domain")),
+        vnic_profile: Some(values.text("ovirt_vnic_profile")),
+        hosts: values.texts("ovirt_hosts"),
+        worker_label: Some(values.text("ovirt_worker_label")),
+        clone: values.switch("ovirt_clone"),
+    }))
 }
 
 /// The engine's URL, without a trailing `/api`.

@@ -1,14 +1,24 @@
 //! `dhcp=none`: a network without a DHCP server.
 
 use crate::backend::Capabilities;
-use crate::cluster::{BackendConfig, WorkersOn};
+use crate::cluster::{BackendConfig, Dhcp, WorkersOn};
 use crate::settings::parse;
 use crate::settings::values::Values;
+
+/// Reads `dhcp`, and sets or checks what depends on it.
+pub fn dhcp(values: &mut Values<'_>, backend: Option<&BackendConfig>, workers_on: Option<&WorkersOn>) -> Option<Dhcp> {
+    let dhcp = values.choice("dhcp");
+    match dhcp {
+        Some(Dhcp::None) => without_dhcp(values, backend, workers_on),
+        _ => with_dhcp(values),
+    }
+    dhcp
+}
 
 /// Where such a node's config comes from, which settings follow from that, and which cannot be combined with it.
 ///
 /// Until a node has applied its config, it has no address: its platform must pass all of it without a network.
-pub fn without_dhcp(values: &mut Values<'_>, backend: Option<&BackendConfig>, workers_on: Option<&WorkersOn>) {
+fn without_dhcp(values: &mut Values<'_>, backend: Option<&BackendConfig>, workers_on: Option<&WorkersOn>) {
     let backends = [
         ("backend", backend),
         ("worker_backend", workers_on.map(|workers| &workers.backend)),
@@ -54,7 +64,7 @@ pub fn without_dhcp(values: &mut Values<'_>, backend: Option<&BackendConfig>, wo
 }
 
 /// Settings that only nodes without DHCP use.
-pub fn with_dhcp(values: &mut Values<'_>) {
+fn with_dhcp(values: &mut Values<'_>) {
     let has_ipv4 = |text: &str| parse::gateways(text).is_ok_and(|(ipv4, _)| ipv4.is_some());
     let gateway = values.value("gateway").filter(|value| value.is_given());
     if gateway.is_some_and(|value| has_ipv4(&value.text)) {
