@@ -62,6 +62,16 @@ impl Value {
     }
 }
 
+/// A struct whose fields are all read before the first missing one ends the function, so that all problems are reported.
+/// A field is read by the expression after its name; without one, it is a variable of this name.
+macro_rules! read_all {
+    ($name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {{
+        $($(let $field = $value;)?)*
+        $name { $($field: $field?),* }
+    }};
+}
+pub(super) use read_all;
+
 /// All values, with the names of those that were read.
 pub(super) struct Values<'a> {
     pub sources: &'a Sources<'a>,

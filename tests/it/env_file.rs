@@ -509,7 +509,7 @@ fn all_syntax_errors_are_reported_together_without_follow_up_errors() {
 
 #[test]
 fn independent_problems_are_reported_together_with_their_positions() {
-    let env = "cluster=Lab\ndomain=example.com\nmasters=2\nworkrs=3\napi_ip=10.0.0\n";
+    let env = "cluster=Lab\ndomain=example.com\nmasters=2\nworkrs=3\nmaster_macs=none\napi_ip=10.0.0\n";
     let given = Given {
         env,
         environment: &[("OCPDEPLOY_NUMCPUS", "many")],
@@ -529,6 +529,7 @@ fn independent_problems_are_reported_together_with_their_positions() {
         "env.sh:3",
         "env.sh:4",
         "env.sh:5",
+        "env.sh:6",
         "environment OCPDEPLOY_NUMCPUS",
         "flag --set harvest",
     ];
