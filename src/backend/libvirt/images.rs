@@ -222,12 +222,12 @@ fn is_used(storage: &Storage, key: &ImageKey) -> Result<bool, BackendError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::session::open_connection;
+    use super::super::session::open_test_driver;
     use super::*;
 
     #[test]
     fn an_image_that_another_pool_has_an_overlay_of_is_kept() {
-        let connect = open_connection("test:///default").unwrap();
+        let connect = open_test_driver();
         let storage = Storage::open(&connect, "default-pool").unwrap();
         let key = ImageKey::of_digest(&"ab".repeat(32)).unwrap();
         let (cluster, progress) = (

@@ -405,7 +405,7 @@ pub(super) fn describe(
 mod tests {
     use virt::storage_vol::StorageVol;
 
-    use super::super::session::open_connection;
+    use super::super::session::open_test_driver;
     use super::*;
     use crate::backend::ImageHandle;
     use crate::cluster::{NodeName, Pass, Role, VirtType};
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_renamed_domain_keeps_its_disks_until_it_is_deleted_itself() {
-        let connect = open_connection("test:///default").unwrap();
+        let connect = open_test_driver();
         let storage = Storage::open(&connect, "default-pool").unwrap();
         let pool = connect.lookup_storage_pool_by_name("default-pool").unwrap();
         let base = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity></volume>";

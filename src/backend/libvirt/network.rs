@@ -329,12 +329,12 @@ fn remove(network: &Network, choose: impl Fn(&NetworkDocument) -> Vec<NetworkEnt
 
 #[cfg(test)]
 mod tests {
-    use super::super::session::open_connection;
+    use super::super::session::open_test_driver;
     use super::*;
 
     #[test]
     fn names_have_a_record_in_each_family_and_a_users_record_stays() {
-        let connect = open_connection("test:///default").unwrap();
+        let connect = open_test_driver();
         let network = find(&connect, "default").unwrap();
         let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let record = |ip: &str, names: &[&str]| {
@@ -379,8 +379,7 @@ mod tests {
 
     #[test]
     fn a_network_that_is_deleted_while_networks_are_listed_has_no_entries() {
-        // The driver of libvirt for tests; it has one network.
-        let connect = open_connection("test:///default").unwrap();
+        let connect = open_test_driver();
         let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
         let listed = connect.list_all_networks(0).unwrap();
         assert_eq!(listed.len(), 1);

@@ -242,3 +242,24 @@ pub(super) fn checked_text<'a>(what: &str, text: &'a str) -> Result<&'a str, Bac
 pub(super) fn document(answer: Result<String, Error>) -> Result<Element, BackendError> {
     Ok(xml::parse(&answer?)?)
 }
+
+/// libvirt's test driver with one network and one pool, for this connection alone: the connections of a process to
+/// `test:///default` share their objects.
+/// Source: libvirt/libvirt: src/test/test_driver.c, `testOpenFromFile`, `testOpenDefault`.
+#[cfg(test)]
+pub(super) fn open_test_driver() -> Connect {
+    const HOST: &str = "<node>
+  <network>
+    <name>default</name>
+    <bridge name='virbr0'/>
+    <forward/>
+    <ip address='192.168.122.1' netmask='255.255.255.0'>
+      <dhcp><range start='192.168.122.2' end='192.168.122.254'/></dhcp>
+    </ip>
+  </network>
+  <pool type='dir'><name>default-pool</name><target><path>/default-pool</path></target></pool>
+</node>";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, HOST).unwrap();
+    open_connection(&format!("test://{}", file.path().display())).unwrap()
+}
