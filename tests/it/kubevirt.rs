@@ -4,6 +4,7 @@
 use crate::support::cluster::{cluster_id, id_of};
 
 use crate::support::fake_kubevirt::World;
+use crate::support::fake_kubevirt::controllers::CLAIM_FINALIZER;
 use crate::support::fake_kubevirt::resources::Resource;
 use crate::support::fake_kubevirt::rights::User;
 use crate::support::fake_kubevirt::world::{Fault, Meanwhile};
@@ -375,6 +376,25 @@ fn a_machine_that_was_replaced_meanwhile_is_neither_stopped_nor_deleted() {
     let asked = sandbox.server.with(|world| world.asked.clone());
     let stops = asked.iter().filter(|asked| asked.ends_with("lab-master-0/stop"));
     assert_eq!(stops.count(), 0, "{asked:?}");
+}
+
+/// CDI may create a claim after its machine was deleted, and a deleted claim stays until its finalizer is removed.
+#[test]
+fn a_claim_that_was_created_late_no_longer_exists_when_all_is_deleted() {
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    let owner = cluster_id("lab", "example.com");
+    let labels = json!({"ocpdeploy.io/cluster": owner.tag(), "ocpdeploy.io/machine": "lab-master-0"});
+    let about =
+        json!({"namespace": "blue", "name": "lab-master-0-root", "labels": labels, "finalizers": [CLAIM_FINALIZER]});
+    sandbox.server.with(|world| {
+        world.step_ms = 200;
+        world.force("persistentvolumeclaims", json!({"metadata": about, "spec": {}}));
+    });
+    sandbox
+        .on_backend(async |backend| backend.delete_remaining(&owner).await)
+        .unwrap();
+    assert_eq!(sandbox.inventory("blue"), [""; 0]);
 }
 
 #[test]

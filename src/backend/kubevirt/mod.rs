@@ -272,12 +272,11 @@ impl Kubevirt {
             .into_iter()
             .filter(|kind| !matches!(kind, Kind::Machine | Kind::ConfigMap))
         {
-            for object in self.session.of_kind(kind, &selector).await? {
-                let machine = labels::label(&object, labels::MACHINE);
-                if machine.is_none_or(|machine| !theirs.contains(machine)) {
-                    self.session.delete(kind, &object).await?;
-                }
-            }
+            let mut objects = self.session.of_kind(kind, &selector).await?;
+            objects.retain(|object| {
+                labels::label(object, labels::MACHINE).is_none_or(|machine| !theirs.contains(machine))
+            });
+            self.session.remove_all(kind, &objects).await?;
         }
         images::leave(&self.session, cluster).await?;
         if theirs.is_empty() {

@@ -36,7 +36,9 @@ const ANSWER: Duration = Duration::from_secs(120);
 
 /// Time limit until a deleted object no longer exists; a guest has one minute to shut down.
 const GOING: Duration = Duration::from_secs(180);
-const LOOK: Duration = Duration::from_millis(250);
+/// The pauses meanwhile.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// The manager of fields, as `kubectl get --show-managed-fields` shows it.
 const MANAGER: &str = "ocpdeploy";
@@ -318,22 +320,29 @@ impl Session {
         self.gone(kind, object).await
     }
 
+    /// Deletes exactly these objects, and waits until they no longer exist.
+    pub async fn remove_all(&self, kind: Kind, objects: &[Value]) -> Result<(), BackendError> {
+        for object in objects.iter().filter(|object| !labels::is_going(object)) {
+            self.delete(kind, object).await?;
+        }
+        for object in objects {
+            self.gone(kind, object).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes all objects of a kind that match the selector, and waits until they no longer exist. `false` if there
     /// were none.
     pub async fn sweep(&self, kind: Kind, selector: &str) -> Result<bool, BackendError> {
         let found = self.of_kind(kind, selector).await?;
-        for object in found.iter().filter(|object| !labels::is_going(object)) {
-            self.delete(kind, object).await?;
-        }
-        for object in &found {
-            self.gone(kind, object).await?;
-        }
+        self.remove_all(kind, &found).await?;
         Ok(!found.is_empty())
     }
 
     /// Waits until exactly this object no longer exists; does not wait for a new object of the same name.
     pub async fn gone(&self, kind: Kind, object: &Value) -> Result<(), BackendError> {
         let begun = Instant::now();
+        let mut backoff = Backoff::doubling(FIRST_LOOK, LONGEST_LOOK);
         while let Some(there) = self.again(kind, object).await? {
             if begun.elapsed() > GOING {
                 let finalizers = &there["metadata"]["finalizers"];
@@ -344,7 +353,7 @@ impl Session {
                 );
                 return Err(BackendError::new(BackendErrorKind::Timeout, words));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(backoff.pause(None)).await;
         }
         Ok(())
     }

@@ -273,6 +273,9 @@ impl Beside {
 
     async fn make(&self, resource: &Resource, object: &Value) -> Result<Option<Value>, Error> {
         let (_, namespace, _) = key(resource, object);
+        if !self.has_volume(&namespace, object).await? {
+            return Ok(None);
+        }
         let mut sent = object.clone();
         let about = sent["metadata"].as_object_mut().unwrap();
         for field in ["uid", "resourceVersion", "creationTimestamp"] {
@@ -285,6 +288,18 @@ impl Beside {
             None => Ok(Some(stored)),
             Some(status) => self.set_status(resource, &stored, &status).await.map(Some),
         }
+    }
+
+    /// Whether the data volume of a claim still exists: it may have been deleted during this round, and a test does not
+    /// wait until the garbage collector deletes the claim.
+    async fn has_volume(&self, namespace: &str, object: &Value) -> Result<bool, Error> {
+        let owner = &object["metadata"]["ownerReferences"][0];
+        let (true, Some(name)) = (owner["kind"] == "DataVolume", owner["name"].as_str()) else {
+            return Ok(true);
+        };
+        let path = format!("{}/{name}", folder(Resource::of("datavolumes"), namespace));
+        let volume = request(&self.client, Method::GET, &path, "application/json", &Value::Null).await?;
+        Ok(volume["metadata"]["uid"] == owner["uid"])
     }
 
     async fn set_status(&self, resource: &Resource, stored: &Value, status: &Value) -> Result<Value, Error> {

@@ -19,12 +19,20 @@ pub const CLAIM: &str = "persistentvolumeclaims";
 const POD: &str = "pods";
 /// kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1/types.go, VirtualMachineControllerFinalizer.
 pub const FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
+/// kubernetes/kubernetes: plugin/pkg/admission/storage/storageobjectinuseprotection/admission.go: of each claim.
+pub const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 
 impl World {
     /// One round of all controllers.
     pub fn tick(&mut self) {
         for (key, volume) in self.all(VOLUME) {
             self.move_volume(key, &volume);
+        }
+        // On a real API server, its own controller does this.
+        if !self.is_beside {
+            for (key, claim) in self.all(CLAIM) {
+                self.move_claim(key, &claim);
+            }
         }
         for (key, machine) in self.all(MACHINE) {
             self.move_machine(key, &machine);
@@ -96,7 +104,8 @@ impl World {
             let owner = json!([{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": name,
                 "uid": volume["metadata"]["uid"]}]);
             let labels = volume["metadata"]["labels"].clone();
-            let about = json!({"namespace": namespace, "name": name, "labels": labels, "ownerReferences": owner});
+            let about = json!({"namespace": namespace, "name": name, "labels": labels, "ownerReferences": owner,
+                "finalizers": [CLAIM_FINALIZER]});
             let size = volume["spec"]["storage"]["resources"].clone();
             self.force(
                 CLAIM,
@@ -138,6 +147,17 @@ impl World {
             status["conditions"] = json!([{"type": "Running", "status": "False", "message": message}]);
         }
         self.set_status(&key, volume, status);
+    }
+
+    /// A deleted claim stays until no pod uses it: kubernetes/kubernetes:
+    /// pkg/controller/volume/pvcprotection/pvc_protection_controller.go.
+    fn move_claim(&mut self, key: Key, claim: &Value) {
+        let about = &claim["metadata"];
+        let is_protected = about["finalizers"].to_string().contains(CLAIM_FINALIZER);
+        let is_free = about["deletionTimestamp"].is_string() && is_protected && !self.is_mounted(&key.1, &key.2);
+        if is_free && self.age(&key) >= Duration::from_millis(self.step_ms) {
+            self.drop_finalizer(key, claim);
+        }
     }
 
     fn is_mounted(&self, namespace: &str, volume: &str) -> bool {
