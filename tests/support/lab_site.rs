@@ -14,6 +14,7 @@ use super::fake_kube::authority::{Authority, Signed};
 use super::fake_kube::server::FakeKube;
 use super::fake_kube::world::{REQUESTS, Stage, World};
 use super::sandbox::{Outcome, Sandbox, outcome};
+use super::until::{LONG, until};
 
 /// The settings of every env file of a site.
 pub const LINES: &str = "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\n\
@@ -27,6 +28,13 @@ pub struct Site {
     kube: Option<FakeKube>,
     /// What the API knows.
     table: Option<Parameters>,
+}
+
+/// Whether a process has this in its environment.
+fn is_parent_of_any(parent: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
+    environments.any(|environment| environment.windows(parent.len()).any(|part| part == parent.as_bytes()))
 }
 
 impl Site {
@@ -56,6 +64,11 @@ impl Site {
                 Some(life) if begun.elapsed() >= life => child.kill().unwrap(),
                 _ => std::thread::sleep(Duration::from_millis(2)),
             }
+        }
+        if life.is_some() {
+            // Its openshift-install or oc outlives it until the next run, and still writes to the cluster's folder.
+            let parent = format!("OCPDEPLOY_PARENT={} ", child.id());
+            until(LONG, "the children of a killed run end", || !is_parent_of_any(&parent));
         }
         self.ended(child)
     }
