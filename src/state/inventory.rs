@@ -46,14 +46,27 @@ pub struct Known {
 pub fn new_deployment() -> io::Result<Deployment> {
     let user = ["USER", "LOGNAME"]
         .into_iter()
-        .find_map(|name| std::env::var(name).ok());
-    let user = user
-        .filter(|user| !user.is_empty())
-        .unwrap_or_else(|| "unknown".to_owned());
+        .filter_map(|name| std::env::var(name).ok())
+        .find(|user| !user.is_empty());
+    let user = user.unwrap_or_else(|| {
+        let users = fs_err::read_to_string("/etc/passwd").unwrap_or_default();
+        user_name(rustix::process::geteuid().as_raw(), &users)
+    });
     Ok(Deployment {
         id: DeploymentId::from_random(getrandom::u64().map_err(io::Error::other)?),
         creation: Creation::new(&user, &host_name(), Timestamp::now()),
     })
+}
+
+/// The name of a user by the content of `/etc/passwd`; the id of one who is not in it.
+fn user_name(id: u32, users: &str) -> String {
+    let id = id.to_string();
+    // passwd(5): name:password:UID:...
+    let entries = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let name = entries
+        .filter(|entry| entry.get(2) == Some(&id.as_str()))
+        .find_map(|entry| entry.first().copied());
+    name.map_or(id.clone(), str::to_owned)
 }
 
 /// Errors of the inventory.
@@ -305,6 +318,14 @@ mod tests {
         Cluster {
             known,
             parameters: Some(parameters),
+        }
+    }
+
+    #[test]
+    fn a_user_without_a_variable_has_the_name_of_the_user_database() {
+        const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        for (id, name) in [(0, "root"), (1000, "ann"), (100, "100")] {
+            assert_eq!(user_name(id, USERS), name);
         }
     }
 
