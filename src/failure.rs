@@ -290,6 +290,14 @@ mod tests {
     }
 
     #[test]
+    fn a_hint_of_several_problems_is_shown_once() {
+        let error = ["free it", "free it", "wait"]
+            .into_iter()
+            .fold(OperationError::new(ErrorKind::Tool, "3 problems"), OperationError::hint);
+        assert_eq!(explain(&error.into()).hints, ["free it", "wait"]);
+    }
+
+    #[test]
     fn each_known_error_has_its_code() {
         let timeout = BackendError::new(BackendErrorKind::Timeout, "").during("look").into();
         let absent = BackendError::new(BackendErrorKind::NotBuiltIn, "")

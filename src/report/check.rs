@@ -1,5 +1,7 @@
 //! The results of `ocpdeploy check` as a table.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::table;
@@ -32,7 +34,7 @@ impl Checked {
     }
 }
 
-/// One row for each finding, with its hint below.
+/// One row for each finding, with its hint below. A hint of several findings is below the first of them.
 pub fn text(checked: &Checked) -> String {
     let word = |verdict| match verdict {
         Verdict::Ok => "ok",
@@ -49,9 +51,10 @@ pub fn text(checked: &Checked) -> String {
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
     let hints = std::iter::once(None).chain(checked.looked.iter().map(|looked| looked.finding.hint.as_deref()));
     let mut text = String::new();
+    let mut shown = BTreeSet::new();
     for (row, hint) in table(&rows).lines().zip(hints) {
         text += &format!("{row}\n");
-        if let Some(hint) = hint {
+        if let Some(hint) = hint.filter(|hint| shown.insert(*hint)) {
             text += &format!("        hint: {}\n", one_line(hint));
         }
     }
@@ -66,4 +69,31 @@ pub fn text(checked: &Checked) -> String {
         text.extend(checked.unverified.iter().map(|point| format!("  [ ] {point}\n")));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Finding;
+
+    #[test]
+    fn a_hint_of_several_findings_is_shown_once() {
+        let finding = |text: &str, hint: &str| Finding::fail(text).hint(hint);
+        let found = [
+            finding("one", "free it"),
+            finding("two", "free it"),
+            finding("three", "wait"),
+        ];
+        let looked = found.into_iter().map(CheckResult::at("platform")).collect();
+        insta::assert_snapshot!(text(&Checked::of(looked)), @r"
+        RESULT  CHECK     WHAT
+        FAIL    platform  one
+                hint: free it
+        FAIL    platform  two
+        FAIL    platform  three
+                hint: wait
+
+        0 ok, 0 warnings, 3 failures
+        ");
+    }
 }
