@@ -45,14 +45,30 @@ fn export(session: &Session, command: &StateExport) -> Result<()> {
     let _lock = journal::lock(&dir, &known.name)?;
     let packed = archive::pack(&dir, &recipients).with_context(|| format!("cannot export cluster {}", known.id()))?;
     home::write_where_asked(&path, &packed)?;
+    let files = archive::files(&dir)?;
     print(&format!(
         "{shown}: record of cluster {}, {}\n\
-         content: addresses, journal, origin of the settings, kubeconfig, Ignition configs\n\
+         content: {}\n\
          secrets: it contains those of the cluster; keep it apart from its passphrase or private key\n\
          next: `ocpdeploy state import {shown}` on the other computer\n",
         known.id(),
-        count(archive::files(&dir)?.len(), "file"),
+        count(files.len(), "file"),
+        content(&files),
     ))
+}
+
+/// What the files of a record contain; a rehearsal, for example, has no kubeconfig.
+fn content(files: &[String]) -> String {
+    let parts = [
+        ("parameters.yaml", "addresses"),
+        ("journal.jsonl", "journal"),
+        ("settings.json", "origin of the settings"),
+        ("installer/auth/kubeconfig", "kubeconfig"),
+        ("ignition/", "Ignition configs"),
+    ];
+    let has = |path: &str| files.iter().any(|file| file.starts_with(path));
+    let parts = parts.into_iter().filter(|(path, _)| has(path));
+    Vec::from_iter(parts.map(|(_, part)| part)).join(", ")
 }
 
 fn recipients(command: &StateExport) -> Result<Vec<Box<dyn Recipient>>> {

@@ -148,6 +148,9 @@ fn a_second_computer_takes_over_a_cluster_after_the_first_is_lost() {
     let computers = Computers::new();
     let said = computers.export(&[]).succeeded().stdout;
     assert!(said.contains("record of cluster lab.example.com"), "{said}");
+    // A rehearsal has no kubeconfig.
+    let content = "content: addresses, journal, origin of the settings, Ignition configs\n";
+    assert!(said.contains(content), "{said}");
     assert!(said.contains("secrets: it contains those of the cluster"), "{said}");
     let mode = fs::metadata(computers.path("lab.age")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
