@@ -34,10 +34,9 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 # One installation at a time: a second one waits, then finds the packages.
-if [ -z "${INSTALL_LOCKED-}" ]; then
-    mkdir -p "$here/../../target"
-    INSTALL_LOCKED=1 exec flock "$here/../../target/install.lock" "$0" "$@"
-fi
+mkdir -p "$here/../../target"
+exec 8>"$here/../../target/install.lock"
+flock 8
 
 # The packages must not start these services: only the tests start them, each in a namespace.
 policy=/usr/sbin/policy-rc.d
@@ -53,5 +52,5 @@ apt-get -q -q update
 # so it is pinned to the emulator's version.
 qemu=$(apt-cache policy qemu-system-x86 | awk '/Candidate:/{print $2}')
 apt-get -q -q -y -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 \
-    install --no-install-recommends --allow-downgrades "${wanted[@]/%qemu-utils/qemu-utils=$qemu}" >/dev/null
+    install --no-install-recommends --allow-downgrades "${wanted[@]/%qemu-utils/qemu-utils=$qemu}" >/dev/null 8>&-
 echo "install: done"

@@ -5,14 +5,13 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 venv=$here/../../target/ovirt-sdk
-if cmp -s "$here/requirements.txt" "$venv/installed"; then
-    exit 0
-fi
+is_installed() { cmp -s "$here/requirements.txt" "$venv/installed"; }
+! is_installed || exit 0
 # One installation at a time: a second one waits, then finds the result.
-if [ -z "${INSTALL_LOCKED-}" ]; then
-    mkdir -p "$here/../../target"
-    INSTALL_LOCKED=1 exec flock "$here/../../target/ovirt-sdk.lock" "$0" "$@"
-fi
+mkdir -p "$here/../../target"
+exec 8>"$here/../../target/ovirt-sdk.lock"
+flock 8
+! is_installed || exit 0
 rm -rf "$venv"
 python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
