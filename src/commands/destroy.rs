@@ -1,5 +1,6 @@
 //! `ocpdeploy destroy`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,7 +9,7 @@ use super::audit;
 use super::confirm::{self, Loss};
 use super::output::{print, print_result};
 use super::platform::retry_limit;
-use super::session::{Session, runtime};
+use super::session::{ENV_FILE, Session, runtime};
 use crate::backend::Owned;
 use crate::backend::connect::connect;
 use crate::backend::platforms::DEFAULT_LIMIT;
@@ -17,6 +18,7 @@ use crate::cluster::{BackendConfig, ClusterDomain, ClusterId, NodeName, WorkersO
 use crate::error::{ErrorKind, OperationError};
 use crate::local::client_dns::{self, Computer};
 use crate::passes::{self, DeploymentOnPlatform};
+use crate::printable::shell_word;
 use crate::report;
 use crate::report::changes::Destroyed;
 use crate::state::home::ClusterDir;
@@ -145,13 +147,12 @@ fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) {
 fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
     let name = session.cluster_name(command.cluster.as_deref())?;
     if name.contains('.') {
-        let text = format!("no cluster {name} in the state directory");
-        let hint = "give the name without the domain; NAME.DOMAIN requires --from-backend";
-        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
+        return Err(no_record(session, command, &name).into());
     }
     let dir = session.home.cluster(&name);
     let Some(env) = &command.env else {
-        let known = session.known(&name)?;
+        let known = Known::read(&dir)?;
+        let known = known.ok_or_else(|| no_record(session, command, &name))?;
         return Ok(Target {
             cluster: known.id(),
             dir: Some(dir),
@@ -185,13 +186,48 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
         }),
         None => {
             let text = format!("no record of cluster {domain} on {}", found.backend.place());
-            let hint = format!(
-                "to remove a cluster without its record: `ocpdeploy destroy {domain} --from-backend --env {}`",
-                env.display()
-            );
+            let hint = without_record(&domain, env);
             Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into())
         }
     }
+}
+
+/// The error for a cluster without a record. The hint is the command that works, if the cluster is known by its other
+/// name, or the env file describes it.
+fn no_record(session: &Session, command: &Destroy, name: &str) -> OperationError {
+    let text = format!("no cluster {name} in the state directory");
+    let short = || {
+        let (short, _) = name.split_once('.')?;
+        let known = Known::read(&session.home.cluster(short)).ok()??;
+        (known.cluster_domain().as_str() == name).then_some(known.name)
+    };
+    let env = command.env.clone().unwrap_or_else(|| ENV_FILE.into());
+    let described = || {
+        let env = command.env.clone();
+        let source = Source {
+            env,
+            ..Source::default()
+        };
+        let found = session.load_whereabouts(&source).ok()?;
+        let domain = ClusterDomain::new(&found.cluster, &found.domain);
+        [found.cluster.as_str(), domain.as_str()]
+            .contains(&name)
+            .then_some(domain)
+    };
+    OperationError::new(ErrorKind::Usage, text).hint(match (short(), described()) {
+        (Some(name), _) => format!("its name is without the domain: `ocpdeploy destroy {name}`"),
+        (None, Some(domain)) => without_record(&domain, &env),
+        (None, None) => {
+            "`ocpdeploy list` shows the clusters in the state directory. `ocpdeploy audit --env ENV` shows \
+                         those on the platform of an env file, with the command that removes one without its record"
+                .to_owned()
+        }
+    })
+}
+
+fn without_record(domain: &ClusterDomain, env: &Path) -> String {
+    let env = shell_word(&env.display().to_string());
+    format!("to remove a cluster without its record: `ocpdeploy destroy {domain} --from-backend --env {env}`")
 }
 
 /// A deployment that this computer may have no record of, on the only platform with objects of it; `None` if no
