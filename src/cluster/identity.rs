@@ -167,7 +167,8 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// Who began a deployment, and when: information for other users who find its objects. No decision depends on it.
+/// Who began a deployment, and when: information for other users who find its objects. Nothing depends on it, except that
+/// `adopt` rejects a deployment of the other kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Creation {
@@ -175,10 +176,12 @@ pub struct Creation {
     by: String,
     /// In whole seconds.
     at: Timestamp,
+    rehearsal: bool,
 }
 
 impl Creation {
     const LONGEST: usize = 64;
+    const REHEARSAL: &str = " as a rehearsal";
 
     /// Replaces characters that a platform might not store by `-`.
     pub fn new(user: &str, host: &str, at: Timestamp) -> Self {
@@ -186,7 +189,17 @@ impl Creation {
         Self {
             by: by.replace(|c| !Self::is_kept(c), "-"),
             at: Timestamp::from_second(at.as_second()).unwrap_or(at),
+            rehearsal: false,
         }
+    }
+
+    /// As it is stored with the machines of a rehearsal, or of a real cluster.
+    pub fn of_kind(self, rehearsal: bool) -> Self {
+        Self { rehearsal, ..self }
+    }
+
+    pub fn is_rehearsal(&self) -> bool {
+        self.rehearsal
     }
 
     fn is_kept(c: char) -> bool {
@@ -199,10 +212,14 @@ impl FromStr for Creation {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
-            let (by, at) = text.split_once(' ')?;
+            let of_rehearsal = text.strip_suffix(Self::REHEARSAL);
+            let (by, at) = of_rehearsal.unwrap_or(text).split_once(' ')?;
             let is_valid = by.len() <= Self::LONGEST && by.chars().all(Self::is_kept);
-            let (by, at) = (by.to_owned(), at.parse().ok()?);
-            is_valid.then_some(Self { by, at })
+            is_valid.then_some(Self {
+                by: by.to_owned(),
+                at: at.parse().ok()?,
+                rehearsal: of_rehearsal.is_some(),
+            })
         };
         parse().ok_or_else(|| format!("`{}` is not a user@host and a time", text.escape_debug()))
     }
@@ -224,7 +241,8 @@ impl From<Creation> for String {
 
 impl fmt::Display for Creation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.by, self.at)
+        let kind = if self.rehearsal { Self::REHEARSAL } else { "" };
+        write!(f, "{} {}{kind}", self.by, self.at)
     }
 }
 
@@ -297,7 +315,13 @@ mod tests {
         let at: Timestamp = "2026-11-28T09:12:13.5Z".parse().unwrap();
         let creation = Creation::new("anna", "lap top\n", at);
         assert_eq!(creation.to_string(), "anna@lap-top- 2026-11-28T09:12:13Z");
-        assert_eq!(creation.to_string().parse(), Ok(creation));
+        assert_eq!(creation.to_string().parse(), Ok(creation.clone()));
+        let rehearsal = creation.of_kind(true);
+        assert_eq!(
+            rehearsal.to_string(),
+            "anna@lap-top- 2026-11-28T09:12:13Z as a rehearsal"
+        );
+        assert_eq!(rehearsal.to_string().parse(), Ok(rehearsal));
         for bad in [
             "",
             "anna@laptop",

@@ -238,6 +238,18 @@ pub async fn adoptable(
         found.iter().filter(is_chosen).collect::<Vec<_>>().as_slice(),
         found.as_slice(),
     ) {
+        ([one], _) if one.creation.is_some() && one.is_rehearsal() != config.is_rehearsal() => {
+            let kind = if one.is_rehearsal() {
+                "a rehearsal"
+            } else {
+                "a real cluster"
+            };
+            let text = format!(
+                "the deployment of cluster {domain} with id {} is {kind}",
+                one.id.deployment()
+            );
+            Err(refused(text, &format!("`{}`", one.adopt_command(&env_word(config)))))
+        }
         ([one], _) => Ok((*one).clone()),
         (_, []) => Err(refused(
             format!("no objects of cluster {domain} on {}", config.backend.place()),

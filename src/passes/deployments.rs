@@ -30,6 +30,17 @@ impl DeploymentOnPlatform {
         })
     }
 
+    /// Whether its machines record that it is a rehearsal.
+    pub fn is_rehearsal(&self) -> bool {
+        self.creation.as_ref().is_some_and(Creation::is_rehearsal)
+    }
+
+    /// The command that adopts it; `env` is the env file as a word of a command.
+    pub fn adopt_command(&self, env: &str) -> String {
+        let rehearse = if self.is_rehearsal() { " --rehearse" } else { "" };
+        format!("ocpdeploy adopt {env}{rehearse} --id {}", self.id.deployment())
+    }
+
     /// E.g. `id x7k2pqrs, 6 machines, begun by anna@laptop 2026-11-28T09:12:13Z`.
     pub fn summary(&self) -> String {
         let (id, machines) = (self.id.deployment(), count(self.machines, "machine"));
@@ -104,15 +115,16 @@ pub(super) fn require_current(table: &Parameters, machines: &[Machine]) -> Resul
 fn finding(other: &DeploymentOnPlatform, config: &ClusterConfig) -> Finding {
     let (domain, id) = (other.id.domain(), other.id.deployment());
     let platform = config.backend.name();
-    let (env, rehearse) = (env_word(config), if config.is_rehearsal() { " --rehearse" } else { "" });
+    let env = env_word(config);
     Finding::fail(format!(
         "another deployment of cluster {domain} is on {platform}: {}; this computer has no record of it",
         other.summary()
     ))
     .hint(format!(
         "choose another cluster name. If that cluster is yours, take it over: `ocpdeploy state import FILE` with \
-         its exported record, or `ocpdeploy adopt {env}{rehearse} --id {id}`. If it is not needed any more, \
-         `ocpdeploy destroy {domain} --from-backend --id {id} --env {env}` shows its objects and asks"
+         its exported record, or `{}`. If it is not needed any more, \
+         `ocpdeploy destroy {domain} --from-backend --id {id} --env {env}` shows its objects and asks",
+        other.adopt_command(&env)
     ))
 }
 

@@ -34,7 +34,7 @@ impl Planned {
     pub fn spec(&self, config: &ClusterConfig, image: &ImageHandle, payload: Payload) -> MachineSpec {
         MachineSpec {
             cluster: config.id(),
-            creation: config.deployment.creation.clone(),
+            creation: config.deployment.creation.clone().of_kind(config.is_rehearsal()),
             name: self.name.clone(),
             node: self.node.clone(),
             role: self.role,

@@ -130,8 +130,8 @@ impl Found {
         let hints = vec![
             "find out who owns the cluster first: it may be in use".to_owned(),
             format!(
-                "if it is yours, `ocpdeploy adopt {} --id {id}` rebuilds its record",
-                env.unwrap_or("ENV")
+                "if it is yours, `{}` rebuilds its record",
+                deployment.adopt_command(env.unwrap_or("ENV"))
             ),
             format!(
                 "if it is not needed any more, `ocpdeploy destroy {cluster} --from-backend --id {id}{more}` shows its \

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::cluster::id_of;
+use crate::support::fake_installer::PULL_SECRET;
 use crate::support::sandbox::{Outcome, Sandbox};
 
 const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper\npub_key=key.pub";
@@ -148,6 +149,59 @@ fn an_adopted_cluster_is_managed_like_one_with_its_first_record() {
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
     assert_eq!(sandbox.machines(None), []);
     assert_eq!(sandbox.reservations(None), []);
+}
+
+#[test]
+fn a_deployment_is_adopted_only_as_the_kind_that_it_is() {
+    let sandbox = two_computers();
+    std::fs::write(sandbox.path().join("openshift_pull.json"), PULL_SECRET).unwrap();
+    let refused = elsewhere(&sandbox, &["adopt", "lab.sh"]);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(refused.message().contains("is a rehearsal"), "{}", refused.stderr);
+    assert!(!sandbox.path().join("second/clusters").exists());
+    // `audit` names the command that works.
+    let audit = elsewhere(&sandbox, &["audit", "--env", "lab.sh"]).stdout;
+    for said in [&refused.stderr, &audit] {
+        let command = said.split('`').find(|part| part.starts_with("ocpdeploy adopt"));
+        assert!(
+            command.is_some_and(|command| command.starts_with("ocpdeploy adopt lab.sh --rehearse --id ")),
+            "{said}"
+        );
+    }
+    sandbox.edit(|world| {
+        for (_, machine) in world["machines"].as_object_mut().unwrap() {
+            machine["creation"] = json!("anna@laptop 2026-11-28T09:12:13Z");
+        }
+    });
+    let refused = elsewhere(&sandbox, &["adopt", "lab.sh", "--rehearse"]);
+    assert!(refused.message().contains("is a real cluster"), "{}", refused.stderr);
+}
+
+#[test]
+fn without_a_record_destroy_shows_the_command_that_works() {
+    let sandbox = two_computers();
+    let hint = |outcome: &Outcome| {
+        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+        outcome.message().split_once("hint: ").unwrap().1.to_owned()
+    };
+    let unknown = hint(&elsewhere(&sandbox, &["destroy", "lab"]));
+    assert!(unknown.contains("`ocpdeploy audit --env ENV`"), "{unknown}");
+    let named = hint(&sandbox.run(&["destroy", "lab.example.com"]));
+    assert_eq!(named, "its name is without the domain: `ocpdeploy destroy lab`\n");
+    std::fs::copy(sandbox.path().join("lab.sh"), sandbox.path().join("env.sh")).unwrap();
+    for arguments in [
+        &["destroy"][..],
+        &["destroy", "lab"],
+        &["destroy", "lab.example.com"],
+        &["destroy", "lab.example.com", "--env", "env.sh"],
+        &["destroy", "lab", "--env", "env.sh"],
+    ] {
+        let hint = hint(&elsewhere(&sandbox, arguments));
+        let command = hint.split('`').nth(1).unwrap().strip_prefix("ocpdeploy ").unwrap();
+        let command: Vec<&str> = command.split(' ').chain(["--dry-run"]).collect();
+        let shown = elsewhere(&sandbox, &command).succeeded();
+        assert!(shown.stdout.contains("lab-master-0"), "{arguments:?}: {}", shown.stdout);
+    }
 }
 
 #[test]
