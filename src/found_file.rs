@@ -1,16 +1,15 @@
 //! Files that this program finds by a fixed name, such as `./env.sh`: they are used only if no other user can have
 //! written them. Files that the user names are not judged.
 //!
-//! Unlike the folders of `state::dir`, which this program creates itself, such a file and its folder may be writable
-//! for the user's private group: many distributions create files so.
+//! Such a file and its folder may be writable for the user's private group: many distributions create files so.
 
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::getxattr;
+use rustix::fs::{OFlags, getxattr};
 use rustix::io::Errno;
 
 /// The access control list of a file, see acl(5).
@@ -33,7 +32,7 @@ pub fn is_untrusted(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Untrusted>())
 }
 
-/// Opens a file that was found in this folder.
+/// Opens a file that was found in this folder, to be read by `limited_file`.
 pub fn open(path: &Path) -> io::Result<File> {
     // A missing file is not an error of its folder.
     path.symlink_metadata()?;
@@ -48,7 +47,8 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// As `open`, in any folder.
 pub fn open_ours(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
     judge(path, &file.metadata()?, "it")?;
     Ok(file)
 }
@@ -59,17 +59,51 @@ pub fn is_ours(path: &Path) -> bool {
 }
 
 fn judge(path: &Path, file: &Metadata, what: &str) -> io::Result<()> {
-    let (owner, group, mode) = (file.uid(), file.gid(), file.mode());
-    let why = if !is_trusted(owner) {
-        format!("{what} belongs to user {owner}")
-    } else if mode & 0o002 != 0 {
-        format!("everyone can write to {what}")
-    } else if mode & 0o020 != 0 && !(is_private_here(owner, group) && has_no_acl(path)) {
-        format!("members of group {group} can write to {what}")
-    } else {
-        return Ok(());
+    let access = Access {
+        owner: file.uid(),
+        group: file.gid(),
+        mode: file.mode(),
     };
-    Err(io::Error::other(Untrusted(why)))
+    let judged = access.judge(what, is_trusted, || access.has_private_group(path));
+    judged.map_err(|why| io::Error::other(Untrusted(why)))
+}
+
+/// What determines who can change a file or folder.
+#[derive(Clone, Copy)]
+pub struct Access {
+    pub owner: u32,
+    pub group: u32,
+    pub mode: u32,
+}
+
+impl Access {
+    /// Whether only users whose id `is_trusted` accepts can change a file or folder, and its group if that is harmless.
+    ///
+    /// # Errors
+    /// Who else can change `what`.
+    pub fn judge(
+        &self,
+        what: impl fmt::Display,
+        is_trusted: impl Fn(u32) -> bool,
+        group_is_harmless: impl FnOnce() -> bool,
+    ) -> Result<(), String> {
+        let Self { owner, group, mode } = self;
+        if !is_trusted(*owner) {
+            Err(format!("{what} belongs to user {owner}"))
+        } else if mode & 0o002 != 0 {
+            Err(format!("everyone can write to {what}"))
+        } else if mode & 0o020 != 0 && !group_is_harmless() {
+            Err(format!("members of group {group} can write to {what}"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the owner is the only member of the group of the file at this path, and it has no access control list.
+    pub fn has_private_group(&self, path: &Path) -> bool {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        is_private(self.owner, self.group, &read("/etc/passwd"), &read("/etc/group")) && has_no_acl(path)
+    }
 }
 
 /// Whether this is the id of this user, of root, or for root of the user who called it with sudo.
@@ -87,13 +121,10 @@ fn has_no_acl(path: &Path) -> bool {
     )
 }
 
-fn is_private_here(user: u32, group: u32) -> bool {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    is_private(user, group, &read("/etc/passwd"), &read("/etc/group"))
-}
-
-/// Whether a user is the only member of a group, by the contents of `/etc/passwd` and `/etc/group`. A user or group
-/// that is not in these files, but for example in LDAP, is unknown and so not private.
+/// Whether a user is the only member of a group, by the contents of `/etc/passwd` and `/etc/group`.
+///
+/// A group that is not in these files, but for example in LDAP, is private if it has the id of the user, as directory
+/// services number private groups (SSSD/sssd: `src/man/sssd.conf.5.xml`, `auto_private_groups`).
 fn is_private(user: u32, group: u32, users: &str, groups: &str) -> bool {
     let (user, group) = (user.to_string(), group.to_string());
     // passwd(5): name:password:UID:GID:...; group(5): name:password:GID:members
@@ -106,6 +137,7 @@ fn is_private(user: u32, group: u32, users: &str, groups: &str) -> bool {
             let members = entry.get(3).copied().unwrap_or_default();
             only[2] == user && (members.is_empty() || members == only[0])
         }
+        ([], []) => user == group,
         _ => false,
     }
 }
@@ -134,7 +166,10 @@ mod tests {
             (1000, 1000, "ann:x:1000:ann,bob\n", false),
             (1000, 1000, "ann:x:1000:bob\n", false),
             (1000, 1000, "", false),
-            (2000, 2000, GROUPS, false),
+            // Neither is in the files.
+            (2000, 2000, GROUPS, true),
+            (2000, 2001, GROUPS, false),
+            (2000, 50, GROUPS, false),
         ] {
             let found = is_private(user, group, USERS, groups);
             assert_eq!(found, expected, "{user} {group} {groups:?}");

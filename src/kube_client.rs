@@ -1,16 +1,18 @@
-//! Creates Kubernetes clients: their responses are limited, and the plugins of kubeconfigs get no secret of this program.
+//! Reads kubeconfigs and creates Kubernetes clients: files and responses are limited, and the plugins of kubeconfigs get
+//! no secret of this program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use kube::client::{ClientBuilder, DynBody};
-use kube::config::AuthInfo;
+use kube::config::{AuthInfo, Kubeconfig, KubeconfigError};
 use tower::BoxError;
 use tower::util::MapResponseLayer;
 
 use crate::http_limits::{CapError, LARGEST, SMALL};
+use crate::limited_file;
 
 /// Variables that are not passed to a plugin that a kubeconfig names: settings of this program, and credentials of other
 /// platforms.
@@ -22,6 +24,18 @@ const WITHHELD: [&str; 3] = ["OCPDEPLOY_", "OS_", "OVIRT_"];
 /// The plugin that reads `OS_*` (kubernetes/cloud-provider-openstack:
 /// `docs/keystone-auth/using-client-keystone-auth.md`).
 const KEYSTONE: &str = "client-keystone-auth";
+
+/// The kubeconfig at this path, otherwise the files of `KUBECONFIG`, otherwise `~/.kube/config`.
+pub fn read_kubeconfig(path: Option<&Path>) -> Result<Kubeconfig, KubeconfigError> {
+    // `kube` reads them without a limit.
+    let check = |path: PathBuf| limited_file::check(&path).map_err(|error| KubeconfigError::ReadConfig(error, path));
+    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let mut listed = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty());
+    match path {
+        Some(path) => check(path.to_owned()).and_then(|()| Kubeconfig::read_from(path)),
+        None => listed.try_for_each(check).and_then(|()| Kubeconfig::read()),
+    }
+}
 
 /// A Kubernetes client that aborts responses of more than `LARGEST` bytes, and whose plugin gets no secret of ours.
 pub fn new(mut config: kube::Config) -> kube::Result<kube::Client> {

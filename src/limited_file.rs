@@ -1,24 +1,119 @@
-//! Reads small files that settings name, with a limit: a device such as `/dev/zero` has no end.
+//! Reads small files that users name, with limits: `/dev/zero` has no end, and nobody may write to a FIFO.
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
 
 /// Limit for a file; keys, CA bundles and network configurations are far smaller.
 const MOST_BYTES: u64 = 16 << 20;
 
+/// How long a FIFO may have no writer. The writer of a shell's `<(command)` exists from the start.
+const NO_WRITER: Duration = Duration::from_secs(5);
+
+/// How long a writer may send nothing: its command may prompt for a passphrase.
+const SILENCE: Duration = Duration::from_secs(120);
+
+/// Pause between two attempts to read.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// The content of a file. A pipe, such as a shell's `<(command)`, is read to its end.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_open(open(path)?)
+}
+
+/// As `read`, for text.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    text(read(path)?)
+}
+
+/// The content of a file that `open` or `found_file` has opened.
+pub fn read_open(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    Patient::new(file)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > MOST_BYTES {
-        true => Err(io::Error::other(format!("it is larger than {} MiB", MOST_BYTES >> 20))),
+        true => Err(too_large()),
         false => Ok(bytes),
+    }
+}
+
+/// Whether a library that reads a whole file at once can read this one.
+pub fn check(path: &Path) -> io::Result<()> {
+    let file = path.metadata()?;
+    match () {
+        () if !file.is_file() => Err(io::Error::other("it is not a regular file")),
+        () if file.len() > MOST_BYTES => Err(too_large()),
+        () => Ok(()),
+    }
+}
+
+fn too_large() -> io::Error {
+    io::Error::other(format!("it is larger than {} MiB", MOST_BYTES >> 20))
+}
+
+/// Bytes as text, with the error of `std::fs::read_to_string`.
+pub fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Opens a file without waiting for a FIFO's writer.
+pub fn open(path: &Path) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+}
+
+/// A file of any size that was opened without waiting; each read waits with limits.
+pub struct Patient {
+    file: File,
+    is_fifo: bool,
+    has_begun: bool,
+    no_writer: Duration,
+}
+
+impl Patient {
+    pub fn new(file: File) -> io::Result<Self> {
+        let is_fifo = file.metadata()?.file_type().is_fifo();
+        Ok(Self {
+            file,
+            is_fifo,
+            has_begun: false,
+            no_writer: NO_WRITER,
+        })
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let begun = Instant::now();
+        loop {
+            let (limit, what) = match self.file.read(buffer) {
+                // Without a writer, a FIFO is at its end (fifo(7)).
+                Ok(0) if self.is_fifo && !self.has_begun => (self.no_writer, "no program wrote to this FIFO"),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (SILENCE, "no more data arrived"),
+                read => {
+                    self.has_begun = true;
+                    return read;
+                }
+            };
+            if begun.elapsed() > limit {
+                let text = format!("{what} within {} s", limit.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            sleep(PAUSE);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -34,5 +129,36 @@ mod tests {
         }
         let error = read(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(error.to_string(), "it is larger than 16 MiB");
+        assert!(check(file.path()).is_err() && check(Path::new("/dev/zero")).is_err());
+        file.as_file().set_len(1).unwrap();
+        check(file.path()).unwrap();
+    }
+
+    #[test]
+    fn a_fifo_is_read_to_its_end_and_without_a_writer_it_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let mut nobody = Patient::new(open(&path).unwrap()).unwrap();
+        nobody.no_writer = Duration::ZERO;
+        let error = nobody.read(&mut [0]).unwrap_err();
+        assert_eq!(error.to_string(), "no program wrote to this FIFO within 0 s");
+        let to = path.clone();
+        let writer = std::thread::spawn(move || {
+            // Waits for the reader.
+            let mut file = File::options().write(true).open(to).unwrap();
+            for part in ["first ", "second"] {
+                file.write_all(part.as_bytes()).unwrap();
+                sleep(PAUSE * 2);
+            }
+        });
+        assert_eq!(read_text(&path).unwrap(), "first second");
+        writer.join().unwrap();
     }
 }

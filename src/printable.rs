@@ -6,6 +6,7 @@
 //! staging/src/k8s.io/cli-runtime/pkg/printers/terminal.go), and not removed: an unusual name remains recognizable.
 
 use std::fmt::Display;
+use std::path::Path;
 
 /// Longest displayed line in characters: a response of megabytes must not push everything else off the screen.
 const LONGEST: usize = 8192;
@@ -70,6 +71,11 @@ pub fn shell_word(word: &str) -> String {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', r"'\''")),
     }
+}
+
+/// A path as a word of a command.
+pub fn shell_path(path: &Path) -> String {
+    shell_word(&path.to_string_lossy())
 }
 
 /// Text of several lines: new lines and tabs are kept.

@@ -1,6 +1,6 @@
 //! `ocpdeploy adopt`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -12,8 +12,10 @@ use super::session::Session;
 use crate::cli::Adopt;
 use crate::cluster::{ClusterDomain, Creation, Deployment, DeploymentId};
 use crate::error::{ErrorKind, OperationError};
+use crate::limited_file;
+use crate::openshift::api::check_kubeconfig;
 use crate::passes;
-use crate::printable::{count, shell_word};
+use crate::printable::{count, shell_path};
 use crate::state::home::write_private;
 use crate::state::inventory::Known;
 
@@ -34,17 +36,18 @@ pub fn run(session: &Session, command: &Adopt) -> Result<()> {
         );
         return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
-    let kubeconfig = command.kubeconfig.as_ref();
-    let kubeconfig = kubeconfig.map(|path| std::fs::read(path).with_context(|| format!("read {}", path.display())));
-    let kubeconfig = kubeconfig.transpose()?;
-    let adopted = session.finish_or_stop(async {
+    let (adopted, kubeconfig) = session.finish_or_stop(async {
+        let kubeconfig = match &command.kubeconfig {
+            Some(path) => Some(read_kubeconfig(path, &domain).await?),
+            None => None,
+        };
         let backend = connect_for(&config).await?;
         let found = passes::adoptable(&backend, &config, command.id.as_ref()).await?;
         config.deployment = Deployment {
             id: found.id.deployment().clone(),
             creation: found.creation.unwrap_or(config.deployment.creation.clone()),
         };
-        passes::adopt(&backend, &config, &session.home).await
+        Ok((passes::adopt(&backend, &config, &session.home).await?, kubeconfig))
     })?;
     saved_settings::keep(session, &command.source, &config)?;
     let mut report = Report {
@@ -57,20 +60,34 @@ pub fn run(session: &Session, command: &Adopt) -> Result<()> {
         next: vec![format!("ocpdeploy verify {}", config.name)],
     };
     match kubeconfig {
-        Some(text) => write_private(&report.kubeconfig, &text).context("write the kubeconfig")?,
+        Some(text) => write_private(&report.kubeconfig, text.as_bytes()).context("write the kubeconfig")?,
         None if config.is_rehearsal() => {}
         None => {
             report
                 .missing
                 .insert(0, "the kubeconfig, required to query the cluster's API".to_owned());
-            let file = shell_word(&report.kubeconfig.display().to_string());
+            let folder = report.kubeconfig.parent().unwrap_or(&report.kubeconfig);
+            let (folder, file) = (shell_path(folder), shell_path(&report.kubeconfig));
             let master = format!("ocpdeploy node ssh {} master-0 -- sudo cat {ON_MASTERS}", config.name);
             report
                 .next
-                .insert(0, format!("(umask 077; mkdir -p $(dirname {file}); {master} >{file})"));
+                .insert(0, format!("(umask 077; mkdir -p {folder}; {master} >{file})"));
         }
     }
     print_result(&command.output, &report, || report.text())
+}
+
+/// The text of the user's kubeconfig, which every later command uses.
+async fn read_kubeconfig(path: &Path, cluster: &ClusterDomain) -> Result<String> {
+    let text = limited_file::read_text(path).with_context(|| format!("read {}", path.display()))?;
+    let checked = check_kubeconfig(path, &text, cluster).await;
+    checked.map_err(|error| {
+        OperationError::new(ErrorKind::Settings, error.to_string()).hint(
+            "use the kubeconfig of an administrator of this cluster; `kubectl config view --minify --flatten` writes \
+             the current one as one file",
+        )
+    })?;
+    Ok(text)
 }
 
 /// The result of `adopt`.

@@ -7,7 +7,7 @@ use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, Machine, PlatformError};
 use crate::cluster::{ClusterConfig, ClusterDomain, ClusterId, Creation, Pass, Role};
 use crate::error::{ErrorKind, OperationError};
-use crate::printable::{count, shell_word};
+use crate::printable::{count, shell_path};
 use crate::state::parameters::Parameters;
 
 /// A deployment as the platform shows it.
@@ -98,8 +98,9 @@ pub(super) fn require_current(table: &Parameters, machines: &[Machine]) -> Resul
             is_or_are(unknown.len())
         );
         return Err(OperationError::new(ErrorKind::Tool, text).hint(format!(
-            "another computer has changed the cluster: import its record with `ocpdeploy state import FILE --replace`; \
-             `ocpdeploy verify {cluster}` shows the differences"
+            "another computer has changed the cluster, or this record was restored from an older backup: import the \
+             newer record with `ocpdeploy state import FILE --replace`; without it, `ocpdeploy verify {cluster} --adopt` \
+             adds the machines to this one"
         )));
     }
     if known.iter().any(|machine| machine.role == Role::Master) {
@@ -130,9 +131,5 @@ fn finding(other: &DeploymentOnPlatform, config: &ClusterConfig) -> Finding {
 
 /// The env file as a word of a command.
 pub(super) fn env_word(config: &ClusterConfig) -> String {
-    let env = config
-        .env_file
-        .as_ref()
-        .map(|path| shell_word(&path.display().to_string()));
-    env.unwrap_or_else(|| "ENV".to_owned())
+    config.env_file.as_deref().map_or("ENV".to_owned(), shell_path)
 }

@@ -12,6 +12,7 @@ use crate::cluster::{ClusterConfig, Dhcp, FragmentSource, NodeName, Role};
 use crate::digest::sha256;
 use crate::error::{ErrorKind, OperationError};
 use crate::ignition::contents;
+use crate::limited_file;
 use crate::node::budget::{self, TooLarge};
 use crate::node::config::Fragment;
 
@@ -92,7 +93,8 @@ pub(super) fn fetched(config: &ClusterConfig, fragments: &[Fragment]) -> Vec<Fin
 }
 
 fn read_one(origin: String, role: Option<Role>, path: &Path) -> Result<Fragment> {
-    let content = fs::read(path).context("read your Ignition config")?;
+    let content = limited_file::read(path);
+    let content = content.with_context(|| format!("read your Ignition config {}", path.display()))?;
     Ok(Fragment { origin, role, content })
 }
 

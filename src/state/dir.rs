@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::found_file::Access;
+
 /// For opening a file by its path: rejects a link as the last component.
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
@@ -63,7 +65,7 @@ impl Dir {
     /// Who else owns it or can write to it. The sticky bit makes no difference.
     pub fn judge(&self, is_trusted: impl Fn(u32) -> bool) -> Result<(), String> {
         let stat = fs::fstat(&self.fd).map_err(|error| format!("{}: {error}", self.path.display()))?;
-        judge(&stat, &self.path, Mode::empty(), is_trusted)
+        access(&stat).judge(self.path.display(), is_trusted, || false)
     }
 
     /// The existing folder of this name, which must not be a link; any owner.
@@ -208,7 +210,7 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 
 /// Whether only this user or root can have written a file and can change it.
 pub fn is_ours(file: &File) -> io::Result<bool> {
-    Ok(judge(&fs::fstat(file)?, Path::new(""), Mode::empty(), me_or_root).is_ok())
+    Ok(access(&fs::fstat(file)?).judge("", me_or_root, || false).is_ok())
 }
 
 /// This user's id.
@@ -225,8 +227,7 @@ pub fn me_or_root(user: u32) -> bool {
 /// it. While it is so, using the path is as safe as using a descriptor.
 ///
 /// Others may be able to write to a folder with the sticky bit, such as `/tmp`: they cannot replace its entries. So may
-/// the group with the id of the owner: a user's own group (shadow-maint/shadow: `lib/find_new_gid.c`, `preferred_gid`).
-/// What is missing or cannot be read is accepted.
+/// a user's private group. What is missing or cannot be read is accepted.
 ///
 /// # Errors
 /// Who else can replace it.
@@ -256,27 +257,20 @@ fn judge_entries(path: &Path, is_trusted: &dyn Fn(u32) -> bool, links: u32) -> R
             }
             continue;
         }
-        let harmless = match (mode.contains(Mode::SVTX), stat.st_gid == stat.st_uid) {
-            (true, _) => Mode::WGRP | Mode::WOTH,
-            (false, true) => Mode::WGRP,
-            (false, false) => Mode::empty(),
-        };
-        judge(&stat, &entry, harmless, is_trusted)?;
+        let mut access = access(&stat);
+        if mode.contains(Mode::SVTX) {
+            access.mode &= !(Mode::WGRP | Mode::WOTH).bits();
+        }
+        access.judge(entry.display(), is_trusted, || access.has_private_group(&entry))?;
     }
     Ok(())
 }
 
-/// Judges a folder or file, regardless of the permissions `harmless`.
-fn judge(stat: &Stat, path: &Path, harmless: Mode, is_trusted: impl Fn(u32) -> bool) -> Result<(), String> {
-    let mode = Mode::from_raw_mode(stat.st_mode).difference(harmless);
-    let (owner, path) = (stat.st_uid, path.display());
-    if !is_trusted(owner) {
-        return Err(format!("{path} belongs to user {owner}"));
-    }
-    match mode {
-        mode if mode.contains(Mode::WOTH) => Err(format!("everyone can write to {path}")),
-        mode if mode.contains(Mode::WGRP) => Err(format!("its group can write to {path}")),
-        _ => Ok(()),
+fn access(stat: &Stat) -> Access {
+    Access {
+        owner: stat.st_uid,
+        group: stat.st_gid,
+        mode: stat.st_mode,
     }
 }
 
@@ -353,7 +347,9 @@ mod tests {
         };
         assert_eq!(judged(0o700, me()), Ok(()));
         assert_eq!(judged(0o755, me()), Ok(()));
-        assert_eq!(judged(0o775, me()), Err(format!("its group can write to {path}")));
+        let group = std::fs::metadata(place.path()).unwrap().gid();
+        let by_group = format!("members of group {group} can write to {path}");
+        assert_eq!(judged(0o775, me()), Err(by_group));
         for bits in [0o777, 0o1777] {
             assert_eq!(judged(bits, me()), Err(format!("everyone can write to {path}")));
         }
@@ -370,9 +366,18 @@ mod tests {
         symlink(&parent, root.join("link")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
         let group = std::fs::metadata(&parent).unwrap();
-        let own_group = match group.uid() == group.gid() {
+        let access = Access {
+            owner: group.uid(),
+            group: group.gid(),
+            mode: 0,
+        };
+        let own_group = match access.has_private_group(&parent) {
             true => Ok(()),
-            false => Err(format!("its group can write to {}", parent.display())),
+            false => Err(format!(
+                "members of group {} can write to {}",
+                group.gid(),
+                parent.display()
+            )),
         };
         for (bits, judged) in [
             (0o755, Ok(())),

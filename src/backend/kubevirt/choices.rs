@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use kube::config::Kubeconfig;
 use serde_json::Value;
 
 use super::kind::Kind;
@@ -15,14 +14,11 @@ use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, PlatformError, SettingChoices};
 use crate::cluster::KubevirtConfig;
+use crate::kube_client;
 
 /// The contexts of a kubeconfig, its current one first; none without a kubeconfig, as in a pod.
 pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, PlatformError> {
-    let read = match path {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let kubeconfig = match (read, path) {
+    let kubeconfig = match (kube_client::read_kubeconfig(path), path) {
         (Ok(kubeconfig), _) => kubeconfig,
         (Err(_), None) => return Ok(SettingChoices::new("kube_context", Vec::new()).optional()),
         (Err(error), Some(path)) => {

@@ -16,6 +16,7 @@ use crate::backend::{BackendError, BackendErrorKind, ImageHandle};
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::http_limits;
 use crate::http_upload::{self, UploadError, UploadLimits};
+use crate::limited_file;
 
 const GIB: u64 = 1 << 30;
 /// The size of a volume for an image of unknown size. An unpacked CoreOS image has 16 GiB.
@@ -381,7 +382,7 @@ async fn send_to(
 async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Vec<String>), BackendError> {
     let mut trusted = Vec::new();
     if let Some(path) = &config.upload_ca {
-        trusted.push(fs_err::read_to_string(path).map_err(|error| unreadable(path, &error))?);
+        trusted.push(limited_file::read_text(path).map_err(|error| unreadable(path, &error))?);
     }
     if let Some(url) = &config.upload_proxy {
         let url = if url.contains("://") {

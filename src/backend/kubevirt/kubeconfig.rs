@@ -11,6 +11,7 @@ use crate::backend::plain_http::is_plain_http;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::KubevirtConfig;
 use crate::http_limits::innermost;
+use crate::kube_client;
 
 /// Allows insecure connections, for commands that read no env file.
 const INSECURE_VARIABLE: &str = "OCPDEPLOY_KUBEVIRT_INSECURE";
@@ -21,11 +22,7 @@ pub(super) async fn load(config: &KubevirtConfig) -> Result<Config, BackendError
         context: config.context.clone(),
         ..KubeConfigOptions::default()
     };
-    let read = match &config.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let loaded = match read {
+    let loaded = match kube_client::read_kubeconfig(config.kubeconfig.as_deref()) {
         Ok(kubeconfig) => {
             let may_be_insecure =
                 config.insecure.0 || std::env::var(INSECURE_VARIABLE).is_ok_and(|value| value == "true");

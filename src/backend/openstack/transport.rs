@@ -16,6 +16,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::backoff::{Backoff, asked_pause};
 use crate::http_limits::{self, innermost};
 use crate::http_upload::{self, UploadError, UploadLimits};
+use crate::limited_file;
 
 /// How often a request is sent before its error is returned.
 const TRIES: u32 = 5;
@@ -217,7 +218,7 @@ fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), BackendError> {
         BackendError::new(BackendErrorKind::Denied, format!("cacert {}: {why}", path.display()))
             .hint("set it to the PEM file of the CA that signed the certificates of the services")
     };
-    let pem = std::fs::read_to_string(path).map_err(|error| unusable(error.kind().to_string()))?;
+    let pem = limited_file::read_text(path).map_err(|error| unusable(error.to_string()))?;
     match Certificate::from_pem_bundle(pem.as_bytes()) {
         Ok(certificates) if !certificates.is_empty() => Ok((pem, certificates)),
         _ => Err(unusable("it contains no certificate".to_owned())),

@@ -21,6 +21,7 @@ use crate::backoff::{Backoff, asked_pause, time_of};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
 use crate::http_limits::{self, innermost};
+use crate::limited_file;
 use crate::xml::Element;
 
 /// The variable with the password for a cluster that was deployed earlier.
@@ -371,7 +372,7 @@ fn read_ca(path: &Path) -> Result<Vec<Certificate>, BackendError> {
         let words = format!("ovirt_ca {}: {why}", path.display());
         BackendError::new(BackendErrorKind::Rejected, words).hint("set ovirt_ca to the PEM file of the engine's CA")
     };
-    let pem = fs_err::read(path).map_err(|error| unusable(&error.kind().to_string()))?;
+    let pem = limited_file::read(path).map_err(|error| unusable(&error.to_string()))?;
     match Certificate::from_pem_bundle(&pem) {
         Ok(certificates) if certificates.is_empty() => Err(unusable("it contains no certificate")),
         certificates => certificates.map_err(|_| unusable("it is not a PEM file")),
@@ -407,7 +408,8 @@ fn password(config: &OvirtConfig) -> Result<SecretString, BackendError> {
     let Some(path) = &config.password_file else {
         return Err(denied(format!("no password for {}", config.user)));
     };
-    let text = fs_err::read_to_string(path).map_err(|error| denied(error.to_string()))?;
+    let text = limited_file::read_text(path);
+    let text = text.map_err(|error| denied(format!("cannot read {}: {error}", path.display())))?;
     Ok(text.trim_end_matches(['\n', '\r']).into())
 }
 

@@ -128,6 +128,9 @@ impl File {
 
     /// Reads the whole file; `None` if there is none.
     fn read_all(&self) -> Result<Option<Known>, StoreError> {
+        if self.path.metadata().is_ok_and(|file| !file.is_file()) {
+            return Err(self.content("it is not a regular file".to_owned()));
+        }
         let mut file = match fs::File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::error::{ErrorKind, OperationError};
 use crate::ignition::check::{Finding, check, other_major};
 use crate::ignition::{Major, document, place};
+use crate::limited_file::{self, Patient};
 use crate::report::ignition::check::Remark;
 
 /// A config that the user named.
@@ -89,7 +90,9 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
             return Err("stdin is a terminal; pipe a config into this command".to_owned());
         }
         true => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
-        false => std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)),
+        false => limited_file::open(path)
+            .and_then(Patient::new)
+            .and_then(|file| file.take(most).read_to_end(&mut bytes)),
     };
     match read {
         Ok(_) if bytes.len() > document::MOST_BYTES => Err(format!(

@@ -29,8 +29,8 @@ use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use self::error::whole;
-use crate::cluster::ApiEndpoint;
-use crate::{http_limits, kube_client};
+use crate::cluster::{ApiEndpoint, ClusterDomain};
+use crate::{http_limits, kube_client, limited_file};
 
 mod error;
 
@@ -72,41 +72,72 @@ pub enum Eviction {
     NotNow(String),
 }
 
+/// Rejects the text of a kubeconfig that `ClusterApi::open` would reject, that is for another cluster, or that refers to
+/// other files. `path` is for errors.
+pub async fn check_kubeconfig(path: &Path, text: &str, cluster: &ClusterDomain) -> Result<(), ApiError> {
+    let unusable = unusable(path);
+    let read = Kubeconfig::from_yaml(text).map_err(|_| unusable("it is not a kubeconfig".to_owned()))?;
+    let of_clusters = read.clusters.iter().filter_map(|named| named.cluster.as_ref());
+    let of_clusters = of_clusters.filter_map(|cluster| cluster.certificate_authority.as_deref());
+    let users = read.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
+    let of_users = users.flat_map(|user| [&user.client_certificate, &user.client_key, &user.token_file]);
+    if let Some(file) = of_clusters.chain(of_users.filter_map(|file| file.as_deref())).next() {
+        return Err(unusable(format!("it refers to another file, {file}")));
+    }
+    let (config, name) = judged(path, read).await?;
+    let name = config.tls_server_name.unwrap_or(name);
+    match cluster.host_of(&name) {
+        Some(_) => Ok(()),
+        None => Err(unusable(format!("it is for {name}, not for {}", cluster.fqdn("api")))),
+    }
+}
+
+fn unusable(path: &Path) -> impl Fn(String) -> ApiError + '_ {
+    move |why| ApiError::Kubeconfig {
+        path: path.to_owned(),
+        why,
+    }
+}
+
+/// The connection of a kubeconfig without its proxy, and the host name of its server.
+async fn judged(path: &Path, mut read: Kubeconfig) -> Result<(Config, String), ApiError> {
+    let unusable = unusable(path);
+    for named in &mut read.clusters {
+        let Some(cluster) = &mut named.cluster else { continue };
+        if cluster.insecure_skip_tls_verify == Some(true) {
+            let why = format!("its cluster {} sets insecure-skip-tls-verify", named.name);
+            return Err(unusable(why));
+        }
+        cluster.proxy_url = None;
+    }
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|error| unusable(whole(&error)))?;
+    if let Some(since) = client_certificate_end(&config.auth_info).filter(|end| *end < Timestamp::now()) {
+        let path = path.to_owned();
+        return Err(ApiError::ClientExpired { path, since });
+    }
+    if config.root_cert.is_none() {
+        return Err(unusable("it has no CA certificate".to_owned()));
+    }
+    let name = config.cluster_url.host().map(str::to_owned);
+    let name = name.ok_or_else(|| unusable("its server URL has no host name".to_owned()))?;
+    config.tls_server_name.get_or_insert_with(|| name.clone());
+    config.proxy_url = None;
+    Ok((config, name))
+}
+
 impl ClusterApi {
     /// Reads the installer's `auth/kubeconfig` and connects its name to the api VIP; sends no request yet.
     ///
     /// TLS is verified against the name in the kubeconfig, with its CA. The environment's proxy is not used, because
     /// the VIP is on the machines' network.
     pub async fn open(kubeconfig: &Path, endpoint: impl Into<ApiEndpoint>) -> Result<Self, ApiError> {
-        let unusable = |why: String| ApiError::Kubeconfig {
-            path: kubeconfig.to_owned(),
-            why,
-        };
-        let mut read = Kubeconfig::read_from(kubeconfig).map_err(|error| unusable(whole(&error)))?;
-        for named in &mut read.clusters {
-            let Some(cluster) = &mut named.cluster else { continue };
-            if cluster.insecure_skip_tls_verify == Some(true) {
-                let why = format!("its cluster {} sets insecure-skip-tls-verify", named.name);
-                return Err(unusable(why));
-            }
-            cluster.proxy_url = None;
-        }
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-        let mut config = config.map_err(|error| unusable(whole(&error)))?;
-        if let Some(since) = client_certificate_end(&config.auth_info).filter(|end| *end < Timestamp::now()) {
-            let path = kubeconfig.to_owned();
-            return Err(ApiError::ClientExpired { path, since });
-        }
-        if config.root_cert.is_none() {
-            return Err(unusable("it has no CA certificate".to_owned()));
-        }
-        let name = config.cluster_url.host().map(str::to_owned);
-        let name = name.ok_or_else(|| unusable("its server URL has no host name".to_owned()))?;
+        let unusable = unusable(kubeconfig);
+        let read = kube_client::read_kubeconfig(Some(kubeconfig)).map_err(|error| unusable(whole(&error)))?;
+        let (mut config, name) = judged(kubeconfig, read).await?;
         let address = endpoint.into().to(config.cluster_url.port_u16().unwrap_or(443));
         let url = format!("https://{address}").parse();
         config.cluster_url = url.map_err(|error| unusable(format!("{error}")))?;
-        config.tls_server_name.get_or_insert_with(|| name.clone());
-        config.proxy_url = None;
         config.connect_timeout = Some(CONNECT_LIMIT);
         // Waits retry with their own limits; kube's retries do not know these.
         config.default_retry = false;
@@ -450,7 +481,7 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
 fn client_certificate_end(auth: &AuthInfo) -> Option<Timestamp> {
     let pem = match (&auth.client_certificate_data, &auth.client_certificate) {
         (Some(data), _) => STANDARD.decode(data).ok()?,
-        (None, Some(path)) => fs_err::read(path).ok()?,
+        (None, Some(path)) => limited_file::read(Path::new(path)).ok()?,
         (None, None) => return None,
     };
     let (_, pem) = parse_x509_pem(&pem).ok()?;

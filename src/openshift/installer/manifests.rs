@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use fs_err as fs;
 
 use crate::cluster::ClusterConfig;
 use crate::digest::sha256;
 use crate::error::{ErrorKind, OperationError};
+use crate::limited_file;
 use crate::node::services;
 
 /// A manifest of the user: file name and content.
@@ -54,7 +56,7 @@ pub(super) fn read_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<UserM
         match (name, extension) {
             (Some(name), Some("yaml" | "yml" | "json")) => manifests.push(UserManifest {
                 name: name.to_owned(),
-                content: fs::read(&path)?,
+                content: limited_file::read(&path).with_context(|| format!("read your manifest {}", path.display()))?,
                 path,
             }),
             _ => tracing::warn!("ignoring {}: not a manifest (.yaml, .yml, .json)", path.display()),

@@ -8,7 +8,6 @@
 use std::io::Read;
 use std::path::Path;
 
-use fs_err as fs;
 use jiff::Timestamp;
 use pgp::composed::{Deserializable, DetachedSignature, Message, SignedPublicKey};
 use pgp::crypto::hash::HashAlgorithm;
@@ -16,6 +15,7 @@ use pgp::packet::{PublicKey, PublicSubkey, Signature, SignatureType};
 use pgp::types::{KeyDetails, Tag, VerifyingKey};
 
 use crate::error::{ErrorKind, OperationError};
+use crate::limited_file;
 
 /// The keys of the vendor's releases; for their origin see `keys/README.md`.
 const VENDOR: &str = include_str!("keys/redhat.asc");
@@ -34,7 +34,7 @@ impl SigningKeys {
 
     /// The keys of a file.
     pub fn of_file(path: &Path) -> Result<Self, OperationError> {
-        let text = fs::read(path).map_err(|error| error.to_string());
+        let text = limited_file::read(path).map_err(|error| error.to_string());
         let keys = text.and_then(|text| Self::read(&text));
         keys.map_err(|why| unusable(&path.display().to_string(), &why))
     }

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::found_file;
-use crate::printable::shell_word;
+use crate::limited_file;
+use crate::printable::shell_path;
 
 /// Credentials are missing or invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,17 +91,16 @@ impl CloudSources {
         };
         for path in places {
             let text = match &named {
-                Some(path) => fs::read_to_string(path),
-                None => found_file::open(&path).and_then(io::read_to_string),
+                Some(path) => limited_file::read(path),
+                None => found_file::open(&path).and_then(limited_file::read_open),
             };
-            let text = match text {
+            let text = match text.and_then(limited_file::text) {
                 Ok(text) => text,
                 Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => continue,
                 Err(error) if found_file::is_untrusted(&error) => {
-                    let shown = path.display().to_string();
                     return Err(AuthConfigError::new(
-                        format!("{shown} is {error}"),
-                        format!("if you trust it, name it: `export {variable}={}`", shell_word(&shown)),
+                        format!("{} is {error}", path.display()),
+                        format!("if you trust it, name it: `export {variable}={}`", shell_path(&path)),
                     ));
                 }
                 Err(error) => {
