@@ -14,7 +14,7 @@ use crate::cli::{Audit, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;
 use crate::passes::DeploymentOnPlatform;
-use crate::printable::shell_word;
+use crate::printable::shell_path;
 use crate::report::audit::{Audit as Report, Found, OnPlatform};
 use crate::settings;
 use crate::state::inventory::{self, Cluster};
@@ -74,7 +74,7 @@ async fn look(
     clusters: &[Cluster],
 ) -> Result<OnPlatform> {
     let place = backend.place();
-    let word = env.map(|env| shell_word(&env.display().to_string()));
+    let word = env.map(shell_path);
     let platform = connect(backend, None, DEFAULT_LIMIT).await?;
     let is_here = |cluster: &&Cluster| cluster.known.all_platforms().any(|backend| backend.place() == place);
     let here: Vec<&Cluster> = clusters.iter().filter(is_here).collect();

@@ -18,7 +18,7 @@ use crate::cluster::{BackendConfig, ClusterDomain, ClusterId, NodeName, WorkersO
 use crate::error::{ErrorKind, OperationError};
 use crate::local::client_dns::{self, Computer};
 use crate::passes::{self, DeploymentOnPlatform};
-use crate::printable::shell_word;
+use crate::printable::shell_path;
 use crate::report;
 use crate::report::changes::Destroyed;
 use crate::state::home::ClusterDir;
@@ -226,7 +226,7 @@ fn no_record(session: &Session, command: &Destroy, name: &str) -> OperationError
 }
 
 fn without_record(domain: &ClusterDomain, env: &Path) -> String {
-    let env = shell_word(&env.display().to_string());
+    let env = shell_path(env);
     format!("to remove a cluster without its record: `ocpdeploy destroy {domain} --from-backend --env {env}`")
 }
 

@@ -15,6 +15,7 @@ use crate::cluster::{Dhcp, NodeName};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::coreos_installer::{Installation, PROGRAM};
 use crate::passes::{self, JoinFile, JoinOptions, ScaleOptions};
+use crate::printable::{shell_path, shell_word};
 use crate::report::changes::JoinFileWritten;
 use crate::state::home::write_where_asked;
 
@@ -37,7 +38,7 @@ pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()>
     let image = file.with_extension("iso");
     if image == file {
         let text = format!("{} is the name of the ISO, not of the Ignition config", file.display());
-        let hint = format!("use `-o {}`", file.with_extension("ign").display());
+        let hint = format!("use `-o {}`", shell_path(&file.with_extension("ign")));
         return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
     }
     if let Some(base) = command.iso.as_deref().filter(|base| !base.is_file()) {
@@ -109,12 +110,10 @@ fn write(file: &Path, made: &JoinFile) -> Result<Vec<PathBuf>> {
 
 /// A command for the user's shell.
 fn shown(arguments: &[OsString]) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=@+".contains(c);
-    let quoted = |word: &OsString| match word.to_string_lossy() {
-        word if word.chars().all(is_plain) => word.into_owned(),
-        word => format!("'{}'", word.replace('\'', r"'\''")),
-    };
-    let words: Vec<_> = arguments.iter().map(quoted).collect();
+    let words: Vec<_> = arguments
+        .iter()
+        .map(|word| shell_word(&word.to_string_lossy()))
+        .collect();
     format!("{PROGRAM} {}", words.join(" "))
 }
 

@@ -7,7 +7,6 @@ use std::path::Path;
 use age::secrecy::SecretString;
 use age::{Identity, IdentityFile, Recipient};
 use anyhow::{Context, Result};
-use fs_err::File;
 use inquire::{Password, PasswordDisplayMode};
 use jiff::Timestamp;
 
@@ -17,7 +16,8 @@ use super::session::Session;
 use crate::cli::{self, StateCommand, StateExport, StateImport, StateVerb};
 use crate::cluster::{BackendConfig, Role};
 use crate::error::{ErrorKind, OperationError};
-use crate::printable::{count, printable_line, shell_word};
+use crate::limited_file::{self, Patient};
+use crate::printable::{count, printable_line, shell_path};
 use crate::state::archive;
 use crate::state::home::{self, ClusterDir, Home};
 use crate::state::inventory::{self, Cluster, Known};
@@ -50,10 +50,11 @@ fn export(session: &Session, command: &StateExport) -> Result<()> {
         "{shown}: record of cluster {}, {}\n\
          content: {}\n\
          secrets: it contains those of the cluster; keep it apart from its passphrase or private key\n\
-         next: `ocpdeploy state import {shown}` on the other computer\n",
+         next: `ocpdeploy state import {}` on the other computer\n",
         known.id(),
         count(files.len(), "file"),
         content(&files),
+        shell_path(&command.output),
     ))
 }
 
@@ -99,7 +100,8 @@ fn recipients(command: &StateExport) -> Result<Vec<Box<dyn Recipient>>> {
 fn import(session: &Session, command: &StateImport) -> Result<()> {
     let path = &command.file;
     let cannot = || format!("cannot import {}", path.display());
-    let file = File::open(path).map_err(|error| invalid(path, &error.to_string()))?;
+    let file = limited_file::open(path).and_then(Patient::new);
+    let file = file.map_err(|error| invalid(path, &error.to_string()))?;
     let sealed = archive::open(std::io::BufReader::new(file)).with_context(cannot)?;
     let identities: Vec<Box<dyn Identity>> = match (sealed.is_scrypt(), &command.identity) {
         (true, None) => vec![archive::with_passphrase(passphrase(
@@ -158,7 +160,7 @@ fn install(home: &Home, known: &Known, unpacked: &ClusterDir, command: &StateImp
             "cluster {} is already in the state directory; {differences}",
             known.id()
         );
-        let file = shell_word(&command.file.display().to_string());
+        let file = shell_path(&command.file);
         let hint = match last_change(&dir) > last_change(unpacked) {
             true => format!(
                 "keep the record here, which is newer; `ocpdeploy state import {file} --replace` loses its newer data"
@@ -256,7 +258,7 @@ fn passphrase(file: Option<&Path>, is_new: bool) -> Result<SecretString> {
 }
 
 fn text_of(path: &Path) -> Result<String, OperationError> {
-    fs_err::read_to_string(path).map_err(|error| invalid(path, &error.to_string()))
+    limited_file::read_text(path).map_err(|error| invalid(path, &error.to_string()))
 }
 
 fn invalid(path: &Path, why: &str) -> OperationError {

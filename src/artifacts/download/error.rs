@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::printable::shell_path;
+
 /// Why a download failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
@@ -67,7 +69,7 @@ impl DownloadError {
             Self::Disk { .. } => "set cache to a directory that you can write to".to_owned(),
             Self::Unsafe { path, .. } => format!(
                 "set cache to a directory of your own, or make this one yours: `sudo chown $(id -u) {0} && chmod go-w {0}`",
-                path.display()
+                shell_path(path)
             ),
             Self::KeyFile { .. } => "create the file for mirror_key with `gpg --export --armor KEY`".to_owned(),
             Self::TooLong { .. } => "check the mirror's URL".to_owned(),

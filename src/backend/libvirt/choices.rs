@@ -10,7 +10,7 @@ use super::session::{document, if_supported};
 use crate::backend::error::if_exists;
 use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices};
 use crate::cluster::{LibvirtConfig, VirtType};
-use crate::printable::count;
+use crate::printable::{count, shell_word};
 use crate::xml::{self, Element};
 
 const GIB: u64 = 1 << 30;
@@ -66,7 +66,10 @@ fn networks(connect: &Connect) -> Result<Vec<Choice>, BackendError> {
         let choice = Choice::new(network.name()?, about_network(&described, &read));
         all.push(match (active, read.has_dhcp, &read.own) {
             (false, ..) => {
-                let start = format!("not active: start it with `virsh net-start {}`", choice.value);
+                let start = format!(
+                    "not active: start it with `virsh net-start {}`",
+                    shell_word(&choice.value)
+                );
                 choice.warn(start)
             }
             // A bridge of the host has another DHCP server. Networks of libvirt have no other one.

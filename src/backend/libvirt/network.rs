@@ -20,6 +20,7 @@ use crate::backend::{
     Action, AddressReservation, BackendError, BackendErrorKind, Ipv6Facts, NetworkFacts, ReservationState,
 };
 use crate::cluster::{AddressAssignment, ClusterId, Mac};
+use crate::printable::shell_word;
 use crate::xml::{self, Element};
 
 const ADD: sys::virNetworkUpdateCommand = sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST;
@@ -70,7 +71,7 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Backen
     let network = find(connect, name)?;
     if !network.is_active()? {
         let failure = BackendError::new(BackendErrorKind::NotFound, format!("network {name} is not active"));
-        return Err(failure.hint(format!("start it: `virsh net-start {name}`")));
+        return Err(failure.hint(format!("start it: `virsh net-start {}`", shell_word(name))));
     }
     let document = live(&network)?;
     let reserved = document.hosts.iter().filter_map(|host| Some((host.ip?, host.mac)));

@@ -15,7 +15,7 @@ use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendError, Finding, Requirements, Verdict};
 use crate::cluster::{LibvirtConfig, Mac, VirtType};
-use crate::printable::count;
+use crate::printable::{count, shell_word};
 
 const GIB: u64 = 1 << 30;
 /// The first libvirt that supports fw_cfg files, as libvirt encodes versions.
@@ -62,22 +62,23 @@ pub(super) fn look(
             }
             continue;
         }
+        let word = shell_word(name);
         match network::find(connect, name) {
             Err(failure) => findings.failure(failure)?,
             Ok(network) if network.is_active()? => {
                 findings.ok(format!("network {name} is active"));
                 if !network.is_persistent()? {
-                    let hint = format!("virsh net-dumpxml {name} >net.xml && virsh net-define net.xml");
+                    let hint = format!("virsh net-dumpxml {word} >net.xml && virsh net-define net.xml");
                     let text = format!("network {name} is transient: it and its reservations are lost when it stops");
                     findings.add(Verdict::Warn, text, Some(&hint));
                 } else if requirements.autostart && !network.autostart()? {
-                    let hint = format!("virsh net-autostart {name}");
+                    let hint = format!("virsh net-autostart {word}");
                     let text = format!("network {name} does not start with its host, so autostart=true has no effect");
                     findings.add(Verdict::Warn, text, Some(&hint));
                 }
             }
             Ok(_) => {
-                let hint = format!("virsh net-start {name}");
+                let hint = format!("virsh net-start {word}");
                 findings.add(Verdict::Fail, format!("network {name} is not active"), Some(&hint));
             }
         }

@@ -14,6 +14,7 @@ use virt::sys;
 use super::session::{CallProgress, checked_text, document, if_supported};
 use crate::backend::error::if_exists;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::printable::shell_word;
 use crate::xml::Element;
 
 /// The bytes of one write to a stream. More are not faster.
@@ -52,6 +53,7 @@ impl<'a> Storage<'a> {
                 BackendErrorKind::NotFound,
                 format!("storage pool `{pool}` does not exist"),
             );
+            let pool = shell_word(pool);
             return Err(failure.hint(format!(
                 "set `pool` to an existing one: list them with `virsh pool-list --all`; or create it: `virsh pool-define-as \
                  {pool} dir --target /var/lib/libvirt/images`, `virsh pool-autostart {pool}`, `virsh pool-start {pool}`"
@@ -62,7 +64,7 @@ impl<'a> Storage<'a> {
                 BackendErrorKind::Rejected,
                 format!("storage pool `{pool}` is not active"),
             );
-            return Err(failure.hint(format!("start it with `virsh pool-start {pool}`")));
+            return Err(failure.hint(format!("start it with `virsh pool-start {}`", shell_word(pool))));
         }
         Ok(Self { connect, pool: found })
     }
