@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::session::Session;
+use super::session::{Session, this_command_with};
 use crate::cli::{Again, Source};
 use crate::cluster::{ClusterConfig, Role};
 use crate::error::{ErrorKind, OperationError};
@@ -103,30 +103,34 @@ pub(super) fn load_quietly(session: &Session, cluster: &str) -> Result<Recalled>
 fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) -> Result<(Recalled, Vec<String>)> {
     let known = session.known(cluster)?;
     let kept = read(&session.home, cluster)?;
-    let mut source = Source {
-        env: again.env.clone(),
+    let used = kept.as_ref().filter(|_| again.env.is_none());
+    let source = Source {
+        env: again.env.clone().or(used.and_then(|kept| kept.env.clone())),
         rehearse: known.rehearsal,
         ..Source::default()
     };
-    if let (None, Some(kept)) = (&again.env, &kept) {
-        source.env.clone_from(&kept.env);
-    }
-    let mut sources = session.sources(&source)?;
-    if let (None, Some(kept)) = (&again.env, &kept) {
+    let mut sources = match used {
+        Some(Kept { env: None, .. }) => session.flags(&source)?,
+        _ => session.sources_with_hint(&source, &this_command_with("--env ./env.sh"))?,
+    };
+    if let Some(kept) = used {
         sources.current_dir.clone_from(&kept.current_dir);
         sources.flags.clone_from(&kept.flags);
-        let is_left_out = |(_, value): &(&String, &String)| settings::is_left_out(value);
-        let (left_out, stored): (Vec<_>, Vec<_>) = kept.environment.iter().partition(is_left_out);
-        for (variable, value) in stored.into_iter().chain(left_out) {
+        let (mut environment, left_out): (BTreeMap<_, _>, BTreeMap<_, _>) = kept
+            .environment
+            .clone()
+            .into_iter()
+            .partition(|(_, value)| !settings::is_left_out(value));
+        environment.extend(sources.environment);
+        sources.environment = environment;
+        if !left_out.is_empty() {
             // By now, the env file or another variable may have the secret.
-            let name = variable.trim_start_matches(settings::ENVIRONMENT).to_ascii_lowercase();
-            if settings::is_left_out(value) && settings::is_given(&sources, &name)? {
-                continue;
-            }
-            sources
-                .environment
-                .entry(variable.clone())
-                .or_insert_with(|| value.clone());
+            let given = settings::given(&sources)?;
+            let is_missing = |(variable, _): &(String, String)| {
+                let name = variable.trim_start_matches(settings::ENVIRONMENT).to_ascii_lowercase();
+                settings::variables::find(&name).is_some_and(|setting| !given.contains(setting.name))
+            };
+            sources.environment.extend(left_out.into_iter().filter(is_missing));
         }
     }
     // The numbers of workers are those of the address table, because the env file may be outdated.

@@ -28,6 +28,7 @@ mod values;
 pub mod variables;
 mod version_lock;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -129,10 +130,11 @@ pub fn load_pools(sources: &Sources<'_>) -> Result<Vec<(String, usize)>, Setting
     Ok(pools.unwrap_or_default())
 }
 
-/// Whether the user sets this setting: in the env file, in the environment or by a flag.
-pub fn is_given(sources: &Sources<'_>, name: &str) -> Result<bool, SettingsError> {
-    let mut values = Values::collect(sources)?;
-    Ok(variables::find(name).is_some_and(|variable| values.is_given(variable.name)))
+/// The settings of the user: in the env file, in the environment or by a flag.
+pub fn given(sources: &Sources<'_>) -> Result<BTreeSet<&'static str>, SettingsError> {
+    let values = Values::collect(sources)?.values;
+    let given = values.into_iter().filter(|(_, value)| value.is_given());
+    Ok(given.map(|(name, _)| name).collect())
 }
 
 /// Every setting from the layers, unchecked.

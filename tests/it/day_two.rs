@@ -199,6 +199,24 @@ fn later_commands_use_the_settings_of_the_deployment() {
 }
 
 #[test]
+fn a_rehearsal_without_an_env_file_ignores_one_that_appears_later() {
+    let sandbox = Sandbox::new(json!({}));
+    let deploy = [
+        "deploy",
+        "--rehearse",
+        "--backend",
+        "sim",
+        "--set",
+        "sim_state=sim.json",
+        "--workers",
+        "1",
+    ];
+    sandbox.run(&deploy).succeeded();
+    std::fs::write(sandbox.path().join("env.sh"), "cluster=other\n").unwrap();
+    sandbox.run(&["scale", "rehearsal", "--workers", "2"]).succeeded();
+}
+
+#[test]
 fn a_cluster_that_is_not_installed_is_neither_scaled_nor_stopped() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env("lab", LAB);
