@@ -18,9 +18,10 @@ use crate::cli::{Global, OneCluster, OneNode, Source};
 use crate::cluster::{LOCK_FILE, NodeName, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::found_file;
+use crate::limited_file::{self, Patient};
 use crate::openshift::installer;
 use crate::passes::no_node;
-use crate::printable::shell_word;
+use crate::printable::{shell_path, shell_word};
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts, envfile};
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
@@ -44,6 +45,14 @@ impl Session {
             let hint = "make it private with chown and chmod, or choose another directory with --home";
             return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
         }
+        if let Some(path) = home.root_owned() {
+            let text = format!("cannot use the state directory: {} belongs to root", path.display());
+            let hint = format!(
+                "after a command with sudo, give its files back to this user: `sudo chown -Rh $(id -u):$(id -g) {}`",
+                shell_path(home.root())
+            );
+            return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
+        }
         let verbosity = match (global.quiet, global.verbose) {
             (true, _) => Verbosity::Quiet,
             (_, true) => Verbosity::Verbose,
@@ -57,7 +66,9 @@ impl Session {
 
     /// Reads and checks the settings; warnings go to the screen.
     pub fn load(&self, source: &Source) -> Result<Loaded> {
-        self.load_from(&self.sources(source)?)
+        let mut loaded = self.load_from(&self.sources(source)?)?;
+        loaded.config.downloads.allow_downgrade = source.allow_downgrade;
+        Ok(loaded)
     }
 
     pub fn load_from(&self, sources: &Sources<'_>) -> Result<Loaded> {
@@ -127,7 +138,7 @@ impl Session {
             home: self.home.root().to_owned(),
             rehearse: false,
             deployment: inventory::new_deployment()?,
-            read_file: &|path| std::fs::read_to_string(path),
+            read_file: &limited_file::read_text,
             is_file: &Path::is_file,
             is_dir: &Path::is_dir,
         })
@@ -281,8 +292,9 @@ fn warn_of_readable_secrets(env: &Path, loaded: &Loaded) {
         && is_readable
     {
         tracing::warn!(
-            "other users can read {} in {shown}, which is a secret; run `chmod 600 {shown}`",
-            secret.name
+            "other users can read {} in {shown}, which is a secret; run `chmod 600 {}`",
+            secret.name,
+            shell_path(env)
         );
     }
 }
@@ -301,7 +313,7 @@ pub(super) fn this_command_with(argument: &str) -> String {
 fn env_file(source: &Source, hint: &str) -> Result<Option<(PathBuf, String)>> {
     let path = source.env.clone().unwrap_or_else(|| ENV_FILE.into());
     let file = match source.env {
-        Some(_) => File::open(&path),
+        Some(_) => limited_file::open(&path),
         None => found_file::open(&path),
     };
     match file.and_then(text_of) {
@@ -325,19 +337,19 @@ fn env_file(source: &Source, hint: &str) -> Result<Option<(PathBuf, String)>> {
 
 /// The text of a file, at most one byte longer than an env file may be: the parser reports the excess with its place.
 fn text_of(file: File) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    file.take(envfile::MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    let (mut bytes, most) = (Vec::new(), envfile::MOST_BYTES as u64 + 1);
+    Patient::new(file)?.take(most).read_to_end(&mut bytes)?;
     match bytes.len() > envfile::MOST_BYTES {
         true => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        false => String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+        false => limited_file::text(bytes),
     }
 }
 
 /// Reads a file that settings name, or the lock file, if no other user can have written it.
 fn read_but_judge_lock(path: &Path) -> io::Result<String> {
     match path.file_name().is_some_and(|name| name == LOCK_FILE) {
-        true => io::read_to_string(found_file::open_ours(path)?),
-        false => std::fs::read_to_string(path),
+        true => limited_file::text(limited_file::read_open(found_file::open_ours(path)?)?),
+        false => limited_file::read_text(path),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -61,6 +61,26 @@ impl Home {
             Ok(())
         };
         judge().err()
+    }
+
+    /// What root has created here with sudo, although the folder is this user's, who cannot use it; the first such file.
+    pub fn root_owned(&self) -> Option<PathBuf> {
+        let me = dir::me();
+        let is_root_owned = |path: &PathBuf| path.symlink_metadata().is_ok_and(|file| file.uid() == 0);
+        if me == 0 || is_root_owned(&self.root) {
+            return None;
+        }
+        let entries = |folder: &Path| {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let clusters = entries(&self.clusters());
+        let of_clusters = clusters.iter().flat_map(|cluster| entries(cluster));
+        let mut all = entries(&self.root)
+            .into_iter()
+            .chain(clusters.clone())
+            .chain(of_clusters);
+        all.find(is_root_owned)
     }
 
     /// The git work tree that contains the state: a folder with `.git`, at or above it.
