@@ -7,7 +7,7 @@ use ocpdeploy::cli::Cli;
 use ocpdeploy::commands::{self, completion, output, usage};
 use ocpdeploy::error::ErrorKind;
 use ocpdeploy::failure;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 fn main() -> ExitCode {
     leave_no_core();
@@ -49,4 +49,6 @@ fn leave_no_core() {
     if setrlimit(Resource::Core, limit(1)).is_err() {
         let _ = setrlimit(Resource::Core, limit(0));
     }
+    // Not for child processes: `execve` resets it. Also no other process of this user can then read the memory.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }

@@ -9,13 +9,13 @@ use std::process::Output;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::getpid;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 
 use super::child::{self, not_run, program};
 use crate::cluster::{ClusterConfig, RegistryMirror, major_minor};
 use crate::error::{ErrorKind, OperationError};
+use crate::limited_file;
 use crate::local::subprocess;
 use crate::node::services::{self, Release};
 
@@ -168,7 +168,8 @@ pub(super) async fn ask<T>(
 
 /// Runs `oc`. It reads the pull secret from memory, so that no file of it can be left behind.
 async fn ask_one(oc: &Path, image: &str, config: &ClusterConfig) -> io::Result<Option<Output>> {
-    let secret = in_memory("pull-secret", config.node_pull_secret().expose_secret().as_bytes())?;
+    let secret = config.node_pull_secret();
+    let secret = in_memory("pull-secret", MemfdFlags::CLOEXEC, secret.expose_secret().as_bytes())?;
     let mut command = program(oc, VARIABLES);
     command
         .args(["adm", "release", "info", image, "--output=json"])
@@ -176,8 +177,13 @@ async fn ask_one(oc: &Path, image: &str, config: &ClusterConfig) -> io::Result<O
         .stdin(secret);
     let mut authorities = None;
     if let Some(ca) = config.trusted() {
-        let file = in_memory("ca", &[trusted().as_slice(), b"\n", ca.as_bytes()].concat())?;
-        let path = format!("/proc/{}/fd/{}", getpid(), file.as_raw_fd());
+        // Inherited: a child cannot open the files of this process, which is not dumpable (proc_pid_fd(5)).
+        let file = in_memory(
+            "ca",
+            MemfdFlags::empty(),
+            &[trusted().as_slice(), b"\n", ca.as_bytes()].concat(),
+        )?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         // Unlike `--certificate-authority`, all versions of oc support it (golang/go: `src/crypto/x509/root_unix.go`).
         command.env(CERTIFICATES, path);
         authorities = Some(file);
@@ -187,9 +193,9 @@ async fn ask_one(oc: &Path, image: &str, config: &ClusterConfig) -> io::Result<O
     output
 }
 
-/// A file without a path, closed in children that are not given it.
-fn in_memory(name: &str, content: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
+/// A file without a path.
+fn in_memory(name: &str, flags: MemfdFlags, content: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(name, flags)?);
     file.write_all(content)?;
     file.rewind()?;
     Ok(file)
@@ -211,7 +217,9 @@ fn trusted() -> Vec<u8> {
     let given = std::env::var_os(CERTIFICATES).filter(|path| !path.is_empty());
     let paths = given.into_iter().map(PathBuf::from);
     let mut paths = paths.chain(FILES.iter().map(PathBuf::from));
-    paths.find_map(|path| fs_err::read(path).ok()).unwrap_or_default()
+    paths
+        .find_map(|path| limited_file::read(&path).ok())
+        .unwrap_or_default()
 }
 
 /// Where a release image may be: in the mirrors of the longest matching source, then in its own registry. Mirrors are
