@@ -17,6 +17,9 @@ use crate::cluster::ClusterConfig;
 
 const MASK: &[u8] = b"****";
 
+/// Most lines of a private key: one of 16384 bits has 200.
+const MOST_KEY_LINES: usize = 250;
+
 /// How many nested encodings are decoded: a pull secret in a Secret in a manifest in a compressed Ignition config has
 /// five.
 const DEEPEST: usize = 6;
@@ -133,6 +136,37 @@ impl Mask {
             }
         }
         found
+    }
+}
+
+/// Masks the lines of one stream in their order: a private key has many.
+pub struct MaskedLines<'a> {
+    mask: &'a Mask,
+    /// How many more lines may belong to a private key that has begun.
+    key_lines: usize,
+}
+
+impl<'a> MaskedLines<'a> {
+    pub fn new(mask: &'a Mask) -> Self {
+        Self { mask, key_lines: 0 }
+    }
+
+    /// The masked line; `None` if it is in the middle of a private key.
+    pub fn apply(&mut self, line: &str) -> Option<String> {
+        if self.key_lines > 0 {
+            let Some(end) = line.find(END) else {
+                self.key_lines -= 1;
+                return None;
+            };
+            self.key_lines = 0;
+            return self.apply(&line[end..]);
+        }
+        if let Some(key) = private_keys(line.as_bytes()).last()
+            && key.end == line.len()
+        {
+            self.key_lines = MOST_KEY_LINES;
+        }
+        Some(self.mask.apply(line))
     }
 }
 
@@ -287,7 +321,10 @@ fn gzip_members(text: &[u8]) -> impl Iterator<Item = usize> {
     windows.filter_map(|(start, window)| (window == [0x1f, 0x8b, 8]).then_some(start))
 }
 
-/// Private keys in PEM, of whatever kind.
+/// How the line after a key in PEM begins (RFC 7468, section 2).
+const END: &str = "-----END ";
+
+/// Private keys in PEM, of whatever kind, up to the line after each or to the end of the text.
 fn private_keys(text: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -295,8 +332,9 @@ fn private_keys(text: &[u8]) -> Vec<Range<usize>> {
         let begin = at + begin;
         at = begin + 1;
         let label = &text[begin..text.len().min(begin + 64)];
-        if position(label, b"PRIVATE KEY-----").is_some() {
-            let end = position(&text[at..], b"-----END ").map_or(text.len(), |end| at + end);
+        // OpenPGP's is a `PRIVATE KEY BLOCK`.
+        if position(label, b"PRIVATE KEY").is_some() {
+            let end = position(&text[at..], END.as_bytes()).map_or(text.len(), |end| at + end);
             found.push(begin..end);
             at = end;
         }
@@ -417,6 +455,37 @@ mod tests {
             assert!(masked.contains("****"), "{line}: {masked}");
             assert_eq!(mask.apply(&masked), masked, "something is left of {line}");
         }
+    }
+
+    #[test]
+    fn no_line_of_a_private_key_is_shown() {
+        let mask = mask();
+        let shown = |text: &str| {
+            let mut lines = MaskedLines::new(&mask);
+            text.lines().filter_map(|line| lines.apply(line)).collect::<Vec<_>>()
+        };
+        for (begin, end) in [
+            ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"),
+            (
+                "msg=-----BEGIN OPENSSH PRIVATE KEY-----",
+                "-----END OPENSSH PRIVATE KEY-----",
+            ),
+            (
+                "-----BEGIN PGP PRIVATE KEY BLOCK-----",
+                "-----END PGP PRIVATE KEY BLOCK-----",
+            ),
+        ] {
+            let text = format!("before\n{begin}\nProc-Type: 4\n\n  AAAA\nAAAA{end} {PASSWORD}\nafter");
+            let masked = format!("{}****", begin.split("-----").next().unwrap());
+            assert_eq!(shown(&text), ["before", &masked, &format!("{end} ****"), "after"]);
+        }
+        let whole = "a -----BEGIN PRIVATE KEY----- AAAA -----END PRIVATE KEY----- b";
+        assert_eq!(shown(whole), ["a ****-----END PRIVATE KEY----- b"]);
+        // One without an end does not hide all other lines.
+        let begun = format!("-----BEGIN PRIVATE KEY-----\n{}after", "AAAA\n".repeat(MOST_KEY_LINES));
+        assert_eq!(shown(&begun), ["****", "after"]);
+        let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----";
+        assert_eq!(shown(certificate).join("\n"), certificate);
     }
 
     /// A megabyte of gzip unpacks to a gigabyte: it is not unpacked, but masked.

@@ -20,7 +20,7 @@ use super::child::{self, Running, not_run, program};
 use super::context::WaitContext;
 use super::install_config::{install_config, without_secrets};
 use super::manifests::Manifests;
-use super::mask::Mask;
+use super::mask::{Mask, MaskedLines};
 use super::release::{self, BuildInfo};
 use super::release_signature;
 
@@ -116,6 +116,15 @@ impl OpenshiftInstall {
             .as_deref()
             .context("openshift-install reports no commit")?;
         let url = match &downloads.image_mirror {
+            Some(folder) if folder.starts_with("http:") => {
+                let text = format!(
+                    "cannot verify {folder}/rhcos.json, the list of this release's images: plain http does not protect \
+                     against modification"
+                );
+                return Err(OperationError::new(ErrorKind::Tool, text)
+                    .hint("use https for image_mirror, or set image to a URL with #sha256=…")
+                    .into());
+            }
             Some(folder) => format!("{folder}/rhcos.json"),
             None => format!("https://raw.githubusercontent.com/openshift/installer/{commit}/data/data/rhcos.json"),
         };
@@ -350,9 +359,12 @@ impl<'a> Lines<'a> {
     async fn follow(&self, output: Option<impl AsyncRead + Unpin>) {
         let Some(output) = output else { return };
         let mut lines = BufReader::new(output).split(b'\n');
+        let mut masked = MaskedLines::new(self.mask);
         // A broken pipe is treated as a closed one.
         while let Ok(Some(line)) = lines.next_segment().await {
-            self.take(&self.mask.apply(String::from_utf8_lossy(&line).trim_end()));
+            if let Some(line) = masked.apply(String::from_utf8_lossy(&line).trim_end()) {
+                self.take(&line);
+            }
         }
     }
 
