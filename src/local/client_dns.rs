@@ -8,7 +8,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, lchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use crate::cluster::ClusterDomain;
 use crate::export::hosts::{self, BrokenMarkers};
 use crate::export::resolver;
 use crate::local::subprocess;
+use crate::state::dir::NO_LINK;
 use crate::state::home::{ClusterDir, write_private};
 use crate::state::parameters::Parameters;
 
@@ -277,7 +278,7 @@ pub fn apply(
     }
     // Recorded first: after a crash there may be a record without lines, but never lines without a record.
     note(dir, how)?;
-    let change = change(computer, &parameters.cluster_domain(), how, || {
+    let change = change(computer, &parameters.cluster_domain(), || {
         computer.plan(parameters, how)
     })?;
     if !change.is_none() {
@@ -296,7 +297,7 @@ pub fn remove(
 ) -> Result<Vec<Change>, ClientDnsError> {
     let mut changes = Vec::new();
     for how in places(dir)? {
-        let change = change(computer, cluster, how, || computer.plan_removal(cluster, how))?;
+        let change = change(computer, cluster, || computer.plan_removal(cluster, how))?;
         if !change.is_none() {
             computer.reload(how)?;
             changes.push(change);
@@ -356,18 +357,23 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
     Ok(())
 }
 
-/// Reads, plans and writes while the file's folder is locked against other instances.
+/// The lock of all changes. No other user can open it, and so hold it forever.
+const LOCK: &str = "/run/ocpdeploy-dns.lock";
+
+/// Reads, plans and writes while other instances wait. Without the right to lock there is none to write.
 fn change(
     computer: &Computer,
     cluster: &ClusterDomain,
-    how: How,
     plan: impl Fn() -> Result<Change, ClientDnsError>,
 ) -> Result<Change, ClientDnsError> {
-    let path = computer.file(cluster, how);
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let _lock = File::open(folder)
-        .and_then(|folder| folder.lock().map(|()| folder))
-        .ok();
+    let lock = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(NO_LINK)
+        .open(computer.path(LOCK));
+    let _lock = lock.and_then(|lock| lock.lock().map(|()| lock)).ok();
     let change = plan()?;
     if change.is_none() {
         return Ok(change);

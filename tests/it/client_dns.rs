@@ -221,6 +221,24 @@ fn without_write_access_the_lines_are_printed() {
 }
 
 #[test]
+fn a_lock_of_another_user_delays_no_change() {
+    let computer = Computer::new();
+    computer.cluster("lab", [192, 168, 122, 25]);
+    fs::create_dir(computer.path("root/run")).unwrap();
+    // Everybody can open these, and so lock them.
+    let held = ["root/etc", "root/etc/hosts", "root/run"].map(|path| {
+        let file = fs::File::open(computer.path(path)).unwrap();
+        file.lock().unwrap();
+        file
+    });
+    computer.run("dns apply lab").ok();
+    computer.run("dns remove lab").ok();
+    drop(held);
+    let lock = fs::metadata(computer.path("root/run/ocpdeploy-dns.lock")).unwrap();
+    assert_eq!(lock.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn a_line_of_another_author_is_reported_and_kept() {
     let computer = Computer::new();
     computer.cluster("lab", [192, 168, 122, 25]);
