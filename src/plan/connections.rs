@@ -21,20 +21,23 @@ pub struct ConnectionsError<'a> {
     pub fault: NetworkConfigFault,
 }
 
+impl ConnectionsError<'_> {
+    /// The file, with line and column if they are known.
+    pub fn place(&self) -> String {
+        let path = self.file.path.display();
+        let span = self.fault.span.as_ref();
+        let Some(before) = span.and_then(|span| self.file.text.get(..span.start)) else {
+            return path.to_string();
+        };
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        format!("{path}:{line}:{column}")
+    }
+}
+
 impl fmt::Display for ConnectionsError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.path.display())?;
-        if let Some(before) = self
-            .fault
-            .span
-            .as_ref()
-            .and_then(|span| self.file.text.get(..span.start))
-        {
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            write!(f, ":{line}:{column}")?;
-        }
-        write!(f, ": {}", self.fault.message)
+        write!(f, "{}: {}", self.place(), self.fault.message)
     }
 }
 

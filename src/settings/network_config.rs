@@ -63,10 +63,10 @@ pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
         return;
     }
     if let Err(error) = connections(config, None) {
-        let (path, fault) = (error.file.path.display().to_string(), error.fault);
+        let (path, place, fault) = (error.file.path.display(), error.place(), error.fault);
         let place = match fault.span {
-            Some(span) => Place::File(path, Rc::from(error.file.text.as_str()), span),
-            None => Place::Named(path),
+            Some(span) if fault.may_quote => Place::File(path.to_string(), Rc::from(error.file.text.as_str()), span),
+            _ => Place::Named(place),
         };
         values.problems.add(fault.message, &[place], fault.help);
     }

@@ -17,6 +17,8 @@ pub struct NetworkConfigFault {
     /// Its location, as bytes of the file.
     pub span: Option<Range<usize>>,
     pub help: Option<String>,
+    /// Whether messages may quote the file: one that is no network state may contain anything, also secrets.
+    pub may_quote: bool,
 }
 
 impl NetworkConfigFault {
@@ -25,6 +27,7 @@ impl NetworkConfigFault {
             message: message.into(),
             span: None,
             help: None,
+            may_quote: true,
         }
     }
 
@@ -104,7 +107,11 @@ impl NetworkConfigDocument {
             }
             let message = error.without_snippet().to_string();
             let line = message.lines().next().unwrap_or_default();
-            NetworkConfigFault::new(line.rsplit_once(" at line ").map_or(line, |(message, _)| message)).at(at)
+            let message = line.rsplit_once(" at line ").map_or(line, |(message, _)| message);
+            NetworkConfigFault {
+                may_quote: false,
+                ..NetworkConfigFault::new(message).at(at)
+            }
         };
         let value: Value = serde_saphyr::from_str(text).map_err(syntax)?;
         let Some(sections) = value.as_object().filter(|sections| sections.contains_key("interfaces")) else {
