@@ -25,8 +25,10 @@ const PROGRAMS: [&str; 2] = ["docker-registry", "registry"];
 /// Runs upstream's image if neither is installed.
 const PODMAN: &str = "podman";
 
-/// Upstream's image (docker-library/official-images: `library/registry`).
-const IMAGE: &str = "docker.io/library/registry:3";
+/// Upstream's image of version 3.1.1, which gets the credentials of the pull secret (docker-library/repo-info:
+/// `repos/registry/remote/3.md`). podman would ignore a tag before the digest.
+const IMAGE: &str =
+    "docker.io/library/registry@sha256:849b7d29920d060df8091770ede2279c07924ecd29e2a4c029ee0b5ea2ea542b";
 
 /// Variables for upstream registries, which podman passes on, and for podman's own cgroup (containers/common:
 /// `pkg/config/config.go`, `CheckCgroupsAndAdjustConfig`).

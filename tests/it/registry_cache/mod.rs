@@ -420,7 +420,8 @@ words = sys.argv[1:]
 assert words[:2] == ['run', '--rm'], words
 at = next(n for n, word in enumerate(words[1:], 1) if not word.startswith('--'))
 options, image, command = words[1:at], words[at], words[at + 1:]
-assert image == 'docker.io/library/registry:3', image
+name, digest = image.split('@')
+assert name == 'docker.io/library/registry' and digest.startswith('sha256:') and len(digest) == 71, image
 for option in options:
     name, _, value = option.partition('=')
     assert name in ('--rm', '--replace', '--name', '--network', '--security-opt', '--volume', '--env'), option
@@ -449,7 +450,8 @@ fn podman_runs_the_registry_where_it_is_not_installed() {
 
     let seen = fs::read_to_string(bin.join("seen")).unwrap();
     let seen: Vec<Vec<String>> = seen.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(seen[0], ["run", "--rm", "docker.io/library/registry:3", "--version"]);
+    let image_of_registry = &seen[0][2];
+    assert_eq!(seen[0], ["run", "--rm", image_of_registry, "--version"]);
     let (folder, trusted) = (
         computer.dir().path().display().to_string(),
         computer.path("upstream.pem"),
@@ -474,7 +476,7 @@ fn podman_runs_the_registry_where_it_is_not_installed() {
             "--env=OTEL_TRACES_EXPORTER=none",
             "--env=SSL_CERT_FILE",
             &format!("--volume={trusted}:{trusted}:ro"),
-            "docker.io/library/registry:3",
+            image_of_registry,
             "serve",
             registry.join("config.yml").to_str().unwrap(),
         ]
