@@ -8,10 +8,11 @@ use anyhow::{Context, Result};
 use fs_err as fs;
 use tracing::{info, warn};
 
+use super::error::refuse;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::{self, Artifact, CoreOs};
 use crate::artifacts::download::{self, Cache, Cached, DownloadError};
-use crate::backend::ImageRequest;
+use crate::backend::{Finding, ImageRequest};
 use crate::cluster::{Downloads, ImageSource, major_minor};
 use crate::digest;
 use crate::openshift::installer::Installer;
@@ -82,6 +83,34 @@ pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result
     }
 }
 
+/// A failure for an image that anyone on the network could replace: over plain http, and without a digest from elsewhere.
+///
+/// The CoreOS image of a release is named by digest in openshift-install.
+pub fn unprotected(image: &ImageSource, downloads: &Downloads) -> Option<Finding> {
+    let is_plain = |url: &str| url.starts_with("http:");
+    let (url, sums) = match image {
+        ImageSource::Url(url) if is_plain(url) && !url.contains('#') => (url.clone(), "a source that you trust"),
+        // KubeVirt's own download compares no digest.
+        ImageSource::Platform(name) => (
+            name.strip_prefix("import:").filter(|url| is_plain(url))?.to_owned(),
+            "its publisher",
+        ),
+        ImageSource::Catalogue(name) => {
+            let folder = downloads.image_mirror.as_deref().filter(|folder| is_plain(folder))?;
+            let helper = catalogue::helper(name)?;
+            (
+                format!("{folder}/{}", catalogue::file_name(&helper.url)),
+                helper.sums.as_str(),
+            )
+        }
+        _ => return None,
+    };
+    let text = format!("cannot verify image {image}: plain http does not protect against modification");
+    Some(Finding::fail(text).hint(format!(
+        "use https, or append the SHA-256 from {sums} to the URL of the image: {url}#sha256=…"
+    )))
+}
+
 /// Where images are downloaded from and stored, and for which platform.
 #[derive(Clone, Copy)]
 pub struct Shop<'a> {
@@ -97,6 +126,7 @@ pub struct Shop<'a> {
 impl Shop<'_> {
     /// Provides an image, downloading it if necessary, with its digest, which identifies it on every platform.
     pub async fn request(&self, source: &ImageSource) -> Result<ImageRequest> {
+        refuse(unprotected(source, self.downloads).into_iter().collect())?;
         match source {
             ImageSource::Platform(name) => Ok(ImageRequest::Platform(name.clone())),
             ImageSource::Url(url) if self.fetched_there => Ok(ImageRequest::Platform(url.clone())),
@@ -142,7 +172,7 @@ impl Shop<'_> {
     }
 
     /// Downloads an image from the user's URL, verified by its checksum if the URL has one.
-    pub async fn url(&self, url: &str) -> Result<Cached, DownloadError> {
+    async fn url(&self, url: &str) -> Result<Cached, DownloadError> {
         let (url, sum) = match url.split_once("#sha256=") {
             Some((url, sum)) => (url, Some(sum.to_ascii_lowercase())),
             None => (url, None),
@@ -160,7 +190,7 @@ impl Shop<'_> {
     }
 
     /// A helper image of the catalog, in its publisher's current version.
-    pub async fn helper(&self, name: &str) -> Result<Cached> {
+    async fn helper(&self, name: &str) -> Result<Cached> {
         let helper = catalogue::helper(name).ok_or_else(|| ImageError::NotInCatalogue { name: name.to_owned() })?;
         let folder = self.downloads.image_mirror.as_deref();
         let mut artifact = Artifact {
@@ -174,12 +204,6 @@ impl Shop<'_> {
             Some(folder) => format!("{folder}/{}", catalogue::file_name(&helper.sums)),
             None => helper.sums.clone(),
         };
-        if sums.starts_with("http:") {
-            warn!(
-                "{sums} is not verified: plain http does not protect against modification; use https, or set \
-                 helper_image to a URL with #sha256=…"
-            );
-        }
         let cache = self.cache();
         let (list, unreachable) = match download::text(&sums, cache.retries()).await {
             Ok(list) => (list, None),
@@ -240,6 +264,46 @@ fn request(cached: Cached) -> ImageRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::ClusterConfig;
+
+    #[test]
+    fn plain_http_needs_a_digest_for_every_kind_of_image() {
+        let downloads = |folder: &str| Downloads {
+            image_mirror: Some(folder.to_owned()),
+            ..ClusterConfig::example().downloads
+        };
+        let catalogue = || ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned());
+        let url = |url: &str| ImageSource::Url(url.to_owned());
+        let platform = |name: &str| ImageSource::Platform(name.to_owned());
+        for (image, folder, hint) in [
+            (url("http://a/x.qcow2"), "https://m", Some(": http://a/x.qcow2#sha256=")),
+            (url("http://a/x.qcow2#sha256=00"), "http://m", None),
+            (url("https://a/x.qcow2"), "http://m", None),
+            (
+                catalogue(),
+                "http://m/i",
+                Some("SHA256SUM to the URL of the image: http://m/i/CentOS"),
+            ),
+            (catalogue(), "https://m", None),
+            (
+                platform("import:http://a/x.qcow2"),
+                "https://m",
+                Some(": http://a/x.qcow2#sha256="),
+            ),
+            (platform("import:https://a/x.qcow2"), "http://m", None),
+            (platform("rhcos"), "http://m", None),
+            // openshift-install names its digest.
+            (ImageSource::Release, "http://m", None),
+        ] {
+            let found = unprotected(&image, &downloads(folder));
+            let found = found.map(|finding| finding.hint.unwrap_or_default());
+            assert_eq!(found.is_some(), hint.is_some(), "{image} {folder}: {found:?}");
+            assert!(
+                found.unwrap_or_default().contains(hint.unwrap_or_default()),
+                "{image} {folder}"
+            );
+        }
+    }
 
     #[test]
     fn an_image_of_a_later_release_or_another_platform_is_rejected_by_its_name() {

@@ -152,31 +152,39 @@ impl Bench {
 }
 
 #[test]
-fn a_named_image_comes_from_the_image_mirror_of_the_settings() {
+fn a_named_image_comes_from_the_image_mirror_of_the_settings_and_over_plain_http_only_with_its_digest() {
     const NAME: &str = "/CentOS-Stream-GenericCloud-10-latest.x86_64.qcow2";
     let (mirror, content) = (Mirror::start(), content(1 << 16, 7));
-    let sums = format!("SHA256 ({}) = {}\n", &NAME[1..], sha256(&content));
-    mirror.serve(&format!("{NAME}.SHA256SUM"), Served::new(sums));
     mirror.serve(NAME, Served::new(content.clone()));
     let sandbox = Sandbox::new(serde_json::json!({}));
     let folder = mirror.url("");
     sandbox.env("with", &format!("image_mirror={folder}"));
     sandbox.env("without", "");
     let set = format!("image_mirror={folder}");
-    for (cache, source) in [
-        ("one", &["with.sh"][..]),
-        ("two", &["without.sh", "--set", set.as_str()][..]),
+    for (asked, cache, source) in [
+        (0, "one", &["with.sh"][..]),
+        (1, "two", &["without.sh", "--set", set.as_str()][..]),
     ] {
-        let pull = [
-            "image",
-            "pull",
-            "--rehearse",
-            "--image",
-            "centos10stream",
-            "--cache",
-            cache,
-        ];
-        let path = sandbox.run(&[&pull[..], source].concat()).succeeded().stdout;
+        let pull = |image: &str| {
+            let command = ["image", "pull", "--rehearse", "--image", image, "--cache", cache];
+            sandbox.run(&[&command[..], source].concat())
+        };
+        let refused = pull("centos10stream");
+        assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+        assert_eq!(mirror.asked().len(), asked, "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("plain http does not protect"),
+            "{}",
+            refused.stderr
+        );
+        let url = format!("{folder}{NAME}");
+        assert!(
+            refused.stderr.contains(&format!(" {url}#sha256=…")),
+            "{}",
+            refused.stderr
+        );
+        assert_eq!(pull(&url).code, Some(4));
+        let path = pull(&format!("{url}#sha256={}", sha256(&content))).succeeded().stdout;
         assert!(
             fs::read(sandbox.path().join(path.trim_end())).unwrap() == content,
             "{path}"

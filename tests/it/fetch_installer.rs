@@ -373,42 +373,17 @@ fn the_coreos_image_of_the_release_is_downloaded_for_the_platform() {
             platform: "qemu",
             fetched_there: false,
         };
-        let ImageRequest::File { path, sha256, bytes } = run(shop.request(&ImageSource::Release)).unwrap() else {
+        let request = run(shop.request(&ImageSource::Release));
+        if old {
+            // Nothing vouches for the list, unlike for the stream in openshift-install.
+            let error = format!("{:#}", request.unwrap_err());
+            assert!(error.contains("plain http does not protect"), "{error}");
+            continue;
+        }
+        let ImageRequest::File { path, sha256, bytes } = request.unwrap() else {
             panic!("not a file");
         };
         assert_eq!(path.file_name().unwrap(), "rhcos-9.6.2-0-qemu.x86_64.qcow2");
         assert_eq!((sha256, bytes), (content_sha, content.len() as u64));
     }
-}
-
-#[test]
-fn a_helper_image_is_the_published_one_or_the_last_one_if_offline() {
-    let mut bench = Bench::new("4.19.3");
-    let name = "CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2";
-    let folder = bench.mirror.url("/images");
-    bench.config.downloads.image_mirror = Some(folder.clone());
-    bench.mirror.serve(&format!("/images/{name}"), Served::new("one"));
-    let sums = format!("# {name}: 3 bytes\nSHA256 ({name}) = {}\n", sha256("one"));
-    bench
-        .mirror
-        .serve(&format!("/images/{name}.SHA256SUM"), Served::new(sums));
-    let helper = |bench: &Bench| {
-        let shop = Shop {
-            downloads: &bench.config.downloads,
-            installer: None,
-            platform: "qemu",
-            fetched_there: false,
-        };
-        run(shop.helper("centos9stream"))
-    };
-    let cached = helper(&bench).unwrap();
-    assert_eq!(fs::read(&cached.path).unwrap(), b"one");
-    bench
-        .mirror
-        .serve(&format!("/images/{name}.SHA256SUM"), Served::new("nothing"));
-    let error = explain(&helper(&bench).unwrap_err());
-    assert_eq!(
-        error.chain,
-        [format!("{folder}/{name}.SHA256SUM has no checksum of {name}")]
-    );
 }
