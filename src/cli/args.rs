@@ -41,6 +41,9 @@ pub struct Source {
     /// platform in minutes.
     #[arg(long)]
     pub rehearse: bool,
+    /// Accept an older release than `version`, a channel, has selected before
+    #[arg(long)]
+    pub allow_downgrade: bool,
     /// Override a setting; repeatable
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = name_and_value, help_heading = "Settings")]
     pub sets: Vec<(String, String)>,

@@ -71,6 +71,7 @@ impl ClusterConfig {
                 signature_store: None,
                 mirror_sha256: None,
                 mirror_insecure: false,
+                allow_downgrade: false,
                 mirror_timeout: Duration::from_secs(20),
                 image_mirror: None,
             },

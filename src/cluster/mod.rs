@@ -60,6 +60,8 @@ pub struct Downloads {
     pub mirror_sha256: Option<String>,
     /// Run programs of a mirror without a signature, or over plain http.
     pub mirror_insecure: bool,
+    /// Use an older release than the channel in `version` has selected before.
+    pub allow_downgrade: bool,
     /// The store of release image signatures, in place of the vendor's.
     pub signature_store: Option<String>,
     /// How long to retry an unresponsive mirror.

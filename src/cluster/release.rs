@@ -48,6 +48,11 @@ impl Wanted {
         }
     }
 
+    /// Whether it selects other versions over time.
+    pub fn is_channel(&self) -> bool {
+        !matches!(self, Self::Exact(_))
+    }
+
     /// Whether a version matches; any version may have been the newest of a channel.
     pub fn fits(&self, version: &str) -> bool {
         let is_okd = version.contains("okd");
@@ -103,6 +108,36 @@ impl FromStr for Wanted {
             _ => Err(format!(
                 "unknown version `{text}`: use stable, candidate, nightly, okd, a minor version such as 4.19 or okd-4.19, or a version such as 4.19.3"
             )),
+        }
+    }
+}
+
+/// A version's place among others (semver.org, section 11): `4.9.12` comes before `4.10.0-rc.2`, and this before `4.10.0`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Precedence {
+    release: Vec<Identifier>,
+    is_final: bool,
+    preview: Vec<Identifier>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Identifier {
+    Number(u64),
+    Text(String),
+}
+
+impl Precedence {
+    pub fn of(version: &str) -> Self {
+        let (release, preview) = version.split_once('-').unwrap_or((version, ""));
+        let identifier = |part: &str| match part.parse() {
+            Ok(number) => Identifier::Number(number),
+            Err(_) => Identifier::Text(part.to_owned()),
+        };
+        let identifiers = |text: &str| text.split('.').map(identifier).collect();
+        Self {
+            release: identifiers(release),
+            is_final: preview.is_empty(),
+            preview: identifiers(preview),
         }
     }
 }
@@ -205,6 +240,27 @@ mod tests {
             |release| unsupported_release(release, 2, true, &sim, &networks, false).map(|found| found.settings);
         assert_eq!(with_arbiter((4, 21)), Some(&["version", "arbiter"][..]));
         assert_eq!(with_arbiter((4, 22)), None);
+    }
+
+    #[test]
+    fn versions_are_sorted_as_their_publishers_number_them() {
+        let sorted = [
+            "4.9.2",
+            "4.9.12",
+            "4.10.0",
+            "4.20.0-0.nightly-2025-09-30-101010",
+            "4.20.0-0.nightly-2025-10-01-001122",
+            "4.20.0-ec.3",
+            "4.20.0-okd-scos.9",
+            "4.20.0-okd-scos.15",
+            "4.20.0-rc.2",
+            "4.20.0-rc.10",
+            "4.20.0",
+        ];
+        let mut versions = sorted;
+        versions.reverse();
+        versions.sort_by_cached_key(|version| Precedence::of(version));
+        assert_eq!(versions, sorted);
     }
 
     #[test]

@@ -124,6 +124,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
                 signature_store: None,
                 mirror_sha256: None,
                 mirror_insecure: false,
+                allow_downgrade: false,
                 // Only version queries use it, and none is made here.
                 mirror_timeout: Duration::ZERO,
                 image_mirror: None,
@@ -165,7 +166,9 @@ fn config(session: &Session, command: &ImagePull) -> Result<ClusterConfig> {
     if let Some(cache) = &command.folder.cache {
         sources.flags.insert("cache".to_owned(), cache.display().to_string());
     }
-    Ok(session.load_from(&sources)?.config)
+    let mut config = session.load_from(&sources)?.config;
+    config.downloads.allow_downgrade = command.source.allow_downgrade;
+    Ok(config)
 }
 
 /// The path of each image.

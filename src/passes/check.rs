@@ -7,6 +7,7 @@ use ipnetwork::IpNetwork;
 use tracing::info;
 
 use super::complete::refuse_changes;
+use super::effective_settings::EffectiveSettings;
 use super::error::{no_range, preflight, unfit_table};
 use super::options::DeployOptions;
 use super::report::{CheckReport, CheckedFacts};
@@ -16,8 +17,8 @@ use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, Carrier, Finding, NetworkFacts, PlatformError, Verdict};
 use crate::cluster::{
-    AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, major_minor, platform_names,
-    unsupported_release,
+    AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Precedence, Role, Vip, major_minor,
+    platform_names, unsupported_release,
 };
 use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
@@ -159,6 +160,7 @@ pub(super) async fn look_around(
         report.add("addresses", findings);
         report.add("mcs", resolve_mcs(config, facts, carrier(backend)).err());
     }
+    report.add("images", unprotected_images(config, &seen));
     report.add("registry cache", cache_findings(config, home).await);
     let clock = report.take("clock", clock::compare(backend).await)?;
     report.add("clock", clock.flatten());
@@ -172,6 +174,20 @@ pub(super) async fn look_around(
         seen.fragments = fragments;
     }
     Ok(seen)
+}
+
+/// The images that anyone on the network could replace.
+fn unprotected_images(config: &ClusterConfig, seen: &CheckedFacts) -> Vec<Finding> {
+    let mut images = vec![&config.image, &config.worker_image];
+    if config.harvest == Harvest::Boot && seen.table.is_none() {
+        images.extend([&config.helper_image, &config.worker_helper_image]);
+    }
+    let mut findings: Vec<Finding> = Vec::new();
+    for image in images {
+        let found = image_sources::unprotected(image, &config.downloads);
+        findings.extend(found.filter(|found| !findings.contains(found)));
+    }
+    findings
 }
 
 /// Whether the registry cache that the nodes will use works.
@@ -273,6 +289,10 @@ pub(super) async fn find_installer(
         return Ok(None);
     };
     let version = choice.version();
+    report.take(
+        "installer",
+        refuse_older(config, home, version).map_err(anyhow::Error::from),
+    )?;
     if let Some(unsupported) = unsupported(config, version) {
         report.add("installer", [unsupported]);
         return Ok(None);
@@ -297,6 +317,21 @@ pub(super) async fn find_installer(
         report.take("ignition", beside)?;
     }
     Ok(Some(choice))
+}
+
+/// Rejects an older release than the one with which the deployment began, if a channel selects it.
+fn refuse_older(config: &ClusterConfig, home: &Home, version: &str) -> Result<(), OperationError> {
+    let journal = journal::read(&home.cluster(&config.name).journal()).unwrap_or_default();
+    let begun: Option<EffectiveSettings> = journal::output(&journal, EffectiveSettings::STEP);
+    let channel = config.downloads.version.as_ref().filter(|wanted| wanted.is_channel());
+    match (channel, begun) {
+        (Some(channel), Some(EffectiveSettings { installer: before, .. }))
+            if Precedence::of(version) < Precedence::of(&before) && !config.downloads.allow_downgrade =>
+        {
+            Err(installer::downgrade(channel, version, &before))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Rejects an unsupported release that only the installer reveals; a release in the settings was checked with them.

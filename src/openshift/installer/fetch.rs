@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::Installer;
 use super::mirror::{self, PROGRAM, Published, other_version};
 use super::openshift_install::OpenshiftInstall;
-use super::programs::{cached, check_pinned, fetch, newest};
+use super::programs::{cached, check_pinned, fetch, keep_newest, newest};
 use super::rehearsal::Rehearsal;
 use crate::PROGRESS;
 use crate::artifacts::download::{Cache, DownloadError, Trust};
@@ -156,19 +156,24 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     {
         return here(found.clone(), "the one in PATH has the requested version").await;
     }
+    let not_older = async |version: &str| match wanted.is_channel() {
+        true => keep_newest(&cache, &trust, wanted, version, downloads).await,
+        false => Ok(()),
+    };
     let published = match mirror::published(downloads, wanted).await {
         Ok(published) => published,
         Err(error) => {
             let unreachable = matches!(error.downcast_ref(), Some(DownloadError::Unreachable { .. }));
-            return match newest(&cache, &trust, wanted).filter(|_| unreachable) {
-                Some(found) => {
-                    warn!("{error:#}; using the newest {wanted} in the cache");
-                    here(found, "found in the cache").await
-                }
-                None => Err(error.context(format!("look for openshift-install {wanted}"))),
+            let Some(found) = newest(&cache, &trust, wanted).filter(|_| unreachable) else {
+                return Err(error.context(format!("look for openshift-install {wanted}")));
             };
+            warn!("{error:#}; using the newest {wanted} in the cache");
+            let version = found.about().await?.version.clone();
+            not_older(&version).await?;
+            return here(found, "found in the cache").await;
         }
     };
+    not_older(&published.version).await?;
     if let Some(found) = cached(&cache, &trust, &published.version) {
         return here(found, "found in the cache").await;
     }

@@ -16,9 +16,10 @@ use super::signature::SigningKeys;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::{self, Artifact};
 use crate::artifacts::download::{self, Cache, DownloadError};
-use crate::cluster::{Downloads, Wanted};
+use crate::cluster::{Downloads, Precedence, Wanted};
 use crate::digest::sha256;
 use crate::error::{ErrorKind, OperationError};
+use crate::printable::shell_word;
 
 pub(super) const PROGRAM: &str = "openshift-install";
 
@@ -141,6 +142,15 @@ pub(super) fn other_version(place: impl Display, version: &str, wanted: impl Dis
     OperationError::new(ErrorKind::Tool, text).hint("remove one of the settings version, installer and mirror")
 }
 
+/// The error of a channel whose newest version is older than before.
+pub fn downgrade(wanted: &Wanted, version: &str, newest: &str) -> OperationError {
+    let text = format!("version={wanted} selects {version}, which is older than {newest}, which it selected before");
+    OperationError::new(ErrorKind::Tool, text).hint(format!(
+        "the mirror may be out of date, or serve an old release with known faults on purpose; to use it, set \
+         version={version}, or run the same command with --allow-downgrade"
+    ))
+}
+
 /// The newest wanted release of a list, without previews such as `4.21.0-okd-scos.ec.5`.
 fn newest_tag(list: &[u8], wanted: &Wanted) -> Option<String> {
     #[derive(Deserialize)]
@@ -158,7 +168,7 @@ fn newest_tag(list: &[u8], wanted: &Wanted) -> Option<String> {
         .filter(|release| !release.draft && !release.prerelease && !is_preview(&release.tag_name))
         .map(|release| release.tag_name)
         .filter(|tag| is_plain(tag) && wanted.fits(tag))
-        .max_by_key(|tag| numbers(tag))
+        .max_by_key(|tag| Precedence::of(tag))
 }
 
 /// Whether the list of a folder is authentic.
@@ -184,8 +194,9 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
     }
     let untrusted = |text: String| {
         OperationError::new(ErrorKind::Tool, text).hint(format!(
-            "use a mirror with https and sha256sum.txt.gpg, or pin this one with mirror_sha256=$(curl -s {url} | \
-             sha256sum); mirror_insecure=true runs its programs without verification"
+            "use a mirror with https and sha256sum.txt.gpg, or pin this one with mirror_sha256=$(curl -s {} | \
+             sha256sum); mirror_insecure=true runs its programs without verification",
+            shell_word(&url)
         ))
     };
     if folder.starts_with("http:") && !downloads.mirror_insecure {
@@ -255,12 +266,6 @@ fn named_version(sums: &str) -> Option<String> {
 fn release_name(text: &str) -> Option<String> {
     let name = text.lines().find_map(|line| line.trim().strip_prefix("Name:"))?;
     Some(name.trim().to_owned()).filter(|version| is_plain(version))
-}
-
-/// A version for sorting: `4.9.1` before `4.10.0`.
-pub(super) fn numbers(version: &str) -> Vec<u64> {
-    let digits = version.split(|c: char| !c.is_ascii_digit());
-    digits.filter_map(|part| part.parse().ok()).collect()
 }
 
 /// Whether it can be the name of a folder.

@@ -41,6 +41,7 @@ pub use context::{NodeReport, WaitContext};
 use manifests::{Manifests, read_manifests};
 pub use manifests::{manifests_digest, users_manifests};
 pub use mask::Mask;
+pub use mirror::downgrade;
 pub use openshift_install::OpenshiftInstall;
 pub use probe::guests_answer;
 pub use rehearsal::Rehearsal;

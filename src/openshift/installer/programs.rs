@@ -8,21 +8,26 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use fs_err as fs;
 use rustix::fs::OFlags;
 use tracing::warn;
 
-use super::mirror::{ARCHIVES, PROGRAM, Published, is_plain, numbers, other_version};
+use super::mirror::{ARCHIVES, PROGRAM, Published, downgrade, is_plain, other_version};
 use super::openshift_install::OpenshiftInstall;
 use crate::artifacts::download::{self, Cache, Space, Trust};
-use crate::cluster::Wanted;
+use crate::cluster::{Downloads, Precedence, Wanted};
 use crate::digest;
 use crate::error::{ErrorKind, OperationError};
 use crate::state::dir::{self, Dir};
+use crate::state::home::write_private;
 
 /// In the folder of a release: SHA-256 of each program, from the time when its archive was verified.
 const DIGESTS: &str = "sha256.json";
 const LONGEST_DIGESTS: u64 = 64 << 10;
+/// In the folder of a trust: the newest version that each channel has selected.
+const CHANNELS: &str = "channels.json";
+const LONGEST_CHANNELS: u64 = 64 << 10;
 /// openshift-install 4.20 has 0.7 GB.
 const LARGEST_PROGRAM: u64 = 4 << 30;
 
@@ -109,8 +114,41 @@ pub(super) fn newest(cache: &Cache, trust: &Trust, wanted: &Wanted) -> Option<Op
     let names = cache.existing_programs(trust)?.names().unwrap_or_default().into_iter();
     let names = names.filter_map(|name| name.into_string().ok());
     let mut versions: Vec<String> = names.filter(|name| is_plain(name) && wanted.fits(name)).collect();
-    versions.sort_by_cached_key(|version| numbers(version));
+    versions.sort_by_cached_key(|version| Precedence::of(version));
     versions.iter().rev().find_map(|version| cached(cache, trust, version))
+}
+
+/// Records the version that a channel selects.
+///
+/// # Errors
+/// It is older than the one that the channel has selected before, with the same trust and from any mirror: a signature
+/// does not show that a list is the current one.
+pub(super) async fn keep_newest(
+    cache: &Cache,
+    trust: &Trust,
+    wanted: &Wanted,
+    version: &str,
+    downloads: &Downloads,
+) -> anyhow::Result<()> {
+    let folder = cache.programs(trust)?;
+    let _lock = download::lock(&folder, "lock-channels", "the newest versions").await?;
+    let mut newest: BTreeMap<String, String> = match folder.read(CHANNELS, LONGEST_CHANNELS) {
+        Ok(text) => {
+            serde_json::from_slice(&text).with_context(|| format!("read {}", folder.join(CHANNELS).display()))?
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+        Err(error) => return Err(error.into()),
+    };
+    match newest.get(&wanted.to_string()) {
+        Some(before) if before == version => return Ok(()),
+        Some(before) if Precedence::of(version) < Precedence::of(before) && !downloads.allow_downgrade => {
+            return Err(downgrade(wanted, version, before).into());
+        }
+        _ => {}
+    }
+    newest.insert(wanted.to_string(), version.to_owned());
+    let path = folder.join(CHANNELS);
+    write_private(&path, &serde_json::to_vec(&newest)?).with_context(|| format!("write {}", path.display()))
 }
 
 /// Downloads, verifies and unpacks; the whole folder appears atomically.
@@ -210,16 +248,4 @@ fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeM
         Ok(((*name).to_owned(), digest))
     });
     Ok(digests.collect::<io::Result<_>>()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_sorted_by_their_numbers() {
-        let mut versions = ["4.10.0", "4.9.12", "4.9.2", "4.20.0-rc.1"];
-        versions.sort_by_cached_key(|version| numbers(version));
-        assert_eq!(versions, ["4.9.2", "4.9.12", "4.10.0", "4.20.0-rc.1"]);
-    }
 }

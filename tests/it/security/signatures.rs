@@ -251,9 +251,11 @@ impl Bench {
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
 
 async fn answer(State(files): State<Arc<Files>>, uri: Uri) -> Response {
-    let name = ["/clients/ocp/4.19.3/", "/images/"]
-        .iter()
-        .find_map(|folder| uri.path().strip_prefix(folder));
+    let of_release = uri
+        .path()
+        .strip_prefix("/clients/ocp/")
+        .and_then(|rest| rest.split_once('/'));
+    let name = of_release.map(|(_, name)| name).or(uri.path().strip_prefix("/images/"));
     let name = name.unwrap_or_default().to_owned();
     let found = files.served.lock().unwrap().get(&name).cloned();
     files.asked.lock().unwrap().push(name);

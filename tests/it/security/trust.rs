@@ -5,6 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use ocpdeploy::digest::sha256;
+use ocpdeploy::passes::EffectiveSettings;
+use ocpdeploy::state::home::Home;
+use ocpdeploy::state::journal::Journal;
+use serde_json::json;
 
 use crate::security::signatures::{Bench, key_line};
 use crate::security::{mode, release};
@@ -192,7 +196,69 @@ fn a_helper_image_is_reused_without_its_list_only_if_the_same_list_vouched_for_i
         let reused = said.contains("cannot be reached; using image centos9stream");
         assert_eq!(reused, code == Some(0), "{url}: {said}");
     }
-    let (code, said) = helper(&format!("{}/images", bench.url("http")), "ca.pem");
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("plain http does not protect"), "{said}");
+    bench.serve(&format!("{HELPER}.SHA256SUM"), b"nothing".to_vec());
+    let (code, said) = helper(&https, "ca.pem");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(
+        said.contains(&format!("{HELPER}.SHA256SUM has no checksum of {HELPER}")),
+        "{said}"
+    );
+}
+
+/// A mirror, or who imitates it, serves an old list with a valid signature.
+#[test]
+fn a_channel_never_goes_back_behind_the_newest_version_that_it_has_selected() {
+    let bench = Bench::new();
+    let publish = |version: &str| {
+        for (name, content) in release::files(version, &release::installer(version), release::OC) {
+            if name == "sha256sum.txt" {
+                bench.serve(SIGNATURE, bench.gpg.sign("ed", &["--detach-sign"], &content));
+            }
+            bench.serve(&name, content);
+        }
+    };
+    bench.write_env("https", &key_line(&bench.key("ed")));
+    let run = |command: &[&str], version: &str, more: &[&str]| {
+        let version = format!("version={version}");
+        let arguments = [command, &["env.sh", "--set", &version], more].concat();
+        let output = bench.command(&arguments, "ca.pem");
+        let said = String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap();
+        (output.status.code(), said)
+    };
+    let select = |version: &str, more: &[&str]| run(&["image", "payload"], version, more);
+    let older = |channel: &str| format!("version={channel} selects 4.12.0, which is older than 4.19.3");
+    publish("4.19.3");
+    assert_eq!(select("stable", &[]).0, Some(0));
+    publish("4.12.0");
+    for (version, more, code) in [
+        ("stable", &[][..], 4),
+        // Another channel.
+        ("4.12", &[], 0),
+        ("4.12.0", &[], 0),
+        ("stable", &[], 4),
+        ("stable", &["--allow-downgrade"], 0),
+        ("stable", &[], 0),
+    ] {
+        let (found, said) = select(version, more);
+        assert_eq!(found, Some(code), "{version} {more:?}: {said}");
+        assert_eq!(said.contains(&older(version)), code == 4, "{version} {more:?}: {said}");
+    }
+    publish("4.19.3");
+    assert_eq!(select("stable", &[]).0, Some(0));
+    publish("4.12.0");
+    assert_eq!(select("stable", &[]).0, Some(4));
+
+    // Another cache, and a deployment that has begun.
+    bench.clear_cache();
+    let dir = Home::new(bench.path("home")).cluster("lab");
+    let chosen = json!({"program": "0", "installer": "4.19.3", "lb": "keepalived", "dns": "coredns",
+        "dhcp": "platform", "mcs": "tls", "routers": [], "carriers": {}});
+    Journal::open(&dir, "lab")
+        .unwrap()
+        .note(EffectiveSettings::STEP, &chosen)
+        .unwrap();
+    for (more, is_rejected) in [(&[][..], true), (&["--allow-downgrade"], false)] {
+        let (_, said) = run(&["check"], "stable", more);
+        assert_eq!(said.contains(&older("stable")), is_rejected, "{said}");
+    }
 }
