@@ -563,11 +563,15 @@ pub struct Start {
 /// --repair corrects the address reservations, which take effect at a machine's next
 /// start, and removes machines that are no longer needed: those of pass one, and the
 /// bootstrap machine.
+/// --adopt adds workers of this cluster that the table lacks, for example because the
+/// state directory was restored from a backup: shows them, prompts for confirmation, and
+/// changes nothing on the platform.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy verify lab
   ocpdeploy verify lab --repair
+  ocpdeploy verify lab --adopt
   ocpdeploy verify lab --format json")]
 pub struct Verify {
     #[command(flatten)]
@@ -575,6 +579,11 @@ pub struct Verify {
     /// Correct reservations, and remove machines that are no longer needed
     #[arg(long)]
     pub repair: bool,
+    /// Add workers that the table lacks
+    #[arg(long)]
+    pub adopt: bool,
+    #[command(flatten)]
+    pub confirmation: Confirmation,
     #[command(flatten)]
     pub output: Output,
 }

@@ -1,4 +1,4 @@
-//! Recreates the lost record of a cluster from its objects on the platform.
+//! Recreates the lost record of a cluster from its objects on the platform, or completes an outdated one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use tracing::info;
 
 use super::check;
 use super::deployments::{DeploymentOnPlatform, deployments_of, env_word};
-use super::error::{no_range, no_router_id, preflight};
+use super::error::{no_range, no_router_id, preflight, refuse};
 use super::reserve::HOLD;
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, Machine, ReservationState};
-use crate::cluster::{AddressAssignment, ClusterConfig, DeploymentId, Lb, Mac, NodeName, Pass, Role, Vip};
+use crate::cluster::{AddressAssignment, ClusterConfig, ClusterId, DeploymentId, Lb, Mac, NodeName, Pass, Role, Vip};
 use crate::plan::addresses::{self, free_addresses, preferred_router_id, virtual_router_ids};
 use crate::plan::machines::{self, MacTable};
 use crate::plan::mismatch::mismatch;
@@ -58,22 +58,7 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
     let mut missing = Vec::new();
     let mut table = Vec::new();
     for machine in &nodes {
-        let lease = address_of(machine, &reserved);
-        let unknown = || {
-            let text = format!("the address of machine {} is unknown", machine.name);
-            refused(
-                text,
-                "start the machine on the platform, then run the same command again",
-            )
-        };
-        let AddressAssignment { name, mac, ip } = lease.ok_or_else(unknown)?;
-        table.push(NodeAddress {
-            name,
-            role: machine.role,
-            mac,
-            ip,
-            evidence: None,
-        });
+        table.push(node_of(machine, &reserved)?);
     }
     let vip = |vip: Vip| {
         let name = NodeName::vip(vip);
@@ -161,21 +146,31 @@ fn refused(text: String, hint: &str) -> anyhow::Error {
     preflight(vec![Finding::fail(text).hint(hint)]).into()
 }
 
-/// The node of a machine with its address: the reserved one, otherwise the only one that it shows.
-fn address_of(machine: &Machine, reserved: &[&AddressAssignment]) -> Option<AddressAssignment> {
-    let nic = machine.nics.first()?;
-    let held = reserved
-        .iter()
-        .find(|lease| lease.name == machine.node && lease.mac == nic.mac);
-    let ip = match (held, nic.addresses.as_slice()) {
-        (Some(lease), _) => lease.ip,
-        (None, [ip]) => *ip,
-        (None, _) => return None,
+/// The table's line for a machine, with its address: the reserved one, otherwise the only one that it shows.
+fn node_of(machine: &Machine, reserved: &[&AddressAssignment]) -> Result<NodeAddress> {
+    let address = || {
+        let nic = machine.nics.first()?;
+        let is_its_own = |lease: &&&AddressAssignment| lease.name == machine.node && lease.mac == nic.mac;
+        match (reserved.iter().find(is_its_own), nic.addresses.as_slice()) {
+            (Some(lease), _) => Some((nic.mac, lease.ip)),
+            (None, [ip]) => Some((nic.mac, *ip)),
+            (None, _) => None,
+        }
     };
-    Some(AddressAssignment {
+    let unknown = || {
+        let text = format!("the address of machine {} is unknown", machine.name);
+        refused(
+            text,
+            "start the machine on the platform, then run the same command again",
+        )
+    };
+    let (mac, ip) = address().ok_or_else(unknown)?;
+    Ok(NodeAddress {
         name: machine.node.clone(),
-        mac: nic.mac,
+        role: machine.role,
+        mac,
         ip,
+        evidence: None,
     })
 }
 
@@ -223,6 +218,52 @@ fn record(
     // The settings of the installation are unknown, so `deploy` has nothing to compare.
     journal.note("scaled", &())?;
     journal.note(INSTALLED, &())
+}
+
+/// The workers of a deployment on the platform that its table lacks: another computer has added them since this record
+/// was written. Machines that do not have the deployment's full tag are not listed.
+pub(super) async fn unrecorded(
+    backend: &Platforms,
+    cluster: &ClusterId,
+    table: &Parameters,
+    machines: &[Machine],
+) -> Result<Vec<NodeAddress>> {
+    let is_unrecorded = |machine: &&Machine| {
+        machine.pass == Pass::Two && machine.role == Role::Worker && table.node(&machine.node).is_none()
+    };
+    let mut machines = machines.iter().filter(is_unrecorded).peekable();
+    if machines.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    let reserved = backend.list_reservations(cluster).await?;
+    let reserved: Vec<&AddressAssignment> = reserved.iter().map(|reserved| &reserved.assignment).collect();
+    let mut nodes: Vec<NodeAddress> = machines
+        .map(|machine| node_of(machine, &reserved))
+        .collect::<Result<_>>()?;
+    nodes.sort_by_key(|node| (node.name.number(), node.name.clone()));
+    Ok(nodes)
+}
+
+/// Adds these nodes to the table of a cluster, as `scale` does.
+pub(super) fn record_nodes(
+    home: &Home,
+    journal: &Journal,
+    table: &mut Parameters,
+    nodes: &[NodeAddress],
+) -> Result<()> {
+    let _allocation = inventory::allocate(home)?;
+    table.nodes.extend_from_slice(nodes);
+    let clusters = inventory::clusters(home)?;
+    let neighbours = inventory::neighbours(&clusters, &table.network_identity, &table.cluster_domain());
+    refuse(neighbours.clashes(table).into_iter().map(Finding::fail).collect())?;
+    table.write(&home.cluster(&table.cluster).parameters())?;
+    for node in nodes {
+        journal.note(&format!("pass-two/create/{}", node.name), &())?;
+    }
+    match journal.done_at("scaled") {
+        Some(_) => Ok(()),
+        None => journal.note("scaled", &()),
+    }
 }
 
 /// The deployment of a cluster on the platform: the one with this id, or the only one.

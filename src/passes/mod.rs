@@ -61,5 +61,5 @@ pub use self::replace::replace;
 pub use self::report::CheckResult;
 pub use self::scale::{ScaleOptions, Scaled, scale};
 pub use self::simulated::{refuse_simulated, refuse_simulated_table};
-pub use self::verify::{TableDifference, Verified, verify};
+pub use self::verify::{TableDifference, Verified, VerifyOptions, verify};
 pub use self::version_lock::version_lock;

@@ -12,8 +12,10 @@ use kube::ResourceExt;
 use serde::Serialize;
 use tracing::info;
 
+use super::adopt;
 use super::destroy::delete_machines;
 use super::effective_settings::EffectiveSettings;
+use super::error::not_installed;
 use super::reserve::{hold_in, holds};
 use super::services::RenewedRelease;
 use super::simulated::refuse_simulated;
@@ -74,35 +76,57 @@ pub struct Verified {
     pub differences: Vec<TableDifference>,
     /// What could not be compared, and why.
     pub left_out: Vec<String>,
+    /// Workers that were added to the table.
+    pub adopted: Vec<NodeAddress>,
     /// Reservations that were recreated or completed.
     pub repaired: Vec<AddressAssignment>,
     /// Machines that were no longer needed and still existed.
     pub removed: Vec<MachineName>,
 }
 
-/// Compares; with `repair` it first corrects reservations and removes machines that are no longer needed. `settings`
-/// reads the current settings.
+/// Returns an error to decline.
+pub type ConfirmNodes<'a> = dyn Fn(&[NodeAddress]) -> Result<()> + 'a;
+
+/// What `verify` changes before it compares.
+pub struct VerifyOptions<'a> {
+    /// Corrects reservations, and removes machines that are no longer needed.
+    pub repair: bool,
+    /// Adds workers that the table lacks, after this function has confirmed them.
+    pub adopt: Option<&'a ConfirmNodes<'a>>,
+}
+
+/// Compares, and changes what the options say. `settings` reads the current settings.
 pub async fn verify(
     backend: &Platforms,
     known: &Known,
     home: &Home,
     settings: impl FnOnce() -> Result<ClusterConfig>,
-    repair: bool,
+    VerifyOptions { repair, adopt }: VerifyOptions<'_>,
 ) -> Result<Verified> {
     let dir = home.cluster(&known.name);
     let journal = Journal::open(&dir, &known.name)?;
-    let table = Parameters::read(&dir.parameters())?.ok_or_else(|| {
+    let mut table = Parameters::read(&dir.parameters())?.ok_or_else(|| {
         let text = format!("cluster {} has no addresses yet", known.name);
         OperationError::new(ErrorKind::Tool, text).hint("run `ocpdeploy harvest` or `ocpdeploy deploy`")
     })?;
     let held: BTreeMap<NodeName, ReservationState> = journal.output("pass-one/hold")?.unwrap_or_default();
     let is_held = held.values().any(|held| *held == ReservationState::ByPlatform);
     let cluster = &known.id();
+    let machines = backend.list_machines(cluster).await?;
+    let mut adopted = Vec::new();
+    if let Some(confirm) = adopt {
+        journal.done_at(INSTALLED).ok_or_else(|| not_installed(&known.name))?;
+        adopted = adopt::unrecorded(backend, cluster, &table, &machines).await?;
+        if !adopted.is_empty() {
+            confirm(&adopted)?;
+            adopt::record_nodes(home, &journal, &mut table, &adopted)?;
+        }
+    }
     let mut seen = Look {
         cluster,
         table: &table,
         bootstrap_is_gone: journal.done_at(BOOTSTRAP_REMOVED).is_some(),
-        machines: backend.list_machines(cluster).await?,
+        machines,
         held: match is_held {
             true => Some(backend.list_reservations(cluster).await?),
             false => None,
@@ -181,6 +205,7 @@ pub async fn verify(
         lines: table.leases().len(),
         differences,
         left_out,
+        adopted,
         repaired,
         removed,
     })
@@ -352,6 +377,10 @@ impl Look<'_> {
                 (Pass::Two, false) if machine.role == Role::Bootstrap => {
                     "still exists and is no longer needed".to_owned()
                 }
+                (Pass::Two, false) if machine.role == Role::Worker => format!(
+                    "{} is not in the table: `ocpdeploy verify {} --adopt` adds it",
+                    machine.name, self.table.cluster
+                ),
                 (Pass::Two, false) => format!("{} is not in the table", machine.name),
             };
             differs(&machine.node, DifferencePlace::Machine, text);

@@ -157,6 +157,9 @@ pub fn owned(cluster: &ClusterDomain, owned: &[Owned]) -> String {
 /// The differences from the table, one line each.
 pub fn verified(verified: &Verified) -> String {
     let mut text = String::new();
+    for node in &verified.adopted {
+        text += &format!("added to the table: {} {} {}\n", node.name, node.mac, node.ip);
+    }
     for lease in &verified.repaired {
         text += &format!("repaired: {} is reserved for {} {}\n", lease.ip, lease.name, lease.mac);
     }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::id_of;
 use crate::support::fake_installer::PULL_SECRET;
+use crate::support::fake_kube::authority::Authority;
 use crate::support::sandbox::{Outcome, Sandbox};
 
 const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper\npub_key=key.pub";
@@ -244,6 +245,106 @@ fn an_outdated_record_changes_nothing() {
     assert_eq!(sandbox.machines(None), []);
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
     assert!(!sandbox.home().cluster("lab").path().exists());
+}
+
+#[test]
+fn adopt_accepts_only_a_kubeconfig_of_its_cluster_that_protects_the_connection() {
+    let sandbox = two_computers();
+    let (authority, path) = (Authority::new(), sandbox.path().join("kubeconfig"));
+    let good = authority.kubeconfig("lab", "https://api.lab.example.com:6443");
+    let adopt = ["adopt", "lab.sh", "--rehearse", "--kubeconfig", "kubeconfig"];
+    for (text, why) in [
+        ("nonsense".to_owned(), "it is not a kubeconfig"),
+        (
+            good.replace(
+                "certificate-authority-data: ",
+                "certificate-authority: /ca.pem\n    x: ",
+            ),
+            "it refers to another file, /ca.pem",
+        ),
+        (
+            good.replace(
+                "certificate-authority-data: ",
+                "insecure-skip-tls-verify: true\n    x: ",
+            ),
+            "sets insecure-skip-tls-verify",
+        ),
+        (
+            good.replace("certificate-authority-data: ", "x: "),
+            "it has no CA certificate",
+        ),
+        (
+            good.replace("api.lab", "api.other"),
+            "it is for api.other.example.com, not for api.lab.example.com",
+        ),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let refused = elsewhere(&sandbox, &adopt);
+        assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+        assert!(refused.stderr.contains(why), "{why}: {}", refused.stderr);
+        assert!(!sandbox.path().join("second/clusters").exists(), "{why}");
+    }
+    std::fs::write(&path, &good).unwrap();
+    elsewhere(&sandbox, &adopt).succeeded();
+    let copied = ocpdeploy::state::home::Home::new(sandbox.path().join("second")).cluster("lab");
+    assert_eq!(std::fs::read_to_string(copied.kubeconfig()).unwrap(), good);
+}
+
+/// The state directory was restored from a backup after a scale-up.
+#[test]
+fn an_older_record_takes_over_the_workers_that_the_platform_has_more() {
+    let sandbox = two_computers();
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .args([sandbox.home().root(), &sandbox.path().join("second")])
+        .status();
+    assert!(copied.unwrap().success());
+    elsewhere(&sandbox, &["scale", "lab", "--workers", "3"]).succeeded();
+    // A machine of another deployment of this name.
+    sandbox.edit(|world| {
+        let mut other = world["machines"]["lab-worker-2"].clone();
+        other["cluster"] = json!("lab.example.com.zzzzzzzz");
+        other["node"] = json!("worker-3");
+        world["machines"]["lab-worker-3"] = other;
+    });
+    let before = objects(&sandbox);
+    let verified = sandbox.run(&["verify", "lab"]);
+    assert_eq!(verified.code, Some(1), "{}", verified.stderr);
+    for lacking in ["worker-1", "worker-2"] {
+        let text = format!("lab-{lacking} is not in the table: `ocpdeploy verify lab --adopt` adds it");
+        assert!(verified.stdout.contains(&text), "{}", verified.stdout);
+    }
+    assert!(!verified.stdout.contains("worker-3"), "{}", verified.stdout);
+    let table = sandbox.parameters("lab").unwrap();
+    let refused = sandbox.run(&["verify", "lab", "--adopt"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("`ocpdeploy verify lab --adopt --yes`"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(sandbox.parameters("lab").unwrap(), table);
+
+    let adopted = sandbox.run(&["verify", "lab", "--adopt", "--yes"]).succeeded();
+    let there = ocpdeploy::state::home::Home::new(sandbox.path().join("second")).cluster("lab");
+    let there = ocpdeploy::state::parameters::Parameters::read(&there.parameters())
+        .unwrap()
+        .unwrap();
+    let table = sandbox.parameters("lab").unwrap();
+    assert_eq!(table.nodes, there.nodes);
+    for node in &table.nodes[3..] {
+        let line = format!("added to the table: {} {} {}\n", node.name, node.mac, node.ip);
+        assert!(adopted.stdout.contains(&line), "{}", adopted.stdout);
+    }
+    assert_eq!(objects(&sandbox), before);
+    sandbox.edit(|world| {
+        world["machines"].as_object_mut().unwrap().remove("lab-worker-3");
+    });
+    sandbox.run(&["verify", "lab", "--adopt", "--yes"]).succeeded();
+    sandbox.run(&["stop", "lab"]).succeeded();
+    sandbox.run(&["start", "lab"]).succeeded();
+    sandbox.run(&["scale", "lab", "--workers", "1", "--yes"]).succeeded();
+    assert_eq!(sandbox.machines(None).len(), 2);
 }
 
 #[test]
