@@ -234,6 +234,8 @@ mod tests {
         for option in [
             "UserKnownHostsFile=\"/state/clusters/lab/known_hosts\"",
             "HostKeyAlias=worker-1.lab.example.com",
+            // A changed key is rejected (ssh_config(5)).
+            "StrictHostKeyChecking=accept-new",
         ] {
             assert!(words.contains(&option), "{words:?}");
         }

@@ -499,3 +499,66 @@ fn messages_use_standard_terms() {
         [["mend*"]]
     );
 }
+
+/// The names of all tests of this crate, also of the promises of the contract.
+fn tests() -> BTreeSet<String> {
+    let mut files = vec![root().join("src"), root().join("tests")];
+    let mut found = BTreeSet::new();
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let is_contract = path.ends_with("tests/it/contract.rs");
+        let mut is_test = false;
+        for line in text(&path).lines().map(str::trim) {
+            is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+            let name = match line.split_once("fn ") {
+                Some((_, name)) if std::mem::take(&mut is_test) => name,
+                _ if is_contract && line.ends_with("],") => line,
+                _ => continue,
+            };
+            found.extend(name.split(['(', ' ']).next().map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// Each row and paragraph about measures names its tests in a comment, or says that there is no measure.
+#[test]
+fn each_measure_in_the_security_page_names_tests_that_exist() {
+    const SECTIONS: [&str; 3] = ["Attacks and measures", "Operations that lose data", "Text from outside"];
+    let (page, tests) = (text(&root().join("docs/explanation/security.md")), tests());
+    let mut section = "";
+    let mut unnamed = Vec::new();
+    for block in page.split("\n\n") {
+        if let Some(heading) = block.strip_prefix("## ") {
+            section = heading.lines().next().unwrap();
+        }
+        let is_table = block.starts_with('|');
+        let claims: Vec<&str> = match is_table {
+            true => block.lines().skip(2).collect(),
+            false if block.starts_with('#') => continue,
+            false => vec![block],
+        };
+        for claim in claims {
+            let comments = claim
+                .split("<!-- ")
+                .skip(1)
+                .map(|rest| rest.split(" -->").next().unwrap());
+            let comments: Vec<&str> = comments.collect();
+            for names in comments.iter().filter_map(|comment| comment.strip_prefix("tests: ")) {
+                for name in names.split(',').map(str::trim) {
+                    assert!(tests.contains(name), "no test {name}, named by: {claim}");
+                }
+            }
+            if comments.is_empty() && SECTIONS.contains(&section) {
+                unnamed.push(claim);
+            }
+        }
+    }
+    assert_eq!(unnamed, [""; 0], "these name no test");
+}

@@ -217,6 +217,23 @@ fn an_interrupted_deployment_is_resumed_on_a_second_computer() {
 }
 
 #[test]
+fn the_command_for_the_second_computer_quotes_the_path() {
+    let computers = Computers::new();
+    let export = [
+        "state",
+        "export",
+        "lab",
+        "-o",
+        "it's lab.age",
+        "--recipients-file",
+        "team.keys",
+    ];
+    let exported = computers.here(&export).succeeded().stdout;
+    let command = r"`ocpdeploy state import 'it'\''s lab.age'`";
+    assert!(exported.contains(command), "{exported}");
+}
+
+#[test]
 fn an_env_file_missing_on_the_second_computer_is_named() {
     let computers = Computers::new();
     computers.export(&[]).succeeded();
@@ -696,6 +713,26 @@ fn a_passphrase_is_typed_twice_and_never_shown() {
     terminal.types("\x03");
     assert_eq!(ended(child).code(), Some(7), "{}", terminal.shown());
     assert!(!computers.path("lab.age").exists());
+}
+
+/// Each step of the work factor doubles memory and time.
+#[test]
+fn a_passphrase_that_takes_too_long_to_verify_is_rejected() {
+    let computers = Computers::new();
+    fs::write(computers.path("passphrase"), "correct horse").unwrap();
+    let mut recipient = age::scrypt::Recipient::new("correct horse".to_owned().into());
+    recipient.set_work_factor(2);
+    let sealed = age::encrypt(&recipient, b"x").unwrap();
+    let header = sealed.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let end = header + sealed[header..].iter().position(|byte| *byte == b'\n').unwrap();
+    assert!(sealed[header..end].starts_with(b"-> scrypt ") && sealed[..end].ends_with(b" 2"));
+    fs::write(
+        computers.path("lab.age"),
+        [&sealed[..end - 1], b"30", &sealed[end..]].concat(),
+    )
+    .unwrap();
+    let import = ["state", "import", "lab.age", "--passphrase-file", "passphrase"];
+    computers.rejected(&computers.there(&import), 3, "cannot import lab.age");
 }
 
 /// Runs `age` with this input; `None` without the program.

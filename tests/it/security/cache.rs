@@ -71,7 +71,7 @@ fn a_cache_that_others_own_or_can_write_to_is_rejected_with_a_command_that_fixes
     );
     let me = bench.me();
     for (owner, bits, why) in [
-        (me, 0o770, "its group can write to"),
+        (me, 0o770, "members of group "),
         (me, 0o777, "everyone can write to"),
         (me, 0o1777, "everyone can write to"),
         (MALLORY, 0o700, "belongs to user 61002"),

@@ -13,6 +13,8 @@ mod found_files;
 #[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod hostile;
 mod libvirt_uri;
+#[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
+mod limited_files;
 #[cfg(all(feature = "kubevirt", feature = "openstack"))]
 mod plain_http;
 mod release;

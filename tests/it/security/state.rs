@@ -2,12 +2,13 @@
 //! nothing is written through a link in it.
 
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::security::{MALLORY, mode};
-use crate::support::left_out::is_root;
+use crate::support::left_out::{is_root, left_out};
 
 /// A state folder with one cluster, in a place of its own.
 struct Sandbox(tempfile::TempDir);
@@ -62,10 +63,12 @@ fn said(output: &Output) -> String {
 fn a_folder_that_its_group_or_others_can_write_to_is_rejected() {
     let sandbox = Sandbox::new();
     assert!(sandbox.command(&["list"]).status().unwrap().success());
+    let group = fs::metadata(sandbox.home()).unwrap().gid();
+    let by_group = format!("members of group {group} can write to");
     for (folder, bits, why) in [
-        (sandbox.home(), 0o770, "its group can write to"),
-        (sandbox.home().join("clusters"), 0o775, "its group can write to"),
-        (sandbox.cluster(), 0o730, "its group can write to"),
+        (sandbox.home(), 0o770, by_group.as_str()),
+        (sandbox.home().join("clusters"), 0o775, &by_group),
+        (sandbox.cluster(), 0o730, &by_group),
         (sandbox.cluster(), 0o707, "everyone can write to"),
     ] {
         mode(&folder, bits);
@@ -88,6 +91,38 @@ fn a_folder_of_another_user_is_rejected_even_by_root() {
         assert!(by_sudo.env("SUDO_UID", MALLORY.to_string()).status().unwrap().success());
         assert!(!by_sudo.env("SUDO_UID", "61099").status().unwrap().success());
         chown(&folder, Some(0), None).unwrap();
+    }
+}
+
+/// After `sudo ocpdeploy …` in a user's state directory, this user cannot use what root has created.
+#[test]
+fn files_of_root_in_a_users_state_directory_are_reported_with_a_command_that_fixes_it() {
+    if !is_root("run a command as another user") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    mode(sandbox.0.path(), 0o755);
+    for folder in [sandbox.home(), sandbox.home().join("clusters"), sandbox.cluster()] {
+        chown(&folder, Some(MALLORY), Some(MALLORY)).unwrap();
+    }
+    let listed = || {
+        let mut list = sandbox.command(&["list"]);
+        list.uid(MALLORY).gid(MALLORY).output()
+    };
+    match listed() {
+        Ok(output) => assert!(output.status.success(), "{}", said(&output)),
+        Err(error) => return left_out(format!("another user cannot run the program: {error}")),
+    }
+    let journal = sandbox.cluster().join("journal.jsonl");
+    fs::write(&journal, "").unwrap();
+    let output = listed().unwrap();
+    let (said, home) = (said(&output), sandbox.home());
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    for words in [
+        format!("{} belongs to root", journal.display()),
+        format!("`sudo chown -Rh $(id -u):$(id -g) {}`", home.display()),
+    ] {
+        assert!(said.contains(&words), "{said}");
     }
 }
 
