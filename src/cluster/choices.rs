@@ -92,7 +92,8 @@ pub enum Mcs {
     Embed,
 }
 
-/// Bytes that a carrier must provide for a rendered config; most real ones have 150 to 300 KB.
+/// Bytes that a carrier must provide for a rendered config. That of openshift/machine-config-operator at 7ff337a4ff has
+/// 530 KB, and 111 KB compressed.
 const RENDERED: usize = 512 << 10;
 
 impl Mcs {

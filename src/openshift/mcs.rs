@@ -17,13 +17,19 @@ use crate::ignition::Version;
 use crate::node::pointer::Server;
 use crate::openshift::cluster_of_host;
 
-/// A rendered config has about 200 KB. It is an object in etcd, which accepts at most 1.5 MiB (etcd-io/etcd:
-/// `server/embed/config.go`, `DefaultMaxRequestBytes`).
+/// A rendered config has about 530 KB (openshift/machine-config-operator at 7ff337a4ff). It is an object in etcd, which
+/// accepts at most 1.5 MiB (etcd-io/etcd: `server/embed/config.go`, `DefaultMaxRequestBytes`).
 const LARGEST: usize = 4 << 20;
 /// Limit for one request; the server answers from memory.
 const ANSWER: Duration = Duration::from_secs(10);
 const SOONEST: Duration = Duration::from_millis(500);
 const LATEST: Duration = Duration::from_millis(800);
+/// For how long a server may answer only 500.
+///
+/// The bootstrap's server starts after its config is rendered (`manifests/bootstrap-pod-v2.yaml`), the cluster's after
+/// the controller that renders (`pkg/operator/operator.go`), so it then cannot express the config in the requested spec
+/// or cannot parse it: waiting does not help.
+const FAILING: Duration = Duration::from_secs(300);
 
 /// Why the machine config server returned no config.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +40,17 @@ pub enum McsError {
         ip: IpAddr,
         waited: Duration,
         last: String,
+    },
+    #[error(
+        "the machine config server {url} at {ip} has answered {status} for {} s when asked for Ignition {version}",
+        waited.as_secs()
+    )]
+    Failing {
+        url: String,
+        ip: IpAddr,
+        status: StatusCode,
+        version: Version,
+        waited: Duration,
     },
     #[error("the machine config server {url} at {ip} returned {status}")]
     Refused { url: String, ip: IpAddr, status: u16 },
@@ -53,6 +70,14 @@ impl McsError {
                 "it runs on the bootstrap machine first: `ocpdeploy node ssh {} bootstrap -- journalctl -b \
                  -u bootkube` shows the progress; check that this computer can reach port 22623, then run the same \
                  command again",
+                cluster_of_host(host(url))
+            )),
+            // The server writes the reason only to its log (`pkg/server/api.go`).
+            Self::Failing { url, version, .. } => Some(format!(
+                "its log has the reason: `ocpdeploy node ssh {} bootstrap -- 'sudo crictl logs $(sudo crictl ps -aq \
+                 --name machine-config-server)'`, or after the bootstrap `oc -n openshift-machine-config-operator logs \
+                 -l k8s-app=machine-config-server`; usually a MachineConfig in the folder `manifests` has a field that \
+                 Ignition {version} does not have",
                 cluster_of_host(host(url))
             )),
             Self::Untrusted { .. } => Some(
@@ -78,28 +103,65 @@ fn host(url: &str) -> &str {
 enum Failed {
     /// It may succeed later.
     NotYet(String),
+    /// The same, unless it repeats.
+    Fails(StatusCode),
     Never(McsError),
 }
 
-/// The server's config of a role, in the spec that the role's nodes read. It contains secrets.
+/// How long to wait for a config.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Until the server has a config.
+    pub all: Duration,
+    /// While it answers only 500.
+    pub failing: Duration,
+}
+
+impl Limits {
+    pub fn new(all: Duration) -> Self {
+        let failing = FAILING;
+        Self { all, failing }
+    }
+}
+
+/// The server's config of a role, as a node asks for it whose Ignition has `version` as its newest spec. It contains
+/// secrets.
 ///
-/// Waits until the server has rendered it: before, it refuses connections or answers 500.
-pub async fn fetch(server: &Server, ip: IpAddr, version: Version, limit: Duration) -> Result<Vec<u8>, McsError> {
+/// The server answers in that spec, or in its own newest one if that is older. Before it runs, it refuses connections.
+pub async fn fetch(server: &Server, ip: IpAddr, version: Version, limits: Limits) -> Result<Vec<u8>, McsError> {
     let ask = Ask::new(server, ip, version)?;
     let begun = Instant::now();
     let (mut pause, mut reported) = (SOONEST, String::new());
+    let mut failing = None;
     loop {
         let last = match ask.once().await {
             Ok(config) => return Ok(config),
             Err(Failed::Never(error)) => return Err(error),
-            Err(Failed::NotYet(why)) => why,
+            Err(Failed::NotYet(why)) => {
+                failing = None;
+                why
+            }
+            Err(Failed::Fails(status)) => {
+                let waited = failing.get_or_insert_with(Instant::now).elapsed();
+                if waited > limits.failing {
+                    let url = ask.url.to_string();
+                    return Err(McsError::Failing {
+                        url,
+                        ip,
+                        status,
+                        version,
+                        waited,
+                    });
+                }
+                format!("it answers {status}")
+            }
         };
         if last != reported {
             info!(target: PROGRESS, step = "mcs", "{} at {ip}: {last}", ask.url);
             reported.clone_from(&last);
         }
         let waited = begun.elapsed();
-        if waited + pause > limit {
+        if waited + pause > limits.all {
             let url = ask.url.to_string();
             return Err(McsError::Silent { url, ip, waited, last });
         }
@@ -152,8 +214,12 @@ impl Ask {
         let request = self.client.get(self.url.clone()).header(header::ACCEPT, &self.accept);
         let answer = request.send().await.map_err(|error| self.failed(&error))?;
         let status = answer.status();
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            return Err(Failed::Fails(status));
+        }
+        // Of a load balancer.
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-            return Err(Failed::NotYet(format!("not rendered yet ({status})")));
+            return Err(Failed::NotYet(format!("it answers {status}")));
         }
         if status != StatusCode::OK {
             let status = status.as_u16();

@@ -57,10 +57,8 @@ impl ImageError {
 
 /// Rejects a CoreOS image whose file name belongs to a later release or another platform.
 pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result<(), ImageError> {
-    let image = match image {
-        ImageSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        ImageSource::Url(url) => catalogue::file_name(url).to_owned(),
-        ImageSource::Platform(_) | ImageSource::Release | ImageSource::Catalogue(_) => return Ok(()),
+    let Some(image) = file_name(image) else {
+        return Ok(());
     };
     let named = catalogue::named(&image);
     if let (Some(release), Some(ours)) = (named.release, major_minor(version))
@@ -109,6 +107,19 @@ pub fn unprotected(image: &ImageSource, downloads: &Downloads) -> Option<Finding
     Some(Finding::fail(text).hint(format!(
         "use https, or append the SHA-256 from {sums} to the URL of the image: {url}#sha256=…"
     )))
+}
+
+/// The release of OpenShift in the file name of a CoreOS image.
+pub fn release(image: &ImageSource) -> Option<(u32, u32)> {
+    catalogue::named(&file_name(image)?).release
+}
+
+fn file_name(image: &ImageSource) -> Option<String> {
+    match image {
+        ImageSource::File(path) => Some(path.file_name()?.to_string_lossy().into_owned()),
+        ImageSource::Url(url) => Some(catalogue::file_name(url).to_owned()),
+        ImageSource::Platform(_) | ImageSource::Release | ImageSource::Catalogue(_) => None,
+    }
 }
 
 /// Where images are downloaded from and stored, and for which platform.

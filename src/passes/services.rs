@@ -60,11 +60,16 @@ impl Run<'_> {
         let held = self.journal.output("pass-one/hold")?.unwrap_or_default();
         let release = match RenewedRelease::read(&self.journal)? {
             Some(renewed) => renewed.images,
-            None => self.journal.output("release")?.context("the journal has no release")?,
+            None => self.installed_release()?,
         };
         Ok(Services {
             release,
             leased: leased_vips(self.config, table, &held),
         })
+    }
+
+    /// The release of the installation.
+    pub(super) fn installed_release(&self) -> Result<Release> {
+        self.journal.output("release")?.context("the journal has no release")
     }
 }

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::error::network_config;
 use super::fragments;
 use super::guest_addresses::GuestAddresses;
+use super::image_sources;
 use super::images::Handles;
 use super::launch::Launches;
 use super::run::Run;
@@ -24,13 +25,14 @@ use crate::backend::{Machine, MachineSpec, Payload, ReservationState};
 use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
 use crate::error::{ErrorKind, OperationError};
+use crate::ignition::Version;
 use crate::node::budget::{self, Fitted};
 use crate::node::config::{Fragment, NodeConfigs};
 use crate::node::host::HostParts;
 use crate::node::pointer::Server;
 use crate::node::services::{self, Release};
 use crate::openshift::installer::{self, Assets, Installer, NodeReport, WaitContext};
-use crate::openshift::mcs;
+use crate::openshift::mcs::{self, Limits};
 use crate::openshift::wait::{WaitError, clock};
 use crate::passes::diagnose;
 use crate::plan::connections::connections;
@@ -193,7 +195,7 @@ impl Run<'_> {
 
     /// The machine config server's config of a role; queried once, because it may change and machines must not.
     pub(super) async fn served(&self, all: &NodeConfigs<'_>, role: Role, parameters: &Parameters) -> Result<Vec<u8>> {
-        let (mut server, version) = all.server(role)?;
+        let mut server = all.server(role)?;
         if self.config.is_rehearsal() {
             server = server.of_rehearsal();
         }
@@ -203,9 +205,10 @@ impl Run<'_> {
         let api_ip = parameters.api_ip;
         let (path, step) = (self.dir.served(&role.to_string()), served_step(role));
         let input = (&server.path, sha512(server.authorities.concat()), api_ip);
+        let (version, limits) = (self.newest_spec(role)?, Limits::new(self.config.timeouts.bootstrap));
         let ask = || async {
             info!(target: PROGRESS, step = "mcs", "fetching the {role} config from the machine config server at {endpoint}");
-            let served = mcs::fetch(&at_endpoint, endpoint.ip(), version, self.config.timeouts.bootstrap).await?;
+            let served = mcs::fetch(&at_endpoint, endpoint.ip(), version, limits).await?;
             home::write_private(&path, &served)?;
             Ok(sha512(&served))
         };
@@ -219,6 +222,19 @@ impl Run<'_> {
         }
         self.journal.step(&step, &input, ask()).await?;
         Ok(fs_err::read(&path)?)
+    }
+
+    /// The newest spec that the Ignition of a role's CoreOS reads. An image may be older than the installed release.
+    fn newest_spec(&self, role: Role) -> Result<Version> {
+        let image = match role {
+            Role::Worker => &self.config.worker_image,
+            _ => &self.config.image,
+        };
+        let release = match image_sources::release(image) {
+            Some(release) => release,
+            None => self.installed_release()?.version,
+        };
+        Ok(Version::newest_of_release(release))
     }
 
     /// Merges the configs of the requested nodes, in a form that fits their carriers.

@@ -58,15 +58,18 @@ impl Life {
             std::thread::sleep(Duration::from_millis(5));
         };
         let certificate = authority.server("api-int.lab.example.com", |_| {});
-        let served = |path: &str| {
+        let served = |path: &str, version: &str| {
             let file = json!({"path": "/etc/served", "mode": 420,
                 "contents": {"source": format!("data:,{path}"), "compression": ""}});
-            json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [file]}}).to_string()
+            json!({"ignition": {"version": version}, "storage": {"files": [file]}}).to_string()
         };
         let address = SocketAddr::from((table.api_ip, 22623));
-        let mcs = McsServer::start(address, &certificate.certificate, &certificate.key, move |path| {
-            Some((200, served(path).into_bytes()))
-        });
+        let mcs = McsServer::start(
+            address,
+            &certificate.certificate,
+            &certificate.key,
+            move |path, version| Some((200, served(path, version).into_bytes())),
+        );
         let (kube, ends) = cluster(&sandbox, table, &authority);
         let deployed = child.wait_with_output().unwrap();
         assert!(

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::support::mcs_server::McsServer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ocpdeploy::ignition::{Major, Version};
+use ocpdeploy::ignition::Version;
 use ocpdeploy::node::pointer::{self, Server};
-use ocpdeploy::openshift::mcs::{McsError, fetch};
+use ocpdeploy::openshift::mcs::{Limits, McsError, fetch};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
@@ -33,10 +33,15 @@ impl Mcs {
         let certificate = names.signed_by(&key, &issuer).unwrap();
         let mut answers = answers.into_iter();
         let address = (Ipv4Addr::LOCALHOST, 0).into();
-        let server = McsServer::start(address, &certificate.pem(), &key.serialize_pem(), move |path| {
-            assert_eq!(path, "/config/master");
-            answers.next().expect("more requests than answers")
-        });
+        let server = McsServer::start(
+            address,
+            &certificate.pem(),
+            &key.serialize_pem(),
+            move |path, version| {
+                assert_eq!((path, version), ("/config/master", "3.5.0"));
+                answers.next().expect("more requests than answers")
+            },
+        );
         Self { ca_pem, server }
     }
 
@@ -61,16 +66,20 @@ impl Mcs {
 }
 
 fn ask(server: &Server, limit: Duration) -> Result<Vec<u8>, McsError> {
-    let version = Version {
-        major: Major::Three,
-        minor: 2,
-        patch: 0,
+    let limits = Limits {
+        all: limit,
+        failing: Duration::from_secs(1),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(fetch(server, Ipv4Addr::LOCALHOST.into(), version, limit))
+    runtime.block_on(fetch(
+        server,
+        Ipv4Addr::LOCALHOST.into(),
+        Version::newest_of_release((4, 19)),
+        limits,
+    ))
 }
 
 #[test]
@@ -114,9 +123,25 @@ fn a_timeout_reports_the_last_response() {
     assert!(
         error
             .to_string()
-            .ends_with("served no config within 0 s: not rendered yet (500 Internal Server Error)"),
+            .ends_with("served no config within 0 s: it answers 500 Internal Server Error"),
         "{error}"
     );
+}
+
+/// The real server does so for a MachineConfig that it cannot express in the requested spec, with an empty body.
+#[test]
+fn a_server_that_answers_only_500_is_not_waited_for_until_the_end() {
+    let mcs = Mcs::start(vec![Some((500, Vec::new())); 10]);
+    let error = ask(&mcs.named(&mcs.ca_pem), Duration::from_secs(600)).unwrap_err();
+    assert!(
+        matches!(&error, McsError::Failing { status, .. } if status.as_u16() == 500),
+        "{error}"
+    );
+    assert!(
+        error.to_string().ends_with("s when asked for Ignition 3.5.0"),
+        "{error}"
+    );
+    assert!(error.hint().unwrap().contains("machine-config-server"));
 }
 
 #[test]

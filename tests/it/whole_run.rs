@@ -50,17 +50,22 @@ fn without_dns_the_nodes_configs_come_from_the_machine_config_server() {
     let certificate = site.authority.server("api-int.lab.example.com", |_| {});
     let mut asked = 0;
     let address = SocketAddr::from((table.api_ip, 22623));
-    let rendered = |path: &str| {
+    let rendered = |path: &str, version: &str| {
         let file = json!({"path": "/etc/served", "mode": 420, "contents": {"source": format!("data:,{path}"), "compression": ""}});
-        json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [file]}}).to_string()
+        json!({"ignition": {"version": version}, "storage": {"files": [file]}}).to_string()
     };
-    let server = mcs_server::McsServer::start(address, &certificate.certificate, &certificate.key, move |path| {
-        asked += 1;
-        // The bootstrap's server takes a while, and never serves workers.
-        (asked > 2)
-            .then(|| (200, rendered(path).into_bytes()))
-            .or(Some((500, Vec::new())))
-    });
+    let server = mcs_server::McsServer::start(
+        address,
+        &certificate.certificate,
+        &certificate.key,
+        move |path, version| {
+            asked += 1;
+            // The bootstrap's server takes a while, and never serves workers.
+            (asked > 2)
+                .then(|| (200, rendered(path, version).into_bytes()))
+                .or(Some((500, Vec::new())))
+        },
+    );
     outcome(child).succeeded();
     let heads = server.heads();
     let first_words: Vec<_> = heads
@@ -233,13 +238,16 @@ fn the_arbiters_config_comes_from_the_bootstraps_machine_config_server() {
     let table = site.sandbox.parameters("lab").unwrap();
     let certificate = site.authority.server("api-int.lab.example.com", |_| {});
     let address = SocketAddr::from((table.api_ip, 22623));
-    let rendered = |path: &str| {
+    let rendered = |path: &str, version: &str| {
         let file = json!({"path": "/etc/served", "mode": 420, "contents": {"source": format!("data:,{path}")}});
-        json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [file]}}).to_string()
+        json!({"ignition": {"version": version}, "storage": {"files": [file]}}).to_string()
     };
-    let server = mcs_server::McsServer::start(address, &certificate.certificate, &certificate.key, move |path| {
-        Some((200, rendered(path).into_bytes()))
-    });
+    let server = mcs_server::McsServer::start(
+        address,
+        &certificate.certificate,
+        &certificate.key,
+        move |path, version| Some((200, rendered(path, version).into_bytes())),
+    );
     outcome(child).succeeded();
     let heads = server.heads();
     let first_lines: Vec<_> = heads.iter().filter_map(|head| head.lines().next()).collect();

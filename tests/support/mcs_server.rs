@@ -21,12 +21,12 @@ pub struct McsServer {
 }
 
 impl McsServer {
-    /// Certificate and key in PEM. `answer` is asked for each request that names the version a node reads.
+    /// Certificate and key in PEM. `answer` gets the path of a request and the version of Ignition that it asks for.
     pub fn start(
         address: SocketAddr,
         certificate: &str,
         key: &str,
-        mut answer: impl FnMut(&str) -> Answer + Send + 'static,
+        mut answer: impl FnMut(&str, &str) -> Answer + Send + 'static,
     ) -> Self {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
@@ -77,7 +77,11 @@ impl Drop for McsServer {
     }
 }
 
-fn serve(mut socket: TcpStream, config: Arc<ServerConfig>, answer: &mut impl FnMut(&str) -> Answer) -> Option<String> {
+fn serve(
+    mut socket: TcpStream,
+    config: Arc<ServerConfig>,
+    answer: &mut impl FnMut(&str, &str) -> Answer,
+) -> Option<String> {
     let mut tls = ServerConnection::new(config).unwrap();
     let mut stream = Stream::new(&mut tls, &mut socket);
     let mut reader = BufReader::new(&mut stream);
@@ -92,9 +96,14 @@ fn serve(mut socket: TcpStream, config: Arc<ServerConfig>, answer: &mut impl FnM
         .strip_prefix("get ")
         .and_then(|rest| rest.split(' ').next())
         .unwrap_or_default();
-    // Strict: for requests without the spec version that nodes accept, the real server serves another version.
-    let accepts = head.contains("accept: application/vnd.coreos.ignition+json;version=3.2.0, */*;q=0.1\r\n");
-    if let Some((status, body)) = if accepts { answer(path) } else { Some((400, Vec::new())) } {
+    // Strict: a request without the header of Ignition (coreos/ignition: `internal/resource/url.go`) gets another spec
+    // from the real server.
+    let accepts = head
+        .split("accept: application/vnd.coreos.ignition+json;version=")
+        .nth(1);
+    let version = accepts.and_then(|rest| rest.split_once(", */*;q=0.1\r\n"));
+    let answer = version.map_or(Some((400, Vec::new())), |(version, _)| answer(path, version));
+    if let Some((status, body)) = answer {
         let length = body.len();
         let first = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
         let _ = stream.write_all(first.as_bytes());

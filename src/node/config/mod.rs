@@ -13,8 +13,8 @@ use crate::ignition::origins::Layer;
 use crate::ignition::{self, IgnitionError, Major, OURS, Version, document, version};
 use crate::node::claims::Claims;
 use crate::node::host::{HostFile, HostParts};
-use crate::node::overlay;
-use crate::node::{machine_configs, operator_files, pointer};
+use crate::node::machine_configs::{self, MachineConfigs};
+use crate::node::{operator_files, overlay, pointer};
 use crate::state::parameters::Parameters;
 
 /// The roles with an Ignition config.
@@ -34,6 +34,7 @@ pub struct NodeConfigs<'a> {
     config: &'a ClusterConfig,
     parameters: &'a Parameters,
     roles: BTreeMap<Role, RoleConfig>,
+    found: MachineConfigs,
     /// Of the nodes with a file of `network_config`.
     connections: BTreeMap<NodeName, Vec<HostFile>>,
     /// Warnings for the user, one line each.
@@ -87,7 +88,7 @@ impl<'a> NodeConfigs<'a> {
             refuse_faults(&origin, check::check(&installer.config))?;
             let mut claims = Claims::default();
             claims.add(&origin, &installer.config);
-            for owned in found.configs.iter().filter(|owned| owned.role == role) {
+            for owned in found.configs.iter().filter(|owned| owned.is_for(role)) {
                 claims.add(&owned.origin(), &owned.config);
             }
             let fragments = Fragments::read(fragments, role)?;
@@ -133,6 +134,7 @@ impl<'a> NodeConfigs<'a> {
             config,
             parameters,
             roles,
+            found,
             connections: BTreeMap::new(),
             warnings,
         })
@@ -143,13 +145,18 @@ impl<'a> NodeConfigs<'a> {
         Self { connections, ..self }
     }
 
+    /// Rejects MachineConfigs of the user that set what ocpdeploy's set; returns warnings.
+    pub fn refuse_machine_configs(&self) -> Result<Vec<String>, IgnitionError> {
+        self.found.refuse_conflicts()
+    }
+
     /// Rejects user configs that set what the machine config operator of this release sets on every node.
     pub fn refuse_operator_files(&self, release: (u32, u32)) -> Result<(), IgnitionError> {
         for (role, common) in &self.roles {
             let mut claims = Claims::default();
             claims.add(
                 &operator_files::origin(release),
-                &operator_files::config(release, *role),
+                &operator_files::config(release, *role, self.config.masters),
             );
             for layer in &common.fragments.layers {
                 claims.refuse(&layer.origin, &layer.config)?;
@@ -158,11 +165,10 @@ impl<'a> NodeConfigs<'a> {
         Ok(())
     }
 
-    /// The machine config server in a role's pointer, and the spec version that its nodes read.
-    pub fn server(&self, role: Role) -> Result<(pointer::Server, Version), IgnitionError> {
-        let common = self.role(role)?;
-        let server = pointer::server(&common.installer.config).map_err(|error| error.of(&common.installer.origin))?;
-        Ok((server, common.version))
+    /// The machine config server in a role's pointer.
+    pub fn server(&self, role: Role) -> Result<pointer::Server, IgnitionError> {
+        let installer = &self.role(role)?.installer;
+        pointer::server(&installer.config).map_err(|error| error.of(&installer.origin))
     }
 
     /// Sets the MCS's config of a role: its nodes have it embedded and fetch nothing.

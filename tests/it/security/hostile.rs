@@ -440,7 +440,8 @@ fn library_client() {
                 let mut named = ocpdeploy::node::pointer::server(&pointer)?;
                 named.port = server.port();
                 let version = ocpdeploy::ignition::version(&pointer)?;
-                ocpdeploy::openshift::mcs::fetch(&named, (*server.ip()).into(), version, seconds).await?;
+                let limits = ocpdeploy::openshift::mcs::Limits::new(seconds);
+                ocpdeploy::openshift::mcs::fetch(&named, (*server.ip()).into(), version, limits).await?;
             }
             "api" => {
                 let endpoint = ocpdeploy::cluster::ApiEndpoint::from(std::net::IpAddr::from(*server.ip()));
