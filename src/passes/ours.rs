@@ -14,7 +14,7 @@ use crate::backend::platforms::Platforms;
 use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, Mac, NodeName, Role, Vip, major_minor};
 use crate::ignition::contents::data_url;
 use crate::node::config::NodeConfigs;
-use crate::node::services::{self, Release};
+use crate::node::services::{self, Combined, Release};
 use crate::openshift::installer;
 use crate::plan::addresses::ipv6_gateway;
 use crate::plan::connections::connections;
@@ -24,7 +24,8 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// Placeholder addresses for those that pass one finds; RFC 2544 reserves them for tests.
 const PLACEHOLDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// Rejects user configs that write what ocpdeploy, the user's own MachineConfigs or the machine config operator write.
+/// Rejects user configs and manifests that write what ocpdeploy, the user's own MachineConfigs or the machine config
+/// operator write; returns warnings.
 ///
 /// The installer's files do not exist yet; they are compared after they are created. The operator's are compared only
 /// here: they are not in any file of the installer.
@@ -34,9 +35,9 @@ pub(super) fn refuse_conflicts(
     facts: &NetworkFacts,
     seen: &CheckedFacts,
     version: &str,
-) -> Result<()> {
-    if seen.fragments.is_empty() {
-        return Ok(());
+) -> Result<Vec<String>> {
+    if seen.fragments.is_empty() && config.manifests.is_none() && config.mirror_manifests.is_empty() {
+        return Ok(Vec::new());
     }
     let parameters = match &seen.table {
         Some(table) => table.clone(),
@@ -50,7 +51,8 @@ pub(super) fn refuse_conflicts(
         release: &release,
         leased: &leased,
     };
-    let files = installers_files(config, &services, release.version)?;
+    let manifests = installer::combined_manifests(config, services::manifests(&services)?)?;
+    let files = installers_files(config, &manifests, release.version)?;
     let bootstrap = services::parts(&services, Role::Bootstrap)?;
     let connections = connections(config, seen.table.as_ref()).map_err(network_config)?;
     let all = NodeConfigs::new(config, &parameters, &files, &seen.fragments, &bootstrap)?;
@@ -58,7 +60,10 @@ pub(super) fn refuse_conflicts(
     for (node, role) in config.nodes() {
         all.layers(&node, role)?;
     }
-    Ok(all.refuse_operator_files(release.version)?)
+    all.refuse_operator_files(release.version)?;
+    let mut warnings = manifests.warnings;
+    warnings.extend(all.refuse_machine_configs()?);
+    Ok(warnings)
 }
 
 /// The cluster's table with placeholder addresses.
@@ -127,7 +132,7 @@ fn release(version: &str) -> Release {
 /// The known part of the installer's files: the spec, the pointers, and the manifests of ocpdeploy and the user.
 fn installers_files(
     config: &ClusterConfig,
-    services: &services::Input<'_>,
+    manifests: &Combined,
     version: (u32, u32),
 ) -> Result<BTreeMap<Role, Vec<u8>>> {
     // openshift/installer writes spec 3 since 4.6, and its list of configs to fetch has another name there.
@@ -135,12 +140,16 @@ fn installers_files(
         true => ("3.1.0", "merge"),
         false => ("2.2.0", "append"),
     };
-    let ours = services::manifests(services)?.into_iter();
-    let ours = ours.map(|manifest| (manifest.path, manifest.content.into_bytes()));
-    let users = installer::users_manifests(config)?.into_iter();
-    let users = users.map(|(name, content)| (format!("openshift/{name}"), content));
-    let file = |(path, content): (String, Vec<u8>)| {
-        let mut file = json!({"path": format!("/opt/openshift/{path}"), "contents": {"source": data_url(&content)}});
+    let ours = manifests
+        .ours
+        .iter()
+        .map(|manifest| (manifest.path.clone(), manifest.content.as_bytes()));
+    let users = manifests
+        .users
+        .iter()
+        .map(|user| (format!("openshift/{}", user.name), user.content.as_slice()));
+    let file = |(path, content): (String, &[u8])| {
+        let mut file = json!({"path": format!("/opt/openshift/{path}"), "contents": {"source": data_url(content)}});
         if version < (4, 6) {
             file["filesystem"] = json!("root");
         }

@@ -265,7 +265,7 @@ fn the_real_installer_accepts_our_input_and_we_accept_its_output() {
         for (node, role) in bench.config.nodes() {
             all.node_config(&node, role).unwrap();
         }
-        let (server, _) = all.server(Role::Master).unwrap();
+        let server = all.server(Role::Master).unwrap();
         assert_eq!(
             (server.host.as_str(), server.path.as_str()),
             ("api-int.lab.example.com", "/config/master")
@@ -278,10 +278,10 @@ fn the_real_installer_accepts_our_input_and_we_accept_its_output() {
 #[test]
 fn two_manifests_for_one_object_are_rejected_with_their_names() {
     let mut bench = Bench::new();
-    bench.manifests("99-mine.yaml", "kind: X\n");
+    bench.manifests("99-mine.yaml", "kind: ConfigMap\n");
     let text = explain(&bench.make().unwrap_err()).render(false);
     assert!(
-        text.contains("multiple manifests for group  kind X namespace  name : openshift/99-mine.yaml, openshift/99_ocpdeploy-x.yaml"),
+        text.contains("multiple manifests for group  kind ConfigMap namespace  name : manifests/cluster-config.yaml, openshift/99-mine.yaml"),
         "{text}"
     );
     assert!(

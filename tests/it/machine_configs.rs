@@ -6,11 +6,12 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
 use crate::support::shape::{Made, Shape};
-use ocpdeploy::cluster::{Dns, Role};
+use ocpdeploy::cluster::{Dns, Mcs, Role};
 use ocpdeploy::ignition::{Major, Version};
+use ocpdeploy::node::config::{Fragment, NodeConfigs};
 use ocpdeploy::node::overlay::document;
 use ocpdeploy::node::services;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// 1, 3 and 5 masters with 0, 1, 2 and 50 workers, and each DNS setting; the other values alternate.
 fn shapes() -> impl Iterator<Item = (Shape, Dns)> {
@@ -90,6 +91,66 @@ fn every_config_of_every_shape_is_valid_ignition() {
         }
     }
     assert!(judged >= 12 * (3 + 3 + 1), "{judged}");
+}
+
+#[test]
+fn node_configs_of_every_mode_are_valid_ignition() {
+    const SPEC: &str = "3.2.0";
+    let version = Version::newest_of_release((4, 7));
+    assert_eq!(version.to_string(), SPEC);
+    let mut judged = 0;
+    for mcs in [Mcs::Tls, Mcs::Http, Mcs::Embed] {
+        for (masters, workers) in [(1, 0), (2, 1), (3, 2)] {
+            let shape = Shape {
+                masters,
+                workers,
+                one_vip: false,
+                prefix: 24,
+                use_br: false,
+                masters_schedulable: false,
+            };
+            let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
+            made.config.mcs = mcs;
+            let bootstrap = services::parts(&made.input(), Role::Bootstrap).unwrap();
+            let mut files = BTreeMap::new();
+            for role in made.config.node_roles() {
+                let url = format!("https://api-int.lab.example.com:22623/config/{role}");
+                let pointer = json!({"ignition": {"version": SPEC, "config": {"merge": [{"source": url}]}}});
+                files.insert(role, pointer.to_string().into_bytes());
+            }
+            let empty = json!({"ignition": {"version": SPEC}});
+            files.insert(Role::Bootstrap, empty.to_string().into_bytes());
+            let unit = json!({"name": "a.service", "dropins": [{"name": "10.conf", "contents": "[Service]\n"}]});
+            let file = json!({"path": "/etc/mine", "mode": 420, "contents": {"source": "data:,x"}});
+            let own =
+                json!({"ignition": {"version": SPEC}, "storage": {"files": [file]}, "systemd": {"units": [unit]}});
+            let fragment = Fragment {
+                origin: "a.ign".to_owned(),
+                role: None,
+                content: own.to_string().into_bytes(),
+            };
+            let fragments = [fragment];
+            let mut all = NodeConfigs::new(&made.config, &made.parameters, &files, &fragments, &bootstrap).unwrap();
+            for minor in 6..24 {
+                all.refuse_operator_files((4, minor)).unwrap();
+            }
+            if mcs == Mcs::Embed {
+                for role in made.config.node_roles() {
+                    let parts = services::parts(&made.input(), role).unwrap();
+                    all.serve(role, document(&parts, version).to_string().as_bytes())
+                        .unwrap();
+                }
+            }
+            for (node, role) in made.config.nodes() {
+                let config = serde_json::from_slice(&all.node_config(&node, role).unwrap()).unwrap();
+                if let Some(why) = refused(&config) {
+                    panic!("{shape}, {mcs:?}: {node}: {why}");
+                }
+                judged += 1;
+            }
+        }
+    }
+    assert_eq!(judged, 3 * (2 + 5 + 6));
 }
 
 /// The specs of the MachineConfigs of a cluster of this shape, by name.

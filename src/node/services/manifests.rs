@@ -11,6 +11,7 @@ use crate::cluster::capabilities::IMAGE_REGISTRY;
 use crate::cluster::{ClusterConfig, Lb, Registry, Role};
 use crate::ignition::{Major, Version};
 use crate::node::host::{HostFile, HostParts};
+use crate::node::machine_configs::own_name;
 use crate::node::overlay::document;
 use crate::templates::yaml;
 
@@ -75,11 +76,8 @@ pub(super) fn has_file(input: &Input<'_>, is_such: impl Fn(&str) -> bool) -> Res
 }
 
 /// The files of all nodes of a role, including those that join later.
-///
-/// The name sorts after the cluster's own, so that it takes precedence; source: openshift/machine-config-operator,
-/// `pkg/controller/common/helpers.go`.
 fn machine_config(role: Role, parts: &HostParts, release: &Release) -> Manifest {
-    let name = format!("99-{role}-ocpdeploy");
+    let name = own_name(&role.to_string());
     let content = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
@@ -126,10 +124,11 @@ fn ingress_controller(config: &ClusterConfig) -> Manifest {
 /// The overlay network of a nested cluster: on its own port, because hosts process packets on the usual ones
 /// (VXLAN 4789, Geneve 6081) themselves, and through the host's own stack, which finds peers (`peers`).
 ///
-/// Fields: openshift/api `operator/v1/types_network.go`.
+/// Fields: openshift/api `operator/v1/types_network.go`; file of the installer: openshift/installer
+/// `pkg/asset/manifests/network.go`.
 fn network(config: &ClusterConfig) -> Manifest {
     let kind = config.networks.network_type.as_str();
-    let network = match kind {
+    let mut network = match kind {
         "OVNKubernetes" => json!({
             "type": kind,
             "ovnKubernetesConfig": {"genevePort": 6082, "gatewayConfig": {"routingViaHost": true}},
@@ -137,13 +136,21 @@ fn network(config: &ClusterConfig) -> Manifest {
         "OpenShiftSDN" => json!({"type": kind, "openshiftSDNConfig": {"vxlanPort": 9898}}),
         kind => json!({"type": kind}),
     };
+    // The installer creates this object for the join network.
+    let path = match config.networks.ovn_join_network {
+        Some(join) => {
+            network["ovnKubernetesConfig"]["ipv4"] = json!({"internalJoinSubnet": join});
+            "manifests/cluster-network-03-config.yml"
+        }
+        None => "openshift/99_ocpdeploy-network.yaml",
+    };
     let content = json!({
         "apiVersion": "operator.openshift.io/v1",
         "kind": "Network",
         "metadata": {"name": "cluster"},
         "spec": {"defaultNetwork": network},
     });
-    Manifest::new("openshift/99_ocpdeploy-network.yaml", &content)
+    Manifest::new(path, &content)
 }
 
 /// Allows user pods on masters; without workers the installer itself does.

@@ -3,6 +3,7 @@
 //! Every function takes the complete table and returns files and units; the common ones of a role become a
 //! MachineConfig, those of the bootstrap are in its Ignition config.
 
+mod combined;
 mod disruption;
 pub mod dns;
 pub mod haproxy;
@@ -14,6 +15,7 @@ mod parts;
 pub mod peers;
 pub mod resolver;
 
+pub use combined::{Combined, UserManifest, combine};
 pub use disruption::{disruption_policies, disruption_policy, needs_reboot};
 pub use input::{IMAGES, Input, Release, ServiceError};
 pub use manifests::{Manifest, has_static_pods, manifests};

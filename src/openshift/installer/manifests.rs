@@ -7,38 +7,11 @@ use fs_err as fs;
 
 use crate::cluster::ClusterConfig;
 use crate::digest::sha256;
-use crate::error::{ErrorKind, OperationError};
 use crate::limited_file;
-use crate::node::services;
-
-/// A manifest of the user: file name and content.
-pub(super) struct UserManifest {
-    pub path: PathBuf,
-    pub name: String,
-    pub content: Vec<u8>,
-}
-
-impl UserManifest {
-    /// The error of a manifest with the file name of one that the installer creates.
-    pub fn conflict(&self) -> OperationError {
-        let (path, name) = (self.path.display(), &self.name);
-        let text = format!("manifest {path} would replace the installer's own {name}");
-        OperationError::new(ErrorKind::Tool, text).hint(
-            "rename your manifest; if it is for the same object, remove it: the installer rejects two manifests for \
-             one object",
-        )
-    }
-}
-
-/// The manifests that are added to the installer's own.
-#[derive(Clone, Copy)]
-pub(super) struct Manifests<'a> {
-    pub users: &'a [UserManifest],
-    pub ours: &'a [services::Manifest],
-}
+use crate::node::services::{Combined, Manifest, UserManifest, combine};
 
 /// The user's manifests by name, and those of oc-mirror. The installer reads only files with these extensions.
-pub(super) fn read_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<UserManifest>> {
+fn read_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<UserManifest>> {
     let mut paths = Vec::new();
     if let Some(folder) = &config.manifests {
         for entry in fs::read_dir(folder)? {
@@ -66,10 +39,9 @@ pub(super) fn read_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<UserM
     Ok(manifests)
 }
 
-/// The user's manifests by name.
-pub fn users_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
-    let manifests = read_manifests(config)?.into_iter();
-    Ok(manifests.map(|manifest| (manifest.name, manifest.content)).collect())
+/// The manifests that are added to the installer's own: those of this program and of the user.
+pub fn combined_manifests(config: &ClusterConfig, ours: Vec<Manifest>) -> anyhow::Result<Combined> {
+    Ok(combine(config, ours, read_manifests(config)?)?)
 }
 
 /// A digest of the user's manifests with their content.

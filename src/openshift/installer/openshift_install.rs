@@ -19,7 +19,6 @@ use tracing::info;
 use super::child::{self, Running, not_run, program};
 use super::context::WaitContext;
 use super::install_config::{install_config, without_secrets};
-use super::manifests::Manifests;
 use super::mask::{Mask, MaskedLines};
 use super::release::{self, BuildInfo};
 use super::release_signature;
@@ -29,7 +28,7 @@ use crate::artifacts::download::{self, Cache};
 use crate::cluster::{ClusterConfig, Downloads, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::subprocess::{CERTIFICATES, PROXY};
-use crate::node::services::Release;
+use crate::node::services::{Combined, Release};
 use crate::state::home;
 use crate::state::parameters::Parameters;
 use crate::templates::yaml;
@@ -205,21 +204,21 @@ impl OpenshiftInstall {
         &self,
         config: &ClusterConfig,
         parameters: &Parameters,
-        manifests: Manifests<'_>,
+        manifests: &Combined,
         folder: &Path,
         log: &Path,
     ) -> anyhow::Result<()> {
-        let install_config = install_config(config, parameters, &self.about().await?.version);
+        let install_config = install_config(config, parameters.machine_network, &self.about().await?.version);
         home::write_private(&folder.join("install-config.yaml"), yaml(&install_config).as_bytes())?;
         let mask = Mask::new(config, folder);
         let made = self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask).await;
         // Also after a failure: the files are kept for analysis.
         make_private(folder).context("restrict access to the installer's manifests")?;
         made?;
-        for manifest in manifests.ours {
+        for manifest in &manifests.ours {
             home::write_private(&folder.join(&manifest.path), manifest.content.as_bytes())?;
         }
-        for manifest in manifests.users {
+        for manifest in &manifests.users {
             let target = folder.join("openshift").join(&manifest.name);
             if target.exists() {
                 return Err(manifest.conflict().into());

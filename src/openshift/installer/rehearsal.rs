@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::manifests::Manifests;
 use crate::cluster::{ClusterConfig, Lb, Role};
 use crate::digest::sha256;
 use crate::ignition::contents::data_url;
@@ -13,7 +12,7 @@ use crate::ignition::contents::{self, Contents};
 use crate::ignition::merge::merge;
 use crate::node::machine_configs::{self, MachineConfig};
 use crate::node::overlay::ssh_keys;
-use crate::node::services::{self, Release};
+use crate::node::services::{self, Combined, Release};
 use crate::state::home;
 use crate::state::parameters::Parameters;
 
@@ -59,7 +58,7 @@ impl Rehearsal {
         &self,
         config: &ClusterConfig,
         parameters: &Parameters,
-        manifests: Manifests<'_>,
+        manifests: &Combined,
         folder: &Path,
     ) -> anyhow::Result<()> {
         let pointers = config.node_roles().map(|role| (role, pointer(config, role)));
@@ -95,7 +94,7 @@ fn pointer(config: &ClusterConfig, role: Role) -> Value {
     }})
 }
 
-fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: Manifests<'_>) -> anyhow::Result<Value> {
+fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: &Combined) -> anyhow::Result<Value> {
     let (mut files, mut units) = (Vec::new(), Vec::new());
     for line in SHAPE.lines().filter(|line| !line.starts_with('#')) {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -123,12 +122,12 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: Manifes
             _ => anyhow::bail!(fault()),
         }
     }
-    for manifest in manifests.ours {
+    for manifest in &manifests.ours {
         let path = format!("/opt/openshift/{}", manifest.path);
         files.retain(|file| file["path"] != path.as_str());
         files.push(file(&path, 0o644, manifest.content.as_bytes()));
     }
-    for manifest in manifests.users {
+    for manifest in &manifests.users {
         let path = format!("/opt/openshift/openshift/{}", manifest.name);
         if files.iter().any(|file| file["path"] == path.as_str()) {
             return Err(manifest.conflict().into());
@@ -188,7 +187,7 @@ fn served(
         "storage": {"files": files},
         "systemd": {"units": [unit("kubelet.service", true, 1200, &[]), unit("crio.service", false, 0, &["10-mco-default-env.conf"])]},
     });
-    for machine_config in machine_configs.iter().filter(|config| config.role == role) {
+    for machine_config in machine_configs.iter().filter(|config| config.is_for(role)) {
         rendered = merge(&rendered, &machine_config.config)?;
     }
     Ok(rendered)
