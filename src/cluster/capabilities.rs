@@ -1,6 +1,6 @@
 //! Optional components of OpenShift: their names, their sets, and which of them a cluster has.
 //!
-//! Source: openshift/api `config/v1/types_cluster_version.go`.
+//! Source: openshift/api, `config/v1/types_cluster_version.go` of release-4.11 to release-5.2 (2a3d73913, 2026-08-22).
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub struct Capabilities {
     pub additional: Vec<String>,
 }
 
-/// The sets. New releases have new capabilities, but since 4.18 no set of their own (CRD of 4.20).
+/// The sets. New releases have new capabilities, but since 4.18 no set of their own.
 pub const SETS: [&str; 10] = [
     "None", "vCurrent", "v4.11", "v4.12", "v4.13", "v4.14", "v4.15", "v4.16", "v4.17", "v4.18",
 ];
@@ -32,20 +32,22 @@ pub const KNOWN: [(&str, (u32, u32)); 19] = [
     ("Build", (4, 14)),
     ("DeploymentConfig", (4, 14)),
     (IMAGE_REGISTRY, (4, 14)),
-    ("MachineAPI", (4, 14)),
+    (MACHINE_API, (4, 14)),
     ("CloudCredential", (4, 15)),
     (OLM, (4, 15)),
     ("CloudControllerManager", (4, 16)),
     (INGRESS, (4, 16)),
     ("OperatorLifecycleManagerV1", (4, 18)),
-    // Not in the CRD of 4.20.
-    ("ClusterAPI", (4, 21)),
-    ("CompatibilityRequirements", (4, 21)),
+    (CLUSTER_API, (4, 23)),
+    (REQUIREMENTS, (4, 23)),
 ];
 
 pub const IMAGE_REGISTRY: &str = "ImageRegistry";
 pub const INGRESS: &str = "Ingress";
 const OLM: &str = "OperatorLifecycleManager";
+const MACHINE_API: &str = "MachineAPI";
+const CLUSTER_API: &str = "ClusterAPI";
+const REQUIREMENTS: &str = "CompatibilityRequirements";
 
 /// First release with capabilities.
 const FIRST: (u32, u32) = (4, 11);
@@ -53,7 +55,7 @@ const FIRST: (u32, u32) = (4, 11);
 impl Capabilities {
     /// Whether a cluster of this release has the component of a capability.
     ///
-    /// Each set has the capabilities of its release. `MachineAPI` is in every set, but no caller asks for it.
+    /// Each set has the capabilities of its release. `MachineAPI` is in every set.
     pub fn has(&self, capability: &str, release: (u32, u32)) -> bool {
         let since = KNOWN.iter().find(|(name, _)| *name == capability);
         let Some((_, since)) = since.filter(|(_, since)| *since <= release) else {
@@ -61,6 +63,8 @@ impl Capabilities {
         };
         let in_baseline = match self.baseline.as_deref() {
             None | Some("vCurrent") => true,
+            Some("None") => false,
+            Some(_) if capability == MACHINE_API => true,
             Some(set) => set_version(set).is_some_and(|set| set >= *since),
         };
         in_baseline || self.additional.iter().any(|name| name == capability)
@@ -92,7 +96,32 @@ impl Capabilities {
         if self.has("marketplace", release) && !self.has(OLM, release) {
             return Some(format!("capability marketplace requires additional_capabilities={OLM}"));
         }
+        // openshift/installer: commits 2b7e12e41a and 8f6e183f7b.
+        if ((4, 14)..(4, 17)).contains(&release) && self.has("baremetal", release) && !self.has(MACHINE_API, release) {
+            return Some(format!(
+                "capability baremetal requires additional_capabilities={MACHINE_API}"
+            ));
+        }
         None
+    }
+
+    /// Why a cluster of this release would reject capabilities that its installer accepts: they depend on feature gates
+    /// that only other feature sets enable (openshift/api: `features/features.go`).
+    pub fn gated(&self, release: (u32, u32)) -> Option<String> {
+        let is_added = |name: &str| self.additional.iter().any(|added| added == name);
+        let (_, since) = KNOWN.iter().find(|(name, _)| *name == CLUSTER_API)?;
+        if release < *since {
+            return None;
+        }
+        if is_added(CLUSTER_API) && !is_added(REQUIREMENTS) {
+            return Some(format!(
+                "capability {CLUSTER_API} requires additional_capabilities={REQUIREMENTS}"
+            ));
+        }
+        let gated = [CLUSTER_API, REQUIREMENTS].into_iter().find(|name| is_added(name))?;
+        Some(format!(
+            "capability {gated} requires the feature set TechPreviewNoUpgrade"
+        ))
     }
 }
 
@@ -176,11 +205,51 @@ mod tests {
                 (4, 16),
                 Some("capability marketplace requires additional_capabilities=OperatorLifecycleManager"),
             ),
+            (
+                "",
+                &["ClusterAPI"],
+                (4, 22),
+                Some("additional_capabilities=ClusterAPI requires 4.23"),
+            ),
+            ("", &["ClusterAPI"], (4, 23), None),
+            (
+                "None",
+                &["Ingress", "baremetal"],
+                (4, 16),
+                Some("capability baremetal requires additional_capabilities=MachineAPI"),
+            ),
+            ("v4.11", &["Ingress", "OperatorLifecycleManager"], (4, 16), None),
+            ("None", &["Ingress", "baremetal"], (4, 17), None),
         ] {
             assert_eq!(
                 set(baseline, additional).problem(release).as_deref(),
                 problem,
                 "{baseline} {additional:?} {release:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn capabilities_of_a_feature_gate_are_rejected_only_where_they_exist() {
+        for (additional, release, problem) in [
+            (&["ClusterAPI"][..], (4, 22), None),
+            (&[], (4, 23), None),
+            (&["Console"], (4, 23), None),
+            (
+                &["ClusterAPI"],
+                (4, 23),
+                Some("capability ClusterAPI requires additional_capabilities=CompatibilityRequirements"),
+            ),
+            (
+                &["ClusterAPI", "CompatibilityRequirements"],
+                (5, 0),
+                Some("capability ClusterAPI requires the feature set TechPreviewNoUpgrade"),
+            ),
+        ] {
+            assert_eq!(
+                set("", additional).gated(release).as_deref(),
+                problem,
+                "{additional:?} {release:?}"
             );
         }
     }

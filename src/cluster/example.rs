@@ -52,6 +52,7 @@ impl ClusterConfig {
                 cluster_network: network("10.128.0.0/14"),
                 host_prefix: 23,
                 service_network: network("172.30.0.0/16"),
+                ovn_join_network: None,
             },
             ipv6: None,
             image: ImageSource::Platform("rhcos".to_owned()),
