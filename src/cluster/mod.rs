@@ -17,6 +17,7 @@ mod choices;
 mod example;
 mod identity;
 mod ipv6;
+pub mod limits;
 mod names;
 mod networks;
 mod node_config;

@@ -1,6 +1,6 @@
 //! The networks inside a cluster.
 
-use ipnetwork::IpNetwork;
+use ipnetwork::{IpNetwork, Ipv4Network};
 use serde::Serialize;
 
 /// The networks inside the cluster, as in install-config.
@@ -12,6 +12,9 @@ pub struct ClusterNetworks {
     /// Prefix length of the part of `cluster_network` that one node gets.
     pub host_prefix: u8,
     pub service_network: IpNetwork,
+    /// Replaces the IPv4 join network of OVN-Kubernetes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ovn_join_network: Option<Ipv4Network>,
 }
 
 impl ClusterNetworks {

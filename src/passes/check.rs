@@ -1,6 +1,7 @@
 //! Checks that run before anything is created.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Context, Result};
 use ipnetwork::IpNetwork;
@@ -38,6 +39,9 @@ use crate::state::inventory::{self, Cluster, Known};
 use crate::state::journal::{self, Entry};
 use crate::state::parameters::Parameters;
 use crate::state::registry_cache::CacheDir;
+
+/// Stands for a machine network that is not known yet; RFC 2544 reserves it for tests.
+const UNKNOWN_NETWORK: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 0));
 
 /// Runs all checks that need no installer, before anything is created; for the installer see `find_installer`.
 pub(super) async fn check(
@@ -297,10 +301,19 @@ pub(super) async fn find_installer(
         report.add("installer", [unsupported]);
         return Ok(None);
     }
-    let fits = installer::check_settings(config, version).map_err(anyhow::Error::from);
+    // An overlap is reported with the other findings about the network.
+    let known = facts.filter(|facts| networks::findings(config, facts).is_empty());
+    let machine_network = config.given.machine_network.or(known.and_then(|facts| facts.cidr));
+    let mut rejected = installer::check_settings(config, machine_network.unwrap_or(UNKNOWN_NETWORK.into()), version);
+    rejected.extend(
+        facts
+            .into_iter()
+            .flat_map(|facts| networks::of_ovn_kubernetes(config, facts, version)),
+    );
+    let is_rejected = rejected.iter().any(|finding| finding.verdict == Verdict::Fail);
+    report.add("installer", rejected);
     let fips = installer::fips::check_fips(config, &choice).map_err(anyhow::Error::from);
-    let fips = report.take("installer", fips)?;
-    if report.take("installer", fits)?.is_some() && fips.is_some() {
+    if report.take("installer", fips)?.is_some() && !is_rejected {
         report.add("installer", [Finding::ok(describe_installer(&choice))]);
     }
     let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
@@ -314,7 +327,8 @@ pub(super) async fn find_installer(
     }
     if let (Some(backend), Some(facts)) = (backend, facts) {
         let beside = ours::refuse_conflicts(backend, config, facts, seen, version);
-        report.take("ignition", beside)?;
+        let warnings = report.take("ignition", beside)?.unwrap_or_default();
+        report.add("ignition", warnings.into_iter().map(Finding::warn));
     }
     Ok(Some(choice))
 }
@@ -670,8 +684,6 @@ fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neigh
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
     use crate::cluster::Ipv6Settings;
 

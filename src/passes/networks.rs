@@ -1,31 +1,12 @@
-//! Networks that must not overlap: the machines', the cluster's, and the internal ones of OVN-Kubernetes.
+//! Networks that must not overlap: the machines', the cluster's, and the internal ones of OVN-Kubernetes before 4.19.
+//!
+//! Later installers compare the last ones themselves (`cluster::limits`).
 
 use ipnetwork::IpNetwork;
 
 use crate::backend::{Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, overlap};
-
-/// OVN-Kubernetes uses these on every node by default: `(name, range, field of the Network operator)`.
-///
-/// Source: openshift/cluster-network-operator: pkg/network/ovn_kubernetes.go, `defaultV4InternalSubnet`,
-/// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet` and those of IPv6; `validateOVNKubernetesSubnets`
-/// rejects a cluster or service network that overlaps with one of them.
-const OVN_KUBERNETES: [(&str, &str, &str); 6] = [
-    ("join", "100.64.0.0/16", "ipv4.internalJoinSubnet"),
-    ("transit", "100.88.0.0/16", "ipv4.internalTransitSwitchSubnet"),
-    (
-        "masquerade",
-        "169.254.169.0/29",
-        "gatewayConfig.ipv4.internalMasqueradeSubnet",
-    ),
-    ("join", "fd98::/64", "ipv6.internalJoinSubnet"),
-    ("transit", "fd97::/64", "ipv6.internalTransitSwitchSubnet"),
-    (
-        "masquerade",
-        "fd69::/125",
-        "gatewayConfig.ipv6.internalMasqueradeSubnet",
-    ),
-];
+use crate::cluster::limits::{OVN_CHECK, OvnNetwork, ovn_networks};
+use crate::cluster::{ClusterConfig, major_minor, overlap};
 
 /// The overlaps. `settings` has already compared the networks of the env file with each other.
 pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Finding> {
@@ -47,35 +28,49 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
             );
         }
     }
-    if config.networks.network_type != "OVNKubernetes" {
-        return found;
-    }
-    let second = config.ipv6.iter().flat_map(|ipv6| {
-        [
-            ("machine_network", ipv6.machine_network),
-            ("cluster_network", ipv6.cluster_network),
-            ("service_network", ipv6.service_network),
-        ]
-    });
-    let second = second.map(|(name, network)| (name.to_owned(), IpNetwork::V6(network)));
-    let all: Vec<_> = machines
-        .map(|machines| (format!("network {}", config.network), machines))
-        .into_iter()
-        .chain(inner.map(|(name, network)| (name.to_owned(), network)))
-        .chain(second)
-        .collect();
-    for (own, range, field) in OVN_KUBERNETES {
-        let Ok(range) = range.parse::<IpNetwork>() else {
-            continue;
-        };
-        for (name, other) in all.iter().filter(|(_, other)| overlap(*other, range)) {
-            found.push(of_ovn(config, &format!("{name} is {other}"), range, own, field));
+    found
+}
+
+/// Overlaps with the networks of OVN-Kubernetes, in releases whose installer does not compare them.
+///
+/// The operator rejects a cluster or service network that overlaps with one (openshift/cluster-network-operator:
+/// `pkg/network/ovn_kubernetes.go`, `validateOVNKubernetesSubnets`).
+pub(super) fn of_ovn_kubernetes(config: &ClusterConfig, facts: &NetworkFacts, version: &str) -> Vec<Finding> {
+    // A rehearsal has no installer.
+    let release = major_minor(version).filter(|release| *release < OVN_CHECK || config.is_rehearsal());
+    let Some(release) = release.filter(|_| config.networks.network_type == "OVNKubernetes") else {
+        return Vec::new();
+    };
+    let networks = &config.networks;
+    let machines = config.given.machine_network.or(facts.cidr);
+    let ipv6 = config.ipv6.as_ref();
+    let all = [
+        (format!("network {}", config.network), machines),
+        ("cluster_network".to_owned(), Some(networks.cluster_network)),
+        ("service_network".to_owned(), Some(networks.service_network)),
+        (
+            "machine_network".to_owned(),
+            ipv6.map(|ipv6| ipv6.machine_network.into()),
+        ),
+        (
+            "cluster_network".to_owned(),
+            ipv6.map(|ipv6| ipv6.cluster_network.into()),
+        ),
+        (
+            "service_network".to_owned(),
+            ipv6.map(|ipv6| ipv6.service_network.into()),
+        ),
+    ];
+    let mut found = Vec::new();
+    for (name, network) in all.into_iter().filter_map(|(name, network)| Some((name, network?))) {
+        for (own, range) in ovn_networks(network, networks.ovn_join_network, release) {
+            found.push(of_ovn(config, &format!("{name} is {network}"), range, own));
         }
     }
     found
 }
 
-fn of_ovn(config: &ClusterConfig, what: &str, range: IpNetwork, own: &str, field: &str) -> Finding {
+fn of_ovn(config: &ClusterConfig, what: &str, range: IpNetwork, own: &OvnNetwork) -> Finding {
     Finding {
         // One of the user's manifests may have moved it.
         verdict: match config.manifests {
@@ -83,11 +78,13 @@ fn of_ovn(config: &ClusterConfig, what: &str, range: IpNetwork, own: &str, field
             None => Verdict::Fail,
         },
         hint: Some(format!(
-            "use another range, or move that of OVN-Kubernetes with a manifest for the Network operator ({field}) in \
-             the folder `manifests`"
+            "use another range; before 4.19 a manifest for the Network operator ({}) in the folder `manifests` moves that \
+             of OVN-Kubernetes, and from 4.18 ovn_join_network moves its join network",
+            own.field
         )),
         ..Finding::fail(format!(
-            "{what}, which overlaps with {range}, the {own} network of OVN-Kubernetes on every node"
+            "{what}, which overlaps with {range}, the {} network of OVN-Kubernetes on every node",
+            own.name
         ))
     }
 }
@@ -118,7 +115,7 @@ mod tests {
                 api_ip: None,
                 ingress_ip: None,
             });
-            let found = findings(&config, &NetworkFacts::default());
+            let found = of_ovn_kubernetes(&config, &NetworkFacts::default(), "4.18.1");
             let texts: Vec<_> = found.iter().map(|finding| finding.text.as_str()).collect();
             assert_eq!(texts, Vec::from_iter(expected));
         }
@@ -174,8 +171,9 @@ mod tests {
                 cidr: Some(machines.parse().unwrap()),
                 ..NetworkFacts::default()
             };
-            let failed = findings(&config, &facts);
-            let failed = failed.iter().filter(|finding| finding.verdict == Verdict::Fail);
+            let mut found = findings(&config, &facts);
+            found.extend(of_ovn_kubernetes(&config, &facts, "4.18.1"));
+            let failed = found.iter().filter(|finding| finding.verdict == Verdict::Fail);
             let texts: Vec<_> = failed.map(|finding| finding.text.as_str()).collect();
             assert_eq!(texts, expected, "{machines} {cluster} {kind}");
         }

@@ -1,16 +1,17 @@
 //! Pull secret, SSH keys and certificates: files that must parse, and whose content no message repeats.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use secrecy::SecretString;
+use ipnetwork::IpNetwork;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value as Json;
 
 use super::parse;
 use super::sources::io_reason;
 use super::values::{Layer, Values, is_path_of_secret, read_all};
-use crate::cluster::{Password, Proxy, Wanted};
+use crate::cluster::limits::{self, HTTP_PROXY, HTTPS_PROXY};
+use crate::cluster::{ClusterNetworks, Ipv6Settings, Password, Proxy, Wanted};
 
 /// A placeholder without a real secret, in the form that installers accept.
 const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
@@ -135,18 +136,13 @@ pub(super) fn ssh_keys(values: &mut Values<'_>) -> Option<Vec<String>> {
 /// Whether nodes are in FIPS mode, which rejects some keys (openshift/installer
 /// `pkg/types/validation/installconfig.go`).
 pub(super) fn fips(values: &mut Values<'_>, keys: Option<&[String]>) -> Option<bool> {
-    const TYPES: [&str; 4] = [
-        "ssh-rsa",
-        "ecdsa-sha2-nistp256",
-        "ecdsa-sha2-nistp384",
-        "ecdsa-sha2-nistp521",
-    ];
     let fips = values.switch("fips")?;
+    let is_approved = |kind: &&str| *kind == "ssh-rsa" || kind.starts_with("ecdsa-sha2-nistp");
     let kinds = keys
         .unwrap_or_default()
         .iter()
-        .filter_map(|key| key.split_whitespace().next());
-    for kind in kinds.filter(|kind| fips && !TYPES.contains(kind)) {
+        .filter_map(|key| limits::ssh_key_type(key));
+    for kind in kinds.filter(|kind| fips && !is_approved(kind)) {
         let message = format!("fips=true does not support SSH keys of type {kind}");
         let help = "create a key with `ssh-keygen -t ecdsa`, and set `pub_key` to its file";
         values.problem(&["fips", "pub_key", "keys"], message, help);
@@ -179,12 +175,12 @@ fn read_keys(values: &mut Values<'_>, name: &'static str, path: &Path, hint: &st
     let mut found = false;
     for line in lines {
         found = true;
-        if !is_public_key(line) {
+        if limits::ssh_key_type(line).is_none() {
             let message = format!("{} is not an OpenSSH public key", path.display());
             values.problem(
                 &[name],
                 message,
-                "each line has a type such as ssh-ed25519, the key in base64, and a comment",
+                "each line has options if any, a type such as ssh-ed25519, the key in base64, and a comment",
             );
             return false;
         }
@@ -198,32 +194,7 @@ fn read_keys(values: &mut Values<'_>, name: &'static str, path: &Path, hint: &st
     found
 }
 
-/// `type base64 [comment]`, where the key's first field repeats the type (RFC 4253, section 6.6).
-fn is_public_key(line: &str) -> bool {
-    let mut words = line.split_ascii_whitespace();
-    let (Some(kind), Some(blob)) = (words.next(), words.next()) else {
-        return false;
-    };
-    let known = [
-        "ssh-ed25519",
-        "ssh-rsa",
-        "ecdsa-sha2-nistp256",
-        "ecdsa-sha2-nistp384",
-        "ecdsa-sha2-nistp521",
-        "sk-ssh-ed25519@openssh.com",
-        "sk-ecdsa-sha2-nistp256@openssh.com",
-    ];
-    let Ok(blob) = STANDARD.decode(blob) else {
-        return false;
-    };
-    let Some((length, rest)) = blob.split_first_chunk::<4>() else {
-        return false;
-    };
-    let length = u32::from_be_bytes(*length) as usize;
-    known.contains(&kind) && rest.len() > length && &rest[..length] == kind.as_bytes()
-}
-
-/// PEM text of certificates; `Some(None)` if none is set.
+/// PEM text of certificates, and nothing else; `Some(None)` if none is set.
 pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
     let Some(path) = values.path("ca") else {
         return Some(None);
@@ -236,8 +207,8 @@ pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
             return None;
         }
     };
-    match check_pem(&text) {
-        Ok(()) => Some(Some(text)),
+    match limits::certificates(&text) {
+        Ok(certificates) => Some(Some(certificates)),
         Err(reason) => {
             values.problem(
                 &["ca"],
@@ -251,13 +222,15 @@ pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
 
 /// The nodes' proxies.
 pub(super) fn proxy(values: &mut Values<'_>) -> Option<Proxy> {
-    let mut url = |name| match values.is_lost(name) {
+    let mut url = |name, schemes| match values.is_lost(name) {
         true => None,
-        false => values.optional(name, |text| parse::proxy_url(text).map(SecretString::from)),
+        false => values.optional(name, |text| {
+            limits::proxy_url(text, schemes).map(|_| SecretString::from(text))
+        }),
     };
     let proxy = read_all!(Proxy {
-        http: url("http_proxy"),
-        https: url("https_proxy"),
+        http: url("http_proxy", HTTP_PROXY),
+        https: url("https_proxy", HTTPS_PROXY),
         no_proxy: values.list("no_proxy", parse::no_proxy),
     });
     if proxy.http.is_none() && proxy.https.is_none() && !proxy.no_proxy.is_empty() {
@@ -266,28 +239,30 @@ pub(super) fn proxy(values: &mut Values<'_>) -> Option<Proxy> {
     Some(proxy)
 }
 
-fn check_pem(text: &str) -> Result<(), &'static str> {
-    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-    const END: &str = "-----END CERTIFICATE-----";
-    if text.contains("PRIVATE KEY") {
-        return Err("contains a private key");
-    }
-    let mut rest = text;
-    let mut found = false;
-    while let Some((_, after)) = rest.split_once(BEGIN) {
-        let (body, after) = after
-            .split_once(END)
-            .ok_or("contains a certificate without an END line")?;
-        let body: String = body.split_ascii_whitespace().collect();
-        let der = STANDARD
-            .decode(body)
-            .map_err(|_| "contains a certificate that is not base64")?;
-        // Every certificate is a DER sequence.
-        if der.first() != Some(&0x30) {
-            return Err("contains a certificate that is not DER");
+/// Rejects a proxy with an address of the networks inside the cluster.
+pub(super) fn proxy_addresses(
+    values: &mut Values<'_>,
+    proxy: &Proxy,
+    networks: &ClusterNetworks,
+    ipv6: Option<&Ipv6Settings>,
+) {
+    let inner = [
+        ("cluster_network", Some(networks.cluster_network)),
+        ("service_network", Some(networks.service_network)),
+        ("ovn_join_network", networks.ovn_join_network.map(IpNetwork::V4)),
+        ("cluster_network", ipv6.map(|ipv6| IpNetwork::V6(ipv6.cluster_network))),
+        ("service_network", ipv6.map(|ipv6| IpNetwork::V6(ipv6.service_network))),
+    ];
+    for (name, url) in [("http_proxy", &proxy.http), ("https_proxy", &proxy.https)] {
+        let host = url
+            .as_ref()
+            .and_then(|url| limits::proxy_url(url.expose_secret(), HTTPS_PROXY).ok()?.parse().ok());
+        let Some(ip): Option<IpAddr> = host else { continue };
+        for (network_name, network) in inner {
+            if let Some(network) = network.filter(|network| network.contains(ip)) {
+                let message = format!("`{name}`: {ip} is in `{network_name}` {network}");
+                values.problem(&[name, network_name], message, "");
+            }
         }
-        found = true;
-        rest = after;
     }
-    found.then_some(()).ok_or("contains no certificate")
 }

@@ -8,6 +8,7 @@ use ipnetwork::IpNetwork;
 use super::parse::{LONGEST_NAME, dns_label};
 use super::values::Values;
 use crate::backend::Capabilities;
+use crate::cluster::limits::{SERVICE_PREFIX, join_network_problem};
 use crate::cluster::{
     AddressRange, BackendConfig, ClusterDomain, ClusterNetworks, Dhcp, Dns, GivenAddresses, Harvest, Lb, MachineName,
     NodeName, Pool, Role, Wanted, overlap, reserved_as, unsupported_release,
@@ -174,6 +175,17 @@ pub(super) fn addresses(
     if let Some(networks) = networks {
         known.push(("cluster_network", networks.cluster_network));
         known.push(("service_network", networks.service_network));
+        known.extend(
+            networks
+                .ovn_join_network
+                .map(|network| ("ovn_join_network", network.into())),
+        );
+        let network = networks.service_network;
+        if network.is_ipv4() && network.prefix() < SERVICE_PREFIX.0 {
+            let message = format!("`service_network`: {network} is too large");
+            let help = format!("use a prefix of at least /{}; /16 is usual", SERVICE_PREFIX.0);
+            values.problem(&["service_network"], message, &help);
+        }
     }
     if let Some(machine_network) = given.and_then(|given| given.machine_network) {
         known.push(("machine_network", machine_network));
@@ -228,6 +240,22 @@ pub(super) fn addresses(
     let pools = pools.map(|mac| ("pool_macs", *mac));
     let all = bootstrap.chain(masters).chain(arbiter).chain(workers).chain(pools);
     no_doubles(values, &all.collect::<Vec<_>>(), |_, _| false);
+}
+
+/// Checks the network that replaces the join network of OVN-Kubernetes.
+pub(super) fn join_network(values: &mut Values<'_>, networks: &ClusterNetworks) {
+    const NAME: &str = "ovn_join_network";
+    let Some(join) = networks.ovn_join_network else { return };
+    if networks.network_type != "OVNKubernetes" {
+        let message = format!("{NAME} has no effect with network_type={}", networks.network_type);
+        values.problem(&[NAME, "network_type"], message, "remove it");
+    }
+    if let IpNetwork::V4(pods) = networks.cluster_network
+        && let Some(problem) = join_network_problem(join, [(pods, networks.host_prefix)].into_iter())
+    {
+        let help = "use a larger network, such as a /16";
+        values.problem(&[NAME, "cluster_network"], format!("`{NAME}`: {problem}"), help);
+    }
 }
 
 /// Checks that no name server is in a network inside the cluster or a node. A router or load balancer may be one.

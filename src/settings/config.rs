@@ -46,6 +46,9 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         address_families::first_family(values, given, networks);
     }
     checks::addresses(values, given.as_ref(), of_pools, networks.as_ref());
+    if let Some(networks) = &networks {
+        checks::join_network(values, networks);
+    }
     let ranges = address_pool.as_deref();
     checks::counts(values, given.as_ref(), ranges, harvest, masters, workers, of_pools);
     if let (Some(given), Some(ranges), Some(networks)) = (&given, ranges, &networks) {
@@ -70,6 +73,9 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let pull_secret = access::pull_secret(values);
     let ca = access::ca(values);
     let proxy = access::proxy(values);
+    if let (Some(proxy), Some(networks), Some(ipv6)) = (&proxy, &networks, &ipv6) {
+        access::proxy_addresses(values, proxy, networks, ipv6.as_ref());
+    }
     let (registry_mirrors, mirror_manifests) = registry_mirrors::registry_mirrors(values).unzip();
     let is_ipv6_only = networks.as_ref().is_some_and(ClusterNetworks::is_ipv6_only);
     let (name, domain) = names.unzip();
@@ -162,10 +168,11 @@ fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
 
 fn cluster_networks(values: &mut Values<'_>) -> Option<ClusterNetworks> {
     Some(read_all!(ClusterNetworks {
-        network_type: values.text("network_type"),
+        network_type: values.read("network_type", parse::network_type),
         cluster_network: values.first_network("cluster_network"),
         host_prefix: checks::host_prefix(values, cluster_network),
         service_network: values.first_network("service_network"),
+        ovn_join_network: values.optional("ovn_join_network", parse::network),
     }))
 }
 

@@ -7,6 +7,7 @@ use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
 use super::entry::Kind;
 use crate::cluster::capabilities::{KNOWN, SETS};
+use crate::cluster::limits;
 use crate::cluster::{AddressRange, Mac, NodeName, NodeSelector, Role};
 
 /// Longest label of a DNS name, and longest name of a Kubernetes node.
@@ -110,7 +111,17 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
     }
     let network: Ipv4Network = text.parse().map_err(|_| bad())?;
     no_host(text, network.into())?;
-    Ok(network)
+    match network.ip().is_unspecified() {
+        true => Err(bad()),
+        false => Ok(network),
+    }
+}
+
+/// A network plugin, with the usual spelling of OpenShift's own.
+pub(super) fn network_type(text: &str) -> Result<String, String> {
+    let own = ["OVNKubernetes", "OpenShiftSDN", "Kuryr"];
+    let known = own.into_iter().find(|known| known.eq_ignore_ascii_case(text));
+    Ok(known.unwrap_or(text).to_owned())
 }
 
 /// Rejects a network that is written with the address of a host.
@@ -193,7 +204,8 @@ fn ip6(text: &str) -> Result<Ipv6Addr, String> {
 fn network6(text: &str) -> Result<Ipv6Network, String> {
     let bad = || format!("`{text}` is not an IPv6 network such as fd00:1::/64");
     let network: Ipv6Network = text.parse().map_err(|_| bad())?;
-    if !text.contains('/') || network.ip().is_multicast() || network.ip().is_unicast_link_local() {
+    let ip = network.ip();
+    if !text.contains('/') || ip.is_multicast() || ip.is_unicast_link_local() || ip.is_unspecified() {
         return Err(bad());
     }
     no_host(text, network.into())?;
@@ -348,25 +360,12 @@ fn http_url(text: &str) -> Result<(), String> {
     }
 }
 
-/// The URL of a proxy. No message repeats it, because it may contain a password.
-pub(super) fn proxy_url(text: &str) -> Result<String, String> {
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
-    let host = host.map(|host| host.rsplit('@').next().unwrap_or_default());
-    match host {
-        Some(host) if !host.is_empty() && !text.contains(char::is_whitespace) => Ok(text.to_owned()),
-        _ => Err("the value is not a URL such as http://proxy.example.com:3128".to_owned()),
-    }
-}
-
-/// A destination without a proxy: `*`, a host, a domain with or without a leading dot, an address or a network.
+/// A destination without a proxy: a host, a domain with or without a leading dot, an address or a network.
 pub(super) fn no_proxy(text: &str) -> Result<String, String> {
-    let is_network = text
-        .split_once('/')
-        .is_some_and(|(ip, prefix)| ip.parse::<IpAddr>().is_ok() && prefix.parse::<u8>().is_ok_and(|p| p <= 128));
-    match text == "*" || is_network || host(text.strip_prefix('.').unwrap_or(text)).is_ok() {
-        true => Ok(text.to_owned()),
-        false => Err(format!("`{text}` is not *, a host, a domain or a network")),
+    match text {
+        "*" => Err("`*` would bypass the proxy for every destination; remove the proxy instead".to_owned()),
+        text if limits::is_no_proxy(text) => Ok(text.to_owned()),
+        text => Err(format!("`{text}` is not a host, a domain or a network")),
     }
 }
 

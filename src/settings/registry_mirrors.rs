@@ -9,6 +9,7 @@ use super::profile::yaml_message;
 use super::sources::io_reason;
 use super::values::Values;
 use crate::cluster::RegistryMirror;
+use crate::cluster::limits::repository;
 
 /// An object of oc-mirror's output (openshift/oc-mirror: `v2/internal/pkg/clusterresources/clusterresources.go`); its
 /// fields are those of openshift/api: `config/v1` and `operator/v1alpha1`.
@@ -56,14 +57,14 @@ struct Mirrors {
 /// The mirrors of all entries, grouped by source, and files to add to the installer's manifests. An entry is
 /// `SOURCE=MIRROR`, a file, or oc-mirror's folder.
 pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<(Vec<RegistryMirror>, Vec<PathBuf>)> {
-    let entries = values.list("registry_mirrors", |text| match text.split_once('=') {
-        Some((source, mirror)) if is_repository(source) && is_repository(mirror) => {
-            Ok((source.to_owned(), Some(mirror.to_owned())))
+    let entries = values.list("registry_mirrors", |text| -> Result<_, String> {
+        let Some((source, mirror)) = text.split_once('=') else {
+            return Ok((text.to_owned(), None));
+        };
+        for name in [source, mirror] {
+            repository(name).map_err(|why| format!("`{name}` {why}; write SOURCE=MIRROR, both without https://"))?;
         }
-        None => Ok((text.to_owned(), None)),
-        Some(_) => Err(format!(
-            "`{text}` is neither SOURCE=MIRROR, both without https://, nor a file or folder"
-        )),
+        Ok((source.to_owned(), Some(mirror.to_owned())))
     })?;
     let folder = values.value("registry_mirrors").map(|value| value.folder);
     let mut all = Mirrors::default();
@@ -83,12 +84,6 @@ pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<(Vec<RegistryM
         }
     }
     is_read.then_some((all.mirrors, all.manifests))
-}
-
-/// Whether a text can be the name of a repository or registry.
-pub fn is_repository(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '/');
-    !text.is_empty() && text.chars().all(is_plain) && !text.contains("//")
 }
 
 fn add(all: &mut Vec<RegistryMirror>, source: String, mirror: String) {
@@ -178,11 +173,9 @@ fn add_file(values: &mut Values<'_>, path: &Path, all: &mut Vec<RegistryMirror>)
         values.warn("registry_mirrors", &message);
     }
     for rule in rules {
-        if let Some(wrong) = std::iter::once(&rule.source)
-            .chain(&rule.mirrors)
-            .find(|text| !is_repository(text))
-        {
-            let message = format!("{name}: `{wrong}` is not a repository");
+        let mut names = std::iter::once(&rule.source).chain(&rule.mirrors);
+        if let Some((wrong, why)) = names.find_map(|text| Some((text, repository(text).err()?))) {
+            let message = format!("{name}: `{wrong}` {why}");
             values.problem(&["registry_mirrors"], message, HELP);
             return false;
         }

@@ -392,6 +392,9 @@ settings! {
     "networks inside the cluster" on all {
         /// Network plugin.
         network_type: Text = "OVNKubernetes";
+        /// Network that OVN-Kubernetes uses on every node in place of 100.64.0.0/16, if a network of yours overlaps with
+        /// it. Requires 4.18.
+        ovn_join_network: Network;
         /// Network of the pods. With two address families, the default is 10.128.0.0/14,fd01::/48;
         /// without IPv4 fd01::/48.
         cluster_network: Networks = "10.128.0.0/14";

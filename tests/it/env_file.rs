@@ -54,7 +54,7 @@ fn files() -> BTreeMap<&'static str, String> {
         ("empty.pub", "\n".to_owned()),
         (
             "ca.pem",
-            "# ours\n-----BEGIN CERTIFICATE-----\nMAAA\n-----END CERTIFICATE-----\n".to_owned(),
+            format!("# ours\n{}\n# end\n", include_str!("../fixtures/ca-one.pem")),
         ),
         (
             "not-a-ca.pem",
@@ -73,7 +73,7 @@ fn files() -> BTreeMap<&'static str, String> {
         ),
         (
             "mine/ca.pem",
-            "-----BEGIN CERTIFICATE-----\nMAAB\n-----END CERTIFICATE-----\n".to_owned(),
+            include_str!("../fixtures/ca-two.pem").to_owned(),
         ),
         (
             "typo/profile.yaml",
@@ -654,7 +654,7 @@ fn a_users_profile_extends_a_shipped_one() {
     assert_eq!(loaded.config.master_size.cpus, 6);
     assert_eq!(value_and_origin(&loaded, "numcpus"), ("6", "profile ./mine"));
     assert!(
-        loaded.config.ca.is_some_and(|ca| ca.contains("MAAB")),
+        loaded.config.ca.as_deref() == Some(include_str!("../fixtures/ca-two.pem")),
         "its paths start at its folder"
     );
 }

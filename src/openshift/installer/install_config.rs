@@ -2,42 +2,48 @@
 //!
 //! Its format: openshift/installer `pkg/types/installconfig.go`.
 
+use ipnetwork::IpNetwork;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::cluster::{Capabilities, ClusterConfig, IPV6_HOST_PREFIX, Ipv6Settings, major_minor};
-use crate::error::{ErrorKind, OperationError};
+use crate::backend::Finding;
+use crate::cluster::{Capabilities, ClusterConfig, IPV6_HOST_PREFIX, Ipv6Settings, limits, major_minor};
 use crate::node::overlay::ssh_keys;
-use crate::state::parameters::Parameters;
 
 /// First release that lists mirrors under `imageDigestSources`.
 const DIGEST_SOURCES: (u32, u32) = (4, 14);
 /// First release with a setting to trust certificates everywhere, not only for proxies.
 const BUNDLE_POLICY: (u32, u32) = (4, 12);
-/// First release whose new clusters cannot use OpenShiftSDN.
-const WITHOUT_SDN: (u32, u32) = (4, 15);
-
-/// Rejects settings that this version of the installer does not support, before anything is created.
-pub(super) fn check(config: &ClusterConfig, version: &str) -> Result<(), OperationError> {
+/// Why this version of the installer, or the cluster, would reject the settings; empty if they are accepted.
+pub(super) fn check(config: &ClusterConfig, machine_network: IpNetwork, version: &str) -> Vec<Finding> {
     let Some(release) = major_minor(version) else {
-        return Ok(());
+        return Vec::new();
     };
-    let refuse = |what: String| {
-        let text = format!("openshift-install {version} {what}");
-        Err(OperationError::new(ErrorKind::Tool, text).hint("change the setting, or choose another version"))
-    };
-    let network_type = &config.networks.network_type;
-    if network_type == "OpenShiftSDN" && release >= WITHOUT_SDN {
-        return refuse("no longer supports network_type=OpenShiftSDN".to_owned());
+    let hint = "change the setting, or choose another version";
+    let rejections = limits::rejections(&install_config(config, machine_network, version), release).into_iter();
+    let mut found: Vec<_> = rejections
+        .map(|rejected| {
+            let text = format!(
+                "openshift-install {version} rejects {}: {}",
+                rejected.field, rejected.why
+            );
+            Finding::fail(text).hint(rejected.hint.unwrap_or(hint))
+        })
+        .collect();
+    // One of the user's manifests may be the FeatureGate.
+    if let Some(problem) = config
+        .capabilities
+        .gated(release)
+        .filter(|_| config.manifests.is_none())
+    {
+        let hint = "remove it, or add a FeatureGate manifest to the folder `manifests`";
+        found.push(Finding::fail(format!("OpenShift {version}: {problem}")).hint(hint));
     }
-    match config.capabilities.problem(release) {
-        Some(problem) => refuse(format!("rejects these settings: {problem}")),
-        None => Ok(()),
-    }
+    found
 }
 
 /// The whole file, pull secret included.
-pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, version: &str) -> Value {
+pub(super) fn install_config(config: &ClusterConfig, machine_network: IpNetwork, version: &str) -> Value {
     let networks = &config.networks;
     let release = major_minor(version).unwrap_or((4, 99));
     let mut install_config = json!({
@@ -51,7 +57,7 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
             "networkType": networks.network_type,
             "clusterNetwork": [{"cidr": networks.cluster_network, "hostPrefix": networks.host_prefix}],
             "serviceNetwork": [networks.service_network],
-            "machineNetwork": [{"cidr": parameters.machine_network}],
+            "machineNetwork": [{"cidr": machine_network}],
         },
         "platform": {"none": {}},
         "pullSecret": config.node_pull_secret().expose_secret(),
@@ -59,6 +65,9 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
     if config.arbiter {
         // The installer accepts no other name (`pkg/types/validation/installconfig.go`, `validateArbiter`).
         install_config["arbiter"] = json!({"name": "arbiter", "replicas": 1});
+    }
+    if let Some(join) = networks.ovn_join_network {
+        install_config["networking"]["ovnKubernetesConfig"] = json!({"ipv4": {"internalJoinSubnet": join}});
     }
     if let Some(ipv6) = &config.ipv6 {
         add_ipv6(&mut install_config["networking"], ipv6);
@@ -98,7 +107,7 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
     install_config
 }
 
-/// Adds the second item of each list. On platform `none` the installer accepts IPv4 first only (openshift/installer:
+/// Adds the second item of each list. On platform `none` only later installers accept IPv6 first (openshift/installer:
 /// `pkg/types/validation/installconfig.go`, `validateNetworkingIPVersion`).
 fn add_ipv6(networking: &mut Value, ipv6: &Ipv6Settings) {
     for (list, item) in [
@@ -184,7 +193,7 @@ mod tests {
     use crate::cluster::{NodeCache, Proxy, RegistryMirror};
 
     fn made(config: &ClusterConfig, version: &str) -> Value {
-        install_config(config, &crate::state::parameters::tests::example(), version)
+        install_config(config, "192.168.122.0/24".parse().unwrap(), version)
     }
 
     #[test]
@@ -335,19 +344,57 @@ mod tests {
     fn settings_that_a_version_does_not_support_are_rejected() {
         let sdn = |config: &mut ClusterConfig| config.networks.network_type = "OpenShiftSDN".to_owned();
         let set = |config: &mut ClusterConfig| config.capabilities.baseline = Some("v4.18".to_owned());
+        let join = |config: &mut ClusterConfig| {
+            config.networks.ovn_join_network = Some("100.65.0.0/16".parse().unwrap());
+        };
+        let gated = |config: &mut ClusterConfig| {
+            config.capabilities.additional = vec!["ClusterAPI".to_owned(), "CompatibilityRequirements".to_owned()];
+        };
         type Change = fn(&mut ClusterConfig);
-        let cases: [(Change, &str, bool); 6] = [
-            (sdn, "4.14.9", true),
-            (sdn, "4.15.0", false),
-            (set, "4.19.0-rc.1", true),
-            (set, "4.17.0", false),
-            (set, "4.10.0", false),
-            (|_| {}, "4.1.0", true),
+        let cases: [(Change, &str, Option<&str>); 9] = [
+            (sdn, "4.14.9", None),
+            (
+                sdn,
+                "4.15.0",
+                Some(
+                    "openshift-install 4.15.0 rejects networking.networkType: it no longer supports \
+                     network_type=OpenShiftSDN",
+                ),
+            ),
+            (set, "4.19.0-rc.1", None),
+            (
+                set,
+                "4.17.0",
+                Some("openshift-install 4.17.0 rejects capabilities: capabilities=v4.18 requires 4.18"),
+            ),
+            (
+                set,
+                "4.10.0",
+                Some("openshift-install 4.10.0 rejects capabilities: the setting capabilities requires 4.11"),
+            ),
+            (join, "4.18.0", None),
+            (
+                join,
+                "4.17.0",
+                Some(
+                    "openshift-install 4.17.0 rejects networking.ovnKubernetesConfig: it has no such field before 4.18",
+                ),
+            ),
+            (
+                gated,
+                "4.23.0",
+                Some("OpenShift 4.23.0: capability ClusterAPI requires the feature set TechPreviewNoUpgrade"),
+            ),
+            (|_| {}, "4.6.0", None),
         ];
-        for (change, version, fits) in cases {
+        for (change, version, expected) in cases {
             let mut config = ClusterConfig::example();
+            config.pull_secret = r#"{"auths":{"quay.io":{"auth":"YTpi"}}}"#.into();
+            config.ssh_keys.clear();
             change(&mut config);
-            assert_eq!(check(&config, version).is_ok(), fits, "{version}");
+            let found = check(&config, "192.168.122.0/24".parse().unwrap(), version);
+            let texts: Vec<_> = found.iter().map(|finding| finding.text.as_str()).collect();
+            assert_eq!(texts, Vec::from_iter(expected), "{version}");
         }
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fs_err as fs;
+use ipnetwork::IpNetwork;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::Finding;
 use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Role};
 use crate::digest::sha512;
 use crate::error::{ErrorKind, OperationError};
@@ -38,8 +40,7 @@ mod signature;
 use child::Unfinished;
 pub use child::end_all;
 pub use context::{NodeReport, WaitContext};
-use manifests::{Manifests, read_manifests};
-pub use manifests::{manifests_digest, users_manifests};
+pub use manifests::{combined_manifests, manifests_digest};
 pub use mask::Mask;
 pub use mirror::downgrade;
 pub use openshift_install::OpenshiftInstall;
@@ -181,14 +182,13 @@ impl Installer {
         let partial = unfinished.path();
         home::remove_folder(partial)?;
         home::create_private_dir(partial)?;
-        let users = read_manifests(config)?;
-        let manifests = Manifests { users: &users, ours };
+        let manifests = combined_manifests(config, ours.to_vec())?;
         match self {
             Self::OpenshiftInstall(real) => {
-                real.write_assets(config, parameters, manifests, partial, &dir.log())
+                real.write_assets(config, parameters, &manifests, partial, &dir.log())
                     .await?
             }
-            Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, manifests, partial)?,
+            Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, &manifests, partial)?,
         }
         let made = Assets::in_folder(partial, config.arbiter, Timestamp::now());
         for path in [made.bootstrap, made.master, made.worker]
@@ -310,10 +310,10 @@ fn planned_reports(wait: &WaitContext<'_>, nodes: &[&NodeAddress]) -> anyhow::Re
     nodes.iter().map(report).collect()
 }
 
-/// Rejects settings that a release of OpenShift does not support. A rehearsal accepts all.
-pub fn check_settings(config: &ClusterConfig, version: &str) -> Result<(), OperationError> {
+/// Settings that a release of OpenShift does not support. A rehearsal accepts all.
+pub fn check_settings(config: &ClusterConfig, machine_network: IpNetwork, version: &str) -> Vec<Finding> {
     match config.installer {
-        InstallerChoice::OpenshiftInstall(_) => install_config::check(config, version),
-        InstallerChoice::Rehearsal => Ok(()),
+        InstallerChoice::OpenshiftInstall(_) => install_config::check(config, machine_network, version),
+        InstallerChoice::Rehearsal => Vec::new(),
     }
 }
