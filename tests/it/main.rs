@@ -43,6 +43,7 @@ mod ignition_layers;
 mod ignition_merge;
 #[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod init;
+mod install_config;
 mod installer;
 mod interrupted;
 #[cfg(feature = "kubevirt")]
