@@ -49,7 +49,7 @@ Examples:
   ocpdeploy cache up env.sh --repository registry.redhat.io/openshift4
   ocpdeploy cache up --set version=okd     # no pull secret")]
 pub struct CacheUp {
-    /// Env file with the pull secret [default: env.sh; later runs keep its credentials]
+    /// Env file with the pull secret and ca [default: env.sh; later runs keep both]
     #[arg(value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
     /// Override a setting, such as pull_secret; repeatable

@@ -9,13 +9,15 @@ use secrecy::ExposeSecret;
 use super::output::print_result;
 use super::session::{ENV_FILE, Session};
 use crate::cli::{Cache, CacheDown, CachePrune, CacheStatus, CacheUp, CacheVerb, CacheWarm, Source};
+use crate::cluster::limits;
 use crate::error::{ErrorKind, OperationError};
 use crate::local::registry::content::{self, Blob};
+use crate::local::registry::login;
 use crate::local::registry::warm::{Warmed, Warmer};
 use crate::local::registry::{self, Folder, Program, State, Upstream};
 use crate::openshift::installer::Installer;
 use crate::report::cache::{CacheReport, Pruned, RegistryReport, Stopped, warmed};
-use crate::settings::{self, is_repository};
+use crate::settings;
 use crate::state::home::remove_folder;
 use crate::state::registry_cache::{CacheDir, CachedRegistry, RegistryCache};
 
@@ -42,14 +44,19 @@ fn up(session: &Session, dir: &CacheDir, command: &CacheUp) -> Result<()> {
     let known = dir.read()?.map(|_| own(dir)).transpose()?;
     let program = Program::find()?;
     let mut cache = wanted(dir, command, known.as_ref())?;
-    let upstreams = upstreams(session, dir, command, &cache)?;
+    let (upstreams, authorities) = upstreams(session, dir, command, &cache)?;
     // Later clusters use the cache only when all registries run; `cache down` must know those that already do.
     cache.enabled = false;
     registry::write_shared(dir, &cache, known.as_ref())?;
     dir.write(&cache)?;
+    let restart = match authorities {
+        Some(given) => registry::write_upstream_authorities(dir, given.as_deref())?,
+        None => false,
+    };
     session.finish_or_stop(async {
         for (registry, upstream) in cache.registries.iter().zip(&upstreams) {
-            registry::start(&program, dir, &cache, registry, upstream).await?;
+            login::check(&program, dir, registry, upstream).await?;
+            registry::start(&program, dir, &cache, registry, upstream, restart).await?;
         }
         cache.enabled = true;
         dir.write(&cache)?;
@@ -77,8 +84,10 @@ fn wanted(dir: &CacheDir, command: &CacheUp, known: Option<&RegistryCache>) -> R
     }
     for repository in repositories {
         let upstream = repository.split('/').next().unwrap_or_default().to_owned();
-        if !is_repository(&repository) || !(upstream.contains(['.', ':']) || upstream == "localhost") {
-            let text = format!("`{repository}` is not a repository with the name of its registry");
+        let why = limits::repository(&repository).err();
+        let has_registry = upstream.contains(['.', ':']) || upstream == "localhost";
+        if let Some(why) = why.or((!has_registry).then_some("does not begin with the name of a registry")) {
+            let text = format!("`{repository}` {why}");
             let hint = "write it without https://, such as registry.redhat.io/openshift4";
             return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
         }
@@ -107,13 +116,19 @@ fn wanted(dir: &CacheDir, command: &CacheUp, known: Option<&RegistryCache>) -> R
     Ok(cache)
 }
 
-/// The upstream of each registry, with the credentials of the pull secret if one was given or a registry is new.
-fn upstreams(session: &Session, dir: &CacheDir, command: &CacheUp, cache: &RegistryCache) -> Result<Vec<Upstream>> {
+/// The upstream of each registry, with the credentials of the pull secret if one was given or a registry is new; then
+/// also the CA certificates of the settings.
+fn upstreams(
+    session: &Session,
+    dir: &CacheDir,
+    command: &CacheUp,
+    cache: &RegistryCache,
+) -> Result<(Vec<Upstream>, Option<Option<String>>)> {
     let configured = |registry: &CachedRegistry| registry::configured(dir, registry);
     if command.env.is_none() && command.sets.is_empty() {
         let all: Option<Vec<_>> = cache.registries.iter().map(configured).collect();
         if let Some(all) = all {
-            return Ok(all);
+            return Ok((all, None));
         }
     }
     let source = Source {
@@ -125,7 +140,7 @@ fn upstreams(session: &Session, dir: &CacheDir, command: &CacheUp, cache: &Regis
         true => session.sources(&source)?,
         false => session.flags(&source)?,
     };
-    let secret = settings::load_pull_secret(&sources)?;
+    let (secret, ca) = settings::load_registry_access(&sources)?;
     let upstream = |registry: &CachedRegistry| {
         let credentials = registry::credentials(secret.expose_secret(), &registry.upstream)
             .or_else(|| configured(registry)?.credentials);
@@ -137,7 +152,7 @@ fn upstreams(session: &Session, dir: &CacheDir, command: &CacheUp, cache: &Regis
         }
         Upstream::new(registry, credentials)
     };
-    Ok(cache.registries.iter().map(upstream).collect())
+    Ok((cache.registries.iter().map(upstream).collect(), Some(ca)))
 }
 
 /// The cache, or an error if there is none.

@@ -38,7 +38,6 @@ use crate::cluster::{BackendConfig, ClusterConfig, WorkersOn};
 pub use parse::image_url;
 pub use pools::pools_text;
 pub use problem::{Problem, SettingsError};
-pub use registry_mirrors::is_repository;
 pub use sources::Sources;
 pub use values::ResolvedValue;
 use values::Values;
@@ -111,14 +110,15 @@ pub fn load_platform(sources: &Sources<'_>) -> Result<BackendConfig, SettingsErr
     }
 }
 
-/// Reads only the pull secret.
-pub fn load_pull_secret(sources: &Sources<'_>) -> Result<SecretString, SettingsError> {
+/// Reads only what registries require: the pull secret, and the CA certificates.
+pub fn load_registry_access(sources: &Sources<'_>) -> Result<(SecretString, Option<String>), SettingsError> {
     let mut values = Values::collect(sources)?;
     let secret = access::pull_secret(&mut values);
+    let ca = access::ca(&mut values);
     values.finish()?;
-    match secret {
-        Some(secret) => Ok(secret),
-        None => unreachable!("a value is missing without a problem"),
+    match (secret, ca) {
+        (Some(secret), Some(ca)) => Ok((secret, ca)),
+        _ => unreachable!("a value is missing without a problem"),
     }
 }
 

@@ -18,6 +18,10 @@ const VERSION: u32 = 1;
 /// The user that nodes pull as.
 pub const USER: &str = "ocpdeploy";
 
+/// The folder with the CA certificates of the upstream registries. A registry's folder is named after its host, which
+/// has no underscore.
+pub const AUTHORITIES: &str = "upstream_ca";
+
 /// The folder of the cache.
 #[derive(Clone, Debug)]
 pub struct CacheDir {
@@ -118,6 +122,11 @@ impl CacheDir {
     /// The certificate that nodes trust; its key is not kept.
     pub fn authority(&self) -> PathBuf {
         self.path.join("ca.pem")
+    }
+
+    /// The CA certificates of the upstream registries, in a folder of their own.
+    pub fn upstream_authorities(&self) -> PathBuf {
+        self.path.join(AUTHORITIES).join("ca.pem")
     }
 
     pub fn certificate(&self) -> PathBuf {

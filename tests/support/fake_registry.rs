@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +49,9 @@ struct World {
     address: SocketAddr,
     /// `user:password`.
     login: String,
+    /// HTTP Basic authentication in place of tokens, as distribution's registry with `htpasswd`
+    /// (distribution/distribution: `registry/auth/htpasswd/access.go`).
+    is_basic: AtomicBool,
     content: Mutex<BTreeMap<String, Vec<u8>>>,
     sent: AtomicU64,
     /// Of blobs with more bytes, only the first half is sent.
@@ -89,6 +92,7 @@ impl FakeRegistry {
                 name: format!("{name}:{}", address.port()),
                 address,
                 login: STANDARD.encode(login),
+                is_basic: AtomicBool::new(false),
                 content: Mutex::default(),
                 sent: AtomicU64::new(0),
                 most: AtomicUsize::new(usize::MAX),
@@ -115,6 +119,11 @@ impl FakeRegistry {
     /// Of a blob, in bytes.
     pub fn size(&self, digest: &str) -> u64 {
         self.world.content.lock().unwrap()[digest].len() as u64
+    }
+
+    /// From now on, it requires HTTP Basic authentication.
+    pub fn require_basic(&self) {
+        self.world.is_basic.store(true, Ordering::SeqCst);
     }
 
     /// From now on, blobs with more bytes stop in the middle, until `hold_above(usize::MAX)`.
@@ -229,10 +238,17 @@ async fn root(State(world): State<Arc<World>>, headers: HeaderMap) -> Response {
 }
 
 fn refuse(world: &World, headers: &HeaderMap) -> Option<Response> {
-    if headers.get(AUTHORIZATION).is_some_and(|given| given == TOKEN) {
+    let basic = format!("Basic {}", world.login);
+    let (expected, challenge) = match world.is_basic.load(Ordering::SeqCst) {
+        true => (basic.as_str(), "Basic realm=\"registry\"".to_owned()),
+        false => (
+            TOKEN,
+            format!("Bearer realm=\"https://{}/v2/auth\",service=\"registry\"", world.name),
+        ),
+    };
+    if headers.get(AUTHORIZATION).is_some_and(|given| given == expected) {
         return None;
     }
-    let challenge = format!("Bearer realm=\"https://{}/v2/auth\",service=\"registry\"", world.name);
     let body = json!({"errors": [{"code": "UNAUTHORIZED", "detail": {}, "message": "access to the requested resource is not authorized"}]});
     Some(
         (

@@ -13,6 +13,8 @@ pub enum RegistryError {
     NoAddress(io::Error),
     #[error("the cache of {upstream} did not start: {why}")]
     NotStarted { upstream: String, why: String },
+    #[error("the cache cannot log in to {upstream}: {why}")]
+    NoLogin { upstream: String, why: String },
     #[error("cannot pull {image} through the cache: {why}")]
     NotPulled { image: String, why: String },
 }
@@ -29,6 +31,11 @@ impl RegistryError {
             Self::NoAddress(_) => "use --address with the address of this computer that the nodes can reach",
             Self::NotStarted { .. } => {
                 "use --address with an address of this computer, or --port with the first of the free ports"
+            }
+            Self::NoLogin { .. } => {
+                "correct the pull secret of the env file and pass the file again, `ocpdeploy cache up env.sh`; HTTP \
+                 Basic authentication requires version 3 of the registry program, which podman runs if no other is \
+                 installed"
             }
             Self::NotPulled { .. } => {
                 "`ocpdeploy cache status` shows whether the cache runs; to resume, run the same command again"

@@ -64,7 +64,7 @@ pub(super) fn configuration(
 /// The part of the configuration that makes a registry a cache.
 #[derive(Clone, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Upstream {
-    remoteurl: String,
+    pub(super) remoteurl: String,
     #[serde(flatten)]
     pub credentials: Option<Credentials>,
 }

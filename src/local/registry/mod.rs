@@ -3,6 +3,7 @@
 pub mod content;
 mod error;
 mod files;
+pub mod login;
 mod process;
 pub mod warm;
 
@@ -85,13 +86,31 @@ pub fn write_shared(dir: &CacheDir, cache: &RegistryCache, known: Option<&Regist
     Ok(())
 }
 
+/// Writes the authorities of the upstream registries; whether they have changed. Each process reads them when it starts.
+pub fn write_upstream_authorities(dir: &CacheDir, authorities: Option<&str>) -> Result<bool> {
+    let path = dir.upstream_authorities();
+    let known = fs::read_to_string(&path).ok();
+    if known.as_deref() == authorities {
+        return Ok(false);
+    }
+    match (authorities, path.parent()) {
+        (Some(authorities), Some(folder)) => {
+            create_private_dir(folder)?;
+            write_private(&path, authorities.as_bytes())?;
+        }
+        (_, Some(folder)) => remove_folder(folder)?,
+        (_, None) => {}
+    }
+    Ok(true)
+}
+
 /// The upstream that a registry was configured with, and its credentials.
 pub fn configured(dir: &CacheDir, registry: &CachedRegistry) -> Option<Upstream> {
     let text = fs::read_to_string(Folder(dir.registry(registry)).configuration()).ok()?;
     Upstream::of(&text)
 }
 
-/// Starts a registry, or leaves it running if nothing has changed. If its upstream cannot be reached, it starts
+/// Starts a registry, or leaves it running if nothing has changed, unless `restart` is set. If its upstream cannot be reached, it starts
 /// offline.
 pub async fn start(
     program: &Program,
@@ -99,12 +118,13 @@ pub async fn start(
     cache: &RegistryCache,
     registry: &CachedRegistry,
     upstream: &Upstream,
+    restart: bool,
 ) -> Result<State> {
     let folder = Folder(dir.registry(registry));
     create_private_dir(&folder.0)?;
     create_private_dir(&cache.storage.join(registry.folder_name()))?;
     let online = files::configuration(dir, cache, registry, Some(upstream)).to_string();
-    let is_current = fs::read_to_string(folder.configuration()).is_ok_and(|text| text == online);
+    let is_current = !restart && fs::read_to_string(folder.configuration()).is_ok_and(|text| text == online);
     let client = client(dir)?;
     if is_current
         && folder.runs_with().as_ref() == Some(&folder.configuration())

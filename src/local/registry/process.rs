@@ -18,6 +18,7 @@ use super::error::RegistryError;
 use crate::digest::sha256;
 use crate::local::subprocess::{self, CERTIFICATES, PROXY};
 use crate::state::home::{append_private, write_private};
+use crate::state::registry_cache::AUTHORITIES;
 
 /// Debian's name, and upstream's.
 const PROGRAMS: [&str; 2] = ["docker-registry", "registry"];
@@ -37,6 +38,11 @@ const VARIABLES: &[&[&str]] = &[PROXY, CERTIFICATES, &["DBUS_SESSION_BUS_ADDRESS
 /// Version 3 sends traces to a service on this computer, and each failure is an error in its log
 /// (distribution/distribution: issue 4270; argoproj/argo-cd: issue 22974).
 const NO_TRACES: (&str, &str) = ("OTEL_TRACES_EXPORTER", "none");
+
+/// The folders in which Go looks for certificates, in addition to one file (golang/go: `src/crypto/x509/root_unix.go`,
+/// `root_linux.go`).
+const FOLDERS: &str = "SSL_CERT_DIR";
+const USUAL_FOLDERS: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
 /// How long to wait for the end after each signal.
 const END: Duration = Duration::from_secs(5);
@@ -106,6 +112,11 @@ impl Program {
         self.version.starts_with("2.")
     }
 
+    /// Whether it cannot log in to an upstream registry by HTTP Basic authentication, as before version 3.
+    pub(super) fn logs_in_by_token_only(&self) -> bool {
+        self.version.starts_with("2.")
+    }
+
     /// Starts a registry in the background. It is not ended by signals to this program or its terminal.
     ///
     /// podman stays in the foreground of its container: its output is the registry's, and it forwards SIGTERM
@@ -116,8 +127,12 @@ impl Program {
         let log = append_private(&folder.log())?;
         let mut command = subprocess::command(&self.path, VARIABLES);
         command.env(NO_TRACES.0, NO_TRACES.1);
+        let authorities = folder.authorities();
+        if let Some(folders) = &authorities {
+            command.env(FOLDERS, folders);
+        }
         if self.in_container {
-            command.args(container(folder, storage));
+            command.args(container(folder, storage, authorities.as_deref()));
         }
         let child = command
             .arg("serve")
@@ -139,7 +154,7 @@ impl Program {
 }
 
 /// podman's arguments before those of the registry. SELinux would hide files that are not labelled for containers.
-fn container(folder: &Folder, storage: &Path) -> Vec<OsString> {
+fn container(folder: &Folder, storage: &Path, authorities: Option<&OsStr>) -> Vec<OsString> {
     let volume = |path: &Path, options: &str| {
         let mut volume = OsString::from("--volume=");
         volume.extend([path.as_os_str(), ":".as_ref(), path.as_os_str(), options.as_ref()]);
@@ -162,8 +177,13 @@ fn container(folder: &Folder, storage: &Path) -> Vec<OsString> {
     arguments.push(format!("--env={}={}", NO_TRACES.0, NO_TRACES.1).into());
     for name in CERTIFICATES {
         if let Some(path) = std::env::var_os(name) {
-            arguments.extend([format!("--env={name}").into(), volume(Path::new(&path), ":ro")]);
+            arguments.extend(std::env::split_paths(&path).map(|path| volume(&path, ":ro")));
+            arguments.push(format!("--env={name}").into());
         }
+    }
+    // Of the process, which has the one above, too.
+    if authorities.is_some() {
+        arguments.push(format!("--env={FOLDERS}").into());
     }
     arguments.push(IMAGE.into());
     arguments
@@ -192,6 +212,19 @@ impl Folder {
 
     pub fn log(&self) -> PathBuf {
         self.0.join("log")
+    }
+
+    /// `SSL_CERT_DIR` with the authorities of the upstream registries, if there are any.
+    fn authorities(&self) -> Option<OsString> {
+        let own = self.0.parent()?.join(AUTHORITIES);
+        let others: Vec<PathBuf> = match std::env::var_os(FOLDERS) {
+            Some(folders) => std::env::split_paths(&folders).collect(),
+            None => USUAL_FOLDERS.map(PathBuf::from).to_vec(),
+        };
+        let exists = own.is_dir();
+        std::env::join_paths(std::iter::once(own).chain(others))
+            .ok()
+            .filter(|_| exists)
     }
 
     fn process(&self) -> PathBuf {

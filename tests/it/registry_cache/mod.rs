@@ -99,6 +99,57 @@ fn a_second_cluster_pulls_nothing_from_upstream() {
 }
 
 #[test]
+fn the_cache_trusts_the_authorities_of_the_env_file() {
+    let Some((upstream, computer)) = upstream_and_computer() else {
+        return;
+    };
+    let image = upstream.add_image("ocp/release", &[1_000]);
+    let env = fs::read_to_string(computer.path("env.sh")).unwrap();
+    computer.write("env.sh", &(env + "ca=upstream.pem\n"));
+    let words = computer.up(&upstream);
+    let run = |words: &[&str]| {
+        let output = computer.command(words).env_remove("SSL_CERT_FILE").output().unwrap();
+        succeeded(output)
+    };
+    run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(computer.state(), "running");
+    let [node, _] = nodes(&computer, &computer.cluster("first"));
+    node.pull(&upstream.host(), &image).unwrap();
+    // Later runs remember them.
+    computer.kill();
+    run(&["cache", "up"]);
+    assert_eq!(computer.state(), "running");
+}
+
+#[test]
+fn an_upstream_registry_that_rejects_the_login_is_an_error() {
+    let Some((upstream, computer)) = upstream_and_computer() else {
+        return;
+    };
+    let words = computer.up(&upstream);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let host = upstream.host();
+    let secret = fs::read_to_string(computer.path("pull.json")).unwrap();
+    computer.write("pull.json", &secret.replace("bWU6", "eW86"));
+    let rejected = failed(&computer.command(&words).output().unwrap());
+    let expected = format!("the cache cannot log in to {host}: it rejects the credentials of the pull secret");
+    assert!(rejected.contains(&expected), "{rejected}");
+    assert_eq!(computer.state(), "stopped");
+    assert!(computer.cluster("first").registry_cache.is_none());
+
+    computer.write("pull.json", &secret);
+    upstream.require_basic();
+    let output = computer.command(&words).output().unwrap();
+    // Version 3 has it.
+    if registry::Program::find().unwrap().fetches_twice() {
+        let rejected = failed(&output);
+        assert!(rejected.contains("it requires HTTP Basic authentication"), "{rejected}");
+    } else {
+        succeeded(output);
+    }
+}
+
+#[test]
 fn nodes_pull_from_the_source_when_the_cache_is_killed_in_the_middle() {
     let Some((upstream, computer)) = upstream_and_computer() else {
         return;
