@@ -172,7 +172,7 @@ fn cluster_networks(values: &mut Values<'_>) -> Option<ClusterNetworks> {
         cluster_network: values.first_network("cluster_network"),
         host_prefix: checks::host_prefix(values, cluster_network),
         service_network: values.first_network("service_network"),
-        ovn_join_network: values.optional("ovn_join_network", parse::network),
+        ovn_join_network: values.optional("ovn_join_network", parse::network_of_cluster),
     }))
 }
 

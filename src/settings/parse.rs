@@ -111,9 +111,22 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
     }
     let network: Ipv4Network = text.parse().map_err(|_| bad())?;
     no_host(text, network.into())?;
+    Ok(network)
+}
+
+/// An IPv4 network of a cluster: not the one of all addresses.
+pub(super) fn network_of_cluster(text: &str) -> Result<Ipv4Network, String> {
+    let network = network(text)?;
+    not_of_all(text, network.into())?;
+    Ok(network)
+}
+
+/// Rejects a network with the address of all hosts, as openshift-install does (openshift/installer:
+/// `pkg/validate/validate.go`, `SubnetCIDR`).
+fn not_of_all(text: &str, network: IpNetwork) -> Result<(), String> {
     match network.ip().is_unspecified() {
-        true => Err(bad()),
-        false => Ok(network),
+        true => Err(format!("`{text}` cannot be a network of the cluster")),
+        false => Ok(()),
     }
 }
 
@@ -146,7 +159,11 @@ pub(super) fn any_network(text: &str) -> Result<IpNetwork, String> {
 /// A network; an IPv6 network may follow an IPv4 network.
 pub(super) fn networks(text: &str) -> Result<(IpNetwork, Option<Ipv6Network>), String> {
     let (first, second) = first_and_second(text)?;
-    Ok((any_network(first)?, second.map(network6).transpose()?))
+    let (first, second) = (any_network(first)?, second.map(network6).transpose()?);
+    for network in [Some(first), second.map(IpNetwork::V6)].into_iter().flatten() {
+        not_of_all(text, network)?;
+    }
+    Ok((first, second))
 }
 
 /// An address; an IPv6 address may follow an IPv4 address.
@@ -204,8 +221,7 @@ fn ip6(text: &str) -> Result<Ipv6Addr, String> {
 fn network6(text: &str) -> Result<Ipv6Network, String> {
     let bad = || format!("`{text}` is not an IPv6 network such as fd00:1::/64");
     let network: Ipv6Network = text.parse().map_err(|_| bad())?;
-    let ip = network.ip();
-    if !text.contains('/') || ip.is_multicast() || ip.is_unicast_link_local() || ip.is_unspecified() {
+    if !text.contains('/') || network.ip().is_multicast() || network.ip().is_unicast_link_local() {
         return Err(bad());
     }
     no_host(text, network.into())?;

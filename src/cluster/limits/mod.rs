@@ -345,7 +345,7 @@ mod tests {
                 Some("100.65.0.0/23"),
                 (4, 18),
                 vec![(
-                    "100.65.0.0/23 is too small for 512 nodes, for which clusterNetwork has room",
+                    "100.65.0.0/23 is too small: clusterNetwork has subnets for 512 nodes",
                     "",
                 )],
             ),

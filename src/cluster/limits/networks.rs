@@ -261,6 +261,5 @@ pub fn join_network_problem(join: Ipv4Network, pods: impl Iterator<Item = (Ipv4N
         .map(|(network, prefix)| 1u64 << prefix.saturating_sub(network.prefix()).min(32))
         .sum();
     let addresses = 1u64 << (32 - join.prefix().min(32));
-    (nodes + 3 >= addresses)
-        .then(|| format!("{join} is too small for {nodes} nodes, for which clusterNetwork has room"))
+    (nodes + 3 >= addresses).then(|| format!("{join} is too small: clusterNetwork has subnets for {nodes} nodes"))
 }

@@ -30,14 +30,8 @@ pub(super) fn check(config: &ClusterConfig, machine_network: IpNetwork, version:
             Finding::fail(text).hint(rejected.hint.unwrap_or(hint))
         })
         .collect();
-    // One of the user's manifests may be the FeatureGate.
-    if let Some(problem) = config
-        .capabilities
-        .gated(release)
-        .filter(|_| config.manifests.is_none())
-    {
-        let hint = "remove it, or add a FeatureGate manifest to the folder `manifests`";
-        found.push(Finding::fail(format!("OpenShift {version}: {problem}")).hint(hint));
+    if let Some(problem) = config.capabilities.gated(release) {
+        found.push(Finding::fail(format!("OpenShift {version}: {problem}")).hint("remove it"));
     }
     found
 }
