@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 use super::parse::{LONGEST_NAME, dns_label};
 use super::values::Values;
 use crate::backend::Capabilities;
-use crate::cluster::limits::{SERVICE_PREFIX, join_network_problem};
+use crate::cluster::limits::{SERVICE_PREFIX, join_network_problem, ovn_networks};
 use crate::cluster::{
     AddressRange, BackendConfig, ClusterDomain, ClusterNetworks, Dhcp, Dns, GivenAddresses, Harvest, Lb, MachineName,
     NodeName, Pool, Role, Wanted, overlap, reserved_as, unsupported_release,
@@ -249,6 +249,19 @@ pub(super) fn join_network(values: &mut Values<'_>, networks: &ClusterNetworks) 
     if networks.network_type != "OVNKubernetes" {
         let message = format!("{NAME} has no effect with network_type={}", networks.network_type);
         values.problem(&[NAME, "network_type"], message, "remove it");
+    }
+    // openshift/cluster-network-operator: `pkg/network/ovn_kubernetes.go`, `validateOVNKubernetesSubnets`.
+    if networks.is_ipv6_only() {
+        let message = format!("`{NAME}`: {join} is an IPv4 network, and the pods have none");
+        values.problem(&[NAME, "cluster_network"], message, "remove it");
+    }
+    let others = ovn_networks(join.into(), Some(join), (u32::MAX, 0)).filter(|(own, _)| own.name != "join");
+    for (own, range) in others {
+        let message = format!(
+            "`{NAME}`: {join} overlaps with {range}, the {} network of OVN-Kubernetes",
+            own.name
+        );
+        values.problem(&[NAME], message, "");
     }
     if let IpNetwork::V4(pods) = networks.cluster_network
         && let Some(problem) = join_network_problem(join, [(pods, networks.host_prefix)].into_iter())

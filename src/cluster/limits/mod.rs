@@ -18,7 +18,7 @@ pub use self::certificates::certificates;
 use self::field::{list, text};
 pub use self::networks::{JOIN_FIELD, OVN_CHECK, OvnNetwork, SERVICE_PREFIX, join_network_problem, ovn_networks};
 pub use self::text::{is_name, is_no_proxy, proxy_url, repository, ssh_key_type};
-use super::capabilities::Capabilities;
+use super::capabilities::{Capabilities, KNOWN, SETS};
 
 /// The schemes of the URL of each proxy.
 pub const HTTP_PROXY: &[&str] = &["http"];
@@ -199,10 +199,8 @@ fn pools(install_config: &Value, _: (u32, u32)) -> Vec<String> {
         if replicas("/controlPlane").is_none_or(|masters| masters < 2) {
             found.push("an arbiter requires at least two masters".to_owned());
         }
-        if replicas("/arbiter").is_some_and(|arbiters| arbiters < 1)
-            || text(install_config, "/arbiter/name") != "arbiter"
-        {
-            found.push("the arbiter's pool is named arbiter and has a machine".to_owned());
+        if replicas("/arbiter").is_some_and(|arbiters| arbiters < 1) {
+            found.push("an arbiter's pool has a machine".to_owned());
         }
     }
     found
@@ -289,7 +287,15 @@ fn capabilities(install_config: &Value, release: (u32, u32)) -> Vec<String> {
         baseline: (!baseline.is_empty()).then(|| baseline.to_owned()),
         additional: additional.map(str::to_owned).collect(),
     };
-    capabilities.problem(release).into_iter().collect()
+    let set = Some(baseline).filter(|set| !set.is_empty() && !SETS.contains(set));
+    let is_known = |name: &str| KNOWN.iter().any(|(known, _)| *known == name);
+    let names = capabilities
+        .additional
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !is_known(name));
+    let unknown = set.into_iter().chain(names).map(|name| format!("`{name}` is unknown"));
+    unknown.chain(capabilities.problem(release)).collect()
 }
 
 #[cfg(test)]

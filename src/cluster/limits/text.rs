@@ -106,7 +106,9 @@ pub fn repository(text: &str) -> Result<(), &'static str> {
             && label.bytes().next().is_some_and(is_inner)
             && label.bytes().last().is_some_and(is_inner)
     };
-    if !host.split('.').all(is_label) || (!registry.contains(['.', ':']) && registry != "localhost") {
+    // Without a port, a name with underscores is accepted as the first component of a path.
+    let is_host = host.split('.').all(is_label) || port.is_none() && is_component(host);
+    if !is_host || (!registry.contains(['.', ':']) && registry != "localhost") {
         return Err("does not begin with the name of a registry");
     }
     if path.contains(['@', ':']) {
@@ -234,6 +236,7 @@ mod tests {
             "192.168.1.1:5000/ocp/release",
             "192.168.1.1:5000",
             "docker.io/library/a",
+            "registry_1.example.com/a",
         ] {
             assert_eq!(repository(good), Ok(()), "{good}");
         }
@@ -250,7 +253,7 @@ mod tests {
             "ocp/release",
             "Quay.io",
             "registry.example.com:tag",
-            "registry_1.example.com",
+            "registry_1.example.com:5000/a",
             "https://quay.io/a",
             "[fd00:1::5]:5000/a",
             "docker.io/a",
