@@ -131,7 +131,7 @@ uses() { for crate in "$@"; do grep -m 1 "^$crate = " Cargo.toml; done; }
     sed -n '/^\[package\]$/,/^edition/p' Cargo.toml
     printf '[workspace]\n[profile.dev]\ndebug = false\n[dependencies]\n'
     uses async-trait base64 flate2 fs-err getrandom hmac ipnetwork jiff k8s-openapi rustix rustls secrecy serde serde-saphyr \
-        serde_json sha2 strsim tempfile thiserror tokio tracing
+        serde_json sha2 strsim tempfile thiserror tokio tracing x509-parser
     # Only its types, without the client.
     uses kube | sed 's/, features = \[[^]]*\]//'
     echo '[dev-dependencies]'

@@ -45,6 +45,10 @@ fn set(config: &mut Value, pointer: &str, value: Value) {
     *here = value;
 }
 
+/// What this program rejects though the installer accepts it: OpenSSH reads no such key, and `update-ca-trust` of nodes
+/// reads a trusted certificate only with its trailing data, which the installer rejects.
+const STRICTER: [&str; 2] = ["SSH key of another type", "CA with a trusted certificate"];
+
 #[test]
 fn the_verdicts_of_openshift_install_are_known() {
     let recorded = recorded();
@@ -65,7 +69,7 @@ fn the_verdicts_of_openshift_install_are_known() {
             true => accepted += 1,
             false => rejected += 1,
         }
-        if found.is_empty() != verdict.is_empty() {
+        if found.is_empty() != verdict.is_empty() && !STRICTER.contains(&name.as_str()) {
             wrong.push(format!("{name}: {verdict:?}, here {found:?}"));
         }
     }
