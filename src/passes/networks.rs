@@ -36,8 +36,11 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
 /// The operator rejects a cluster or service network that overlaps with one (openshift/cluster-network-operator:
 /// `pkg/network/ovn_kubernetes.go`, `validateOVNKubernetesSubnets`).
 pub(super) fn of_ovn_kubernetes(config: &ClusterConfig, facts: &NetworkFacts, version: &str) -> Vec<Finding> {
-    // A rehearsal has no installer.
-    let release = major_minor(version).filter(|release| *release < OVN_CHECK || config.is_rehearsal());
+    // A rehearsal has no installer that compares them.
+    let release = match config.is_rehearsal() {
+        true => Some(OVN_CHECK),
+        false => major_minor(version).filter(|release| *release < OVN_CHECK),
+    };
     let Some(release) = release.filter(|_| config.networks.network_type == "OVNKubernetes") else {
         return Vec::new();
     };
