@@ -114,7 +114,8 @@ impl Run<'_> {
             }
         };
         let skipped_pass_one = self.dir.parameters().exists();
-        self.keep_release(installer, &release).await?;
+        let step = self.release_step(installer).await?;
+        self.journal.run(&step, async { Ok(release.clone()) }).await?;
 
         let prepare = async {
             let parameters = self.harvested().await?;
@@ -195,8 +196,7 @@ impl Run<'_> {
     /// Rejects settings that contradict completed steps of an earlier run, before anything is written. Later steps are
     /// compared when they are reached: if all steps before them are complete, nothing is written until then.
     async fn judge(&self, installer: &Installer) -> Result<()> {
-        let version = installer.version().await?;
-        self.journal.judge("release", &self.release_input(&version))?;
+        self.journal.judge(&self.release_step(installer).await?)?;
         self.judge_node_images(installer).await?;
         self.judge_pass_one().await
     }
@@ -205,7 +205,7 @@ impl Run<'_> {
         if let Some(table) = Parameters::read(&self.dir.parameters())? {
             return self.judge_held(&table);
         }
-        self.judge_macs()?;
+        self.journal.judge(&self.macs_step()?)?;
         let macs: Option<MacTable> = self.journal.output(one::MACS)?;
         match macs.filter(|_| self.config.harvest == Harvest::Boot) {
             Some(macs) => self.judge_boot("pass-one", &macs).await,

@@ -11,155 +11,169 @@ use crate::backend::{ImageHandle, ImageRequest};
 use crate::cluster::{ImageSource, Role};
 use crate::openshift::installer::Installer;
 use crate::passes::image_sources::Shop;
+use crate::state::journal::Step;
 
-/// The handles of one kind of image, one per platform: see `place_of`.
+/// One value for each platform with machines: see `place_of`.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Handles {
-    all: ImageHandle,
+pub(super) struct PerPlatform<T> {
+    all: T,
     /// On the workers' own platform.
     #[serde(skip_serializing_if = "Option::is_none")]
-    workers: Option<ImageHandle>,
+    workers: Option<T>,
 }
 
-impl Handles {
-    pub(super) fn at(&self, place: Role) -> &ImageHandle {
+/// The handles of one kind of image.
+pub(super) type Handles = PerPlatform<ImageHandle>;
+
+impl<T> PerPlatform<T> {
+    pub(super) fn at(&self, place: Role) -> &T {
         match (&self.workers, place) {
             (Some(workers), Role::Worker) => workers,
             _ => &self.all,
         }
     }
+
+    async fn try_map<U>(&self, work: impl AsyncFn(&T) -> Result<U>) -> Result<PerPlatform<U>> {
+        let workers = async {
+            match &self.workers {
+                Some(workers) => work(workers).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let (all, workers) = futures::try_join!(work(&self.all), workers)?;
+        Ok(PerPlatform { all, workers })
+    }
 }
 
-/// Whether an image is downloaded to this computer first, and then stays the same for its cluster.
-fn is_fetched(source: &ImageSource) -> bool {
-    !matches!(source, ImageSource::File(_) | ImageSource::Platform(_))
+/// An image that one platform needs.
+struct NeededImage<'i> {
+    /// The name of the step that makes it available on the platform.
+    step: String,
+    place: Role,
+    source: &'i ImageSource,
+    /// For node images.
+    installer: Option<&'i Installer>,
+}
+
+impl NeededImage<'_> {
+    /// Whether it is downloaded to this computer first, and then stays the same for its cluster.
+    fn is_fetched(&self) -> bool {
+        !matches!(self.source, ImageSource::File(_) | ImageSource::Platform(_))
+    }
+
+    fn fetch_step(&self) -> Result<Step> {
+        Step::new(format!("{}/fetch", self.step), self.source)
+    }
+
+    fn ensure_step(&self, request: &ImageRequest) -> Result<Step> {
+        Step::new(&self.step, request)
+    }
 }
 
 impl Run<'_> {
     /// The CoreOS images.
     pub(super) async fn node_images(&self, installer: &Installer) -> Result<Handles> {
-        let [all, workers] = [&self.config.image, &self.config.worker_image];
-        self.images("pass-two", [all, workers], Some(installer)).await
+        let images = self.images_of_nodes(Some(installer));
+        images.try_map(async |image| self.image(image).await).await
     }
 
     /// The images of pass one's machines.
     pub(super) async fn helper_images(&self, workflow: &str) -> Result<Handles> {
-        let [all, workers] = [&self.config.helper_image, &self.config.worker_helper_image];
-        self.images(workflow, [all, workers], None).await
+        let images = self.images_of_helpers(workflow);
+        images.try_map(async |image| self.image(image).await).await
     }
 
-    async fn images(
+    fn images_of_nodes<'i>(&'i self, installer: Option<&'i Installer>) -> PerPlatform<NeededImage<'i>> {
+        let sources = [&self.config.image, &self.config.worker_image];
+        self.needed_images("pass-two", sources, installer)
+    }
+
+    fn images_of_helpers(&self, workflow: &str) -> PerPlatform<NeededImage<'_>> {
+        let sources = [&self.config.helper_image, &self.config.worker_helper_image];
+        self.needed_images(workflow, sources, None)
+    }
+
+    fn needed_images<'i>(
         &self,
         workflow: &str,
-        sources: [&ImageSource; 2],
-        installer: Option<&Installer>,
-    ) -> Result<Handles> {
-        let [all, workers] = sources;
-        let step = format!("{workflow}/image");
-        let all = self.image(&step, Role::Master, all, installer);
-        let workers = async {
-            if !self.config.has_workers_elsewhere() {
-                return Ok(None);
-            }
-            let step = format!("{workflow}/worker-image");
-            self.image(&step, Role::Worker, workers, installer).await.map(Some)
+        [all, workers]: [&'i ImageSource; 2],
+        installer: Option<&'i Installer>,
+    ) -> PerPlatform<NeededImage<'i>> {
+        let image = |step, place, source| NeededImage {
+            step: format!("{workflow}/{step}"),
+            place,
+            source,
+            installer,
         };
-        let (all, workers) = futures::try_join!(all, workers)?;
-        Ok(Handles { all, workers })
+        let has_workers = self.config.has_workers_elsewhere();
+        PerPlatform {
+            all: image("image", Role::Master, all),
+            workers: has_workers.then(|| image("worker-image", Role::Worker, workers)),
+        }
     }
 
     /// Rejects node images that differ from those of earlier runs.
     pub(super) async fn judge_node_images(&self, installer: &Installer) -> Result<()> {
-        let sources = [&self.config.image, &self.config.worker_image];
-        self.judge_images("pass-two", sources, Some(installer)).await.map(drop)
+        self.judge_images(self.images_of_nodes(Some(installer))).await.map(drop)
     }
 
     /// As `judge_node_images`; returns the helper images if the platform has all of them already.
     pub(super) async fn judge_helper_images(&self, workflow: &str) -> Result<Option<Handles>> {
-        let sources = [&self.config.helper_image, &self.config.worker_helper_image];
-        self.judge_images(workflow, sources, None).await
+        self.judge_images(self.images_of_helpers(workflow)).await
     }
 
-    async fn judge_images(
-        &self,
-        workflow: &str,
-        sources: [&ImageSource; 2],
-        installer: Option<&Installer>,
-    ) -> Result<Option<Handles>> {
-        let mut all = Vec::new();
-        let workers = Some(Role::Worker).filter(|_| self.config.has_workers_elsewhere());
-        for ((role, step), source) in [(Some(Role::Master), "image"), (workers, "worker-image")]
-            .into_iter()
-            .zip(sources)
-        {
-            let Some(role) = role else { continue };
-            let step = format!("{workflow}/{step}");
-            if is_fetched(source) {
-                self.journal.judge(&format!("{step}/fetch"), source)?;
-            } else if self.journal.done_at(&step).is_some() {
-                self.journal
-                    .judge(&step, &self.shop(role, installer).request(source).await?)?;
+    async fn judge_images(&self, images: PerPlatform<NeededImage<'_>>) -> Result<Option<Handles>> {
+        let judged = images.try_map(async |image| {
+            if image.is_fetched() {
+                self.journal.judge(&image.fetch_step()?)?;
+            } else if self.journal.done_at(&image.step).is_some() {
+                let request = self.shop(image).request(image.source).await?;
+                self.journal.judge(&image.ensure_step(&request)?)?;
             }
-            all.push(self.journal.output::<ImageHandle>(&step)?);
-        }
-        let mut all = all
-            .into_iter()
-            .collect::<Option<Vec<_>>>()
-            .unwrap_or_default()
-            .into_iter();
-        Ok(all.next().map(|first| Handles {
-            all: first,
-            workers: all.next(),
+            self.journal.output::<ImageHandle>(&image.step)
+        });
+        let PerPlatform { all, workers } = judged.await?;
+        let all = all.filter(|_| !matches!(workers, Some(None)));
+        Ok(all.map(|all| Handles {
+            all,
+            workers: workers.flatten(),
         }))
     }
 
-    async fn image(
-        &self,
-        step: &str,
-        role: Role,
-        source: &ImageSource,
-        installer: Option<&Installer>,
-    ) -> Result<ImageHandle> {
+    async fn image(&self, image: &NeededImage<'_>) -> Result<ImageHandle> {
         let request = self
-            .request(step, role, source, installer)
+            .request(image)
             .await
-            .with_context(|| format!("get image {source}"))?;
+            .with_context(|| format!("get image {}", image.source))?;
         if let Some(lock) = &self.config.lock {
-            version_lock::keep_image(lock, step, &request)?;
+            version_lock::keep_image(lock, &image.step, &request)?;
         }
         let ensure = async {
             // Not a step of its own: it runs concurrently with pass one.
-            info!(target: PROGRESS, "image {source}");
-            let id = self.config.id();
-            Ok(self.backend.ensure_image(role, &id, &request).await?)
+            info!(target: PROGRESS, "image {}", image.source);
+            self.ensure(image, &request).await
         };
-        let handle = self.journal.step(step, &request, ensure).await?;
-        if installer.is_some() {
-            self.journal
-                .note(&version_lock::content_note(step), &version_lock::content(&request))?;
+        let handle = self.journal.run(&image.ensure_step(&request)?, ensure).await?;
+        if image.installer.is_some() {
+            let note = version_lock::content_note(&image.step);
+            self.journal.note(&note, &version_lock::content(&request))?;
         }
         Ok(handle)
     }
 
     /// The request to the platform; a downloaded image stays the same when the command is repeated.
-    async fn request(
-        &self,
-        step: &str,
-        role: Role,
-        source: &ImageSource,
-        installer: Option<&Installer>,
-    ) -> Result<ImageRequest> {
-        let shop = self.shop(role, installer);
-        if !is_fetched(source) {
-            return shop.request(source).await;
+    async fn request(&self, image: &NeededImage<'_>) -> Result<ImageRequest> {
+        let shop = self.shop(image);
+        if !image.is_fetched() {
+            return shop.request(image.source).await;
         }
-        let fetch = format!("{step}/fetch");
-        let fetched = self.journal.step(&fetch, source, shop.request(source)).await?;
+        let fetch = image.fetch_step()?;
+        let fetched = self.journal.run(&fetch, shop.request(image.source)).await?;
         match &fetched {
             // Pruned from the cache before it was uploaded.
-            ImageRequest::File { path, .. } if !path.exists() && self.journal.done_at(step).is_none() => {
-                self.journal.forget(&fetch)?;
-                self.journal.step(&fetch, source, shop.request(source)).await
+            ImageRequest::File { path, .. } if !path.exists() && self.journal.done_at(&image.step).is_none() => {
+                self.journal.forget(fetch.name())?;
+                self.journal.run(&fetch, shop.request(image.source)).await
             }
             _ => Ok(fetched),
         }
@@ -167,44 +181,38 @@ impl Run<'_> {
 
     /// Makes sure that pass one can boot its machines again; records no step.
     pub(super) async fn helper_images_again(&self) -> Result<()> {
-        let sources = [&self.config.helper_image, &self.config.worker_helper_image];
-        let workers = Some(Role::Worker).filter(|_| self.config.has_workers_elsewhere());
-        for (role, source) in [Some(Role::Master), workers].into_iter().zip(sources) {
-            let Some(role) = role else { continue };
-            let request = self.shop(role, None).request(source).await;
-            let request = request.with_context(|| format!("get image {source}"))?;
-            self.backend.ensure_image(role, &self.config.id(), &request).await?;
-        }
-        Ok(())
+        let images = self.images_of_helpers("pass-one");
+        let ensured = images.try_map(async |image| {
+            let request = self.shop(image).request(image.source).await;
+            let request = request.with_context(|| format!("get image {}", image.source))?;
+            self.ensure(image, &request).await
+        });
+        ensured.await.map(drop)
     }
 
     /// The images of the first nodes: newer ones may belong to another release.
     pub(super) async fn node_images_again(&self) -> Result<Handles> {
-        let all = self.again("pass-two/image", Role::Master, &self.config.image).await?;
-        let workers = match self.config.workers_on {
-            Some(_) => Some(
-                self.again("pass-two/worker-image", Role::Worker, &self.config.worker_image)
-                    .await?,
-            ),
-            None => None,
-        };
-        Ok(Handles { all, workers })
+        let images = self.images_of_nodes(None);
+        let ensured = images.try_map(async |image| {
+            let request = match self.journal.output(image.fetch_step()?.name())? {
+                Some(fetched) => fetched,
+                None => self.shop(image).request(image.source).await?,
+            };
+            self.ensure(image, &request).await
+        });
+        ensured.await
     }
 
-    async fn again(&self, step: &str, role: Role, source: &ImageSource) -> Result<ImageHandle> {
-        let request = match self.journal.output(&format!("{step}/fetch"))? {
-            Some(fetched) => fetched,
-            None => self.shop(role, None).request(source).await?,
-        };
+    async fn ensure(&self, image: &NeededImage<'_>, request: &ImageRequest) -> Result<ImageHandle> {
         let id = self.config.id();
-        Ok(self.backend.ensure_image(role, &id, &request).await?)
+        Ok(self.backend.ensure_image(image.place, &id, request).await?)
     }
 
-    fn shop<'s>(&'s self, role: Role, installer: Option<&'s Installer>) -> Shop<'s> {
-        let capabilities = self.backend.capabilities(role);
+    fn shop<'s>(&'s self, image: &NeededImage<'s>) -> Shop<'s> {
+        let capabilities = self.backend.capabilities(image.place);
         Shop {
             downloads: &self.config.downloads,
-            installer,
+            installer: image.installer,
             platform: capabilities.image_artifact,
             fetched_there: capabilities.fetches_images,
         }

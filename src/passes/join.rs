@@ -26,6 +26,7 @@ use crate::openshift::drain::{self, Drain};
 use crate::openshift::installer::{Assets, Installer, Rehearsal, WaitContext};
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::state::home;
+use crate::state::journal::Step;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Where OpenShift stores the pointers of later nodes; the machine config operator keeps the first one current.
@@ -72,9 +73,7 @@ impl Run<'_> {
             if !is_there(name) {
                 if !self.is_joining(name) {
                     self.journal.forget(&format!("join/{name}"))?;
-                    self.journal
-                        .step(&format!("join/{name}/begun"), &(), async { Ok(()) })
-                        .await?;
+                    self.journal.mark(&Step::named(format!("join/{name}/begun"))).await?;
                 }
                 lacking.insert((name.clone(), *role));
             }
@@ -94,9 +93,7 @@ impl Run<'_> {
             self.backend.delete_fetched_configs(&self.config.id()).await?;
         }
         for node in &joining {
-            self.journal
-                .step(&format!("join/{node}/ready"), &(), async { Ok(()) })
-                .await?;
+            self.journal.mark(&Step::named(format!("join/{node}/ready"))).await?;
         }
         Ok(())
     }

@@ -18,17 +18,19 @@ use crate::plan::address_pool;
 use crate::plan::addresses::{self, preferred_router_id, vip_problem, virtual_router_ids};
 use crate::plan::machines::{self, MacTable};
 use crate::state::inventory;
+use crate::state::journal::Step;
 use crate::state::parameters::{NodeAddress, Parameters, VrrpPassword};
 
 /// Four of the one-second intervals in which routers advertise themselves.
 const LISTEN: Duration = Duration::from_secs(4);
 
-/// The step that chooses the MACs.
+/// The name of `macs_step`.
 pub(super) const MACS: &str = "pass-one/macs";
 
 impl Run<'_> {
-    pub(super) fn judge_macs(&self) -> Result<()> {
-        self.journal.judge(MACS, &(self.config.nodes(), &self.config.given))
+    /// The step that chooses the MACs.
+    pub(super) fn macs_step(&self) -> Result<Step> {
+        Step::new(MACS, &(self.config.nodes(), &self.config.given))
     }
 
     pub(super) async fn macs(&self) -> Result<MacTable> {
@@ -36,9 +38,7 @@ impl Run<'_> {
             let neighbours = self.neighbours()?;
             Ok(machines::macs(self.config, &neighbours.macs))
         };
-        self.journal
-            .step(MACS, &(self.config.nodes(), &self.config.given), choose)
-            .await
+        self.journal.run(&self.macs_step()?, choose).await
     }
 
     /// A line of the table, with the evidence for the address that `look_for_leases` has noted.

@@ -31,7 +31,7 @@ use crate::plan::harvest::{Seen, judge_planned};
 use crate::printable::count;
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::Known;
-use crate::state::journal::{INSTALLED, Journal};
+use crate::state::journal::{INSTALLED, Journal, Step};
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A guest ignores the power button in its first seconds.
@@ -412,8 +412,7 @@ impl<'a> InstalledCluster<'a> {
         if self.known.rehearsal {
             return Ok(());
         }
-        let step = format!("{OFF}/{}", machine.node);
-        self.journal.step(&step, &(), async { Ok(()) }).await
+        self.journal.mark(&Step::named(format!("{OFF}/{}", machine.node))).await
     }
 
     /// Nodes whose machines were off since they were last Ready.

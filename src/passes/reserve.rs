@@ -10,6 +10,7 @@ use std::vec;
 
 use anyhow::Result;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use serde::Serialize;
 use tracing::info;
 
 use super::destroy::delete_machine;
@@ -24,13 +25,26 @@ use crate::plan::address_pool;
 use crate::plan::addresses::free_addresses;
 use crate::plan::machines::{self, MacTable, VipSource};
 use crate::printable::count;
+use crate::state::journal::Step;
 use crate::state::parameters::Parameters;
 
+/// The name of `hold_step`.
+pub(super) const HOLD: &str = "pass-one/hold";
+
+/// The step that finds the addresses of all nodes and VIPs, from its inputs: the machines, or their MACs.
+pub(super) fn leases_step(workflow: &str, of: &impl Serialize) -> Result<Step> {
+    Step::new(format!("{workflow}/leases"), of)
+}
+
 /// The step that reserves the VIPs which no helper leases.
-const VIPS: &str = "pass-one/vips";
+pub(super) fn vips_step(vips: &MacTable) -> Result<Step> {
+    Step::new("pass-one/vips", vips)
+}
 
 /// The step that reserves the table's addresses on the platform.
-pub(super) const HOLD: &str = "pass-one/hold";
+fn hold_step(holds: &[AddressReservation]) -> Result<Step> {
+    Step::new(HOLD, &holds)
+}
 
 /// The addresses from which reservations are chosen.
 pub(super) struct AddressChoice<P> {
@@ -52,7 +66,7 @@ impl Run<'_> {
     pub(super) fn judge_held(&self, parameters: &Parameters) -> Result<()> {
         match self.config.dhcp {
             Dhcp::User | Dhcp::None => Ok(()),
-            Dhcp::Platform => self.journal.judge(HOLD, &holds(&self.config.id(), parameters)),
+            Dhcp::Platform => Ok(self.journal.judge(&hold_step(&holds(&self.config.id(), parameters))?)?),
         }
     }
 
@@ -78,11 +92,7 @@ impl Run<'_> {
             leases.extend(self.reserve_free(&rest, |_| true).await?);
             Ok(leases)
         };
-        self.journal.step(&format!("{workflow}/leases"), macs, choose).await
-    }
-
-    pub(super) fn judge_vips(&self, vips: &MacTable) -> Result<()> {
-        self.journal.judge(VIPS, vips)
+        self.journal.run(&leases_step(workflow, macs)?, choose).await
     }
 
     /// Reserves VIPs that no helper leases, in the range of the DHCP server, where no machine has a static address.
@@ -91,7 +101,7 @@ impl Run<'_> {
             return Ok(Vec::new());
         }
         let reserve = self.reserve_free(vips, |ip| self.in_dhcp_range(ip));
-        self.journal.step(VIPS, vips, reserve).await
+        self.journal.run(&vips_step(vips)?, reserve).await
     }
 
     /// Whether the addresses of pass one's machines are reserved before these boot.
@@ -251,7 +261,7 @@ impl Run<'_> {
                 .try_collect()
                 .await
         };
-        self.journal.step(HOLD, &holds, hold_all).await
+        self.journal.run(&hold_step(&holds)?, hold_all).await
     }
 
     /// Releases the reservations of machines that have another address than the reserved one: a client declines an

@@ -25,6 +25,7 @@ use crate::plan::machines::{self, VipSource};
 use crate::plan::mismatch::mismatch;
 use crate::state::home::Home;
 use crate::state::inventory;
+use crate::state::journal::Step;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Options of `scale`.
@@ -129,8 +130,9 @@ impl Run<'_> {
     /// Records that the cluster has other nodes than it was installed with.
     pub(super) async fn record_scaled(&self) -> Result<()> {
         self.journal.forget("scaled")?;
-        let workers = self.config.all_workers();
-        self.journal.step("scaled", &workers, async { Ok(()) }).await
+        self.journal
+            .mark(&Step::new("scaled", &self.config.all_workers())?)
+            .await
     }
 
     /// Rejects any change except the numbers of workers.
@@ -232,10 +234,11 @@ impl Run<'_> {
             table
         } else {
             // An earlier attempt for other numbers of workers cannot be reused.
-            if self.journal.is_outdated("scale/macs", &missing)? {
+            let step = Step::new("scale/macs", &missing)?;
+            if self.journal.is_outdated(&step) {
                 self.journal.forget("scale")?;
             }
-            let macs = self.journal.step("scale/macs", &missing, choose).await?;
+            let macs = self.journal.run(&step, choose).await?;
             let leases = match self.config.harvest {
                 Harvest::Boot => self.boot_and_look("scale", &macs).await?,
                 Harvest::Reserve => self.reserve("scale", &macs).await?,

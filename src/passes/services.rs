@@ -3,11 +3,12 @@
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::reserve::HOLD;
 use super::run::{Run, leased_vips};
 use crate::cluster::AddressAssignment;
 use crate::node::services::{self, Release};
 use crate::openshift::releases::ClusterRelease;
-use crate::state::journal::Journal;
+use crate::state::journal::{Journal, Step};
 use crate::state::parameters::Parameters;
 
 /// The journal's entry of the last renewal.
@@ -31,8 +32,8 @@ impl RenewedRelease {
             return Ok(());
         }
         journal.forget(RENEWED)?;
-        let of = self.of.clone();
-        journal.step(RENEWED, &of, async { Ok(self) }).await?;
+        let step = Step::new(RENEWED, &self.of)?;
+        journal.run(&step, async { Ok(self) }).await?;
         Ok(())
     }
 }
@@ -57,7 +58,7 @@ impl Services {
 impl Run<'_> {
     /// The inputs of the services, with the release of the last renewal or of the installation.
     pub(super) fn services(&self, table: &Parameters) -> Result<Services> {
-        let held = self.journal.output("pass-one/hold")?.unwrap_or_default();
+        let held = self.journal.output(HOLD)?.unwrap_or_default();
         let release = match RenewedRelease::read(&self.journal)? {
             Some(renewed) => renewed.images,
             None => self.installed_release()?,

@@ -26,6 +26,7 @@ use crate::error::{ErrorKind, OperationError};
 use crate::printable::count;
 use crate::state::home::{Home, remove_folder};
 use crate::state::inventory::Known;
+use crate::state::journal::Step;
 use crate::state::parameters::NodeAddress;
 
 /// The journal's notes of snapshots, with the name below it.
@@ -90,8 +91,8 @@ pub async fn save(
     cluster.refuse_half_restored(None)?;
     let there = cluster.snapshots().await?;
     let complete = there.iter().find(|found| found.is(name) && found.missing.is_empty());
-    let step = format!("{SAVE}/{name}");
-    if complete.is_some() && !cluster.journal.was_begun(&format!("{step}/")) {
+    let step = Step::named(format!("{SAVE}/{name}"));
+    if complete.is_some() && !cluster.journal.was_begun(&format!("{}/", step.name())) {
         let cluster = &known.name;
         let text = format!("cluster {cluster} has a snapshot {name} already");
         let hint = format!("choose another name, or delete it first: `ocpdeploy snapshot delete {cluster} {name}`");
@@ -102,10 +103,10 @@ pub async fn save(
         cluster.refuse_young(is_on, false).await?;
         report(backend.check_snapshots(&known.id(), &cluster.names()?).await?)?;
     }
-    let work = cluster.journal.step(&step, &(), async {
+    let work = cluster.journal.run(&step, async {
         // Recorded before anything is stopped: a repetition finds the cluster off.
-        let record = async { Ok(is_on) };
-        let was_on = cluster.journal.step(&format!("{step}/was-on"), &(), record).await?;
+        let was_on = Step::named(format!("{}/was-on", step.name()));
+        let was_on = cluster.journal.run(&was_on, async { Ok(is_on) }).await?;
         let mut backup = Vec::new();
         let snapshot = match complete {
             Some(found) => found.snapshot.clone(),
@@ -136,7 +137,7 @@ pub async fn save(
         })
     });
     let saved = with_leftovers(backend, &known.id(), "snapshot save", true, work.await).await?;
-    cluster.journal.forget(&step)?;
+    cluster.journal.forget(step.name())?;
     Ok(saved)
 }
 
@@ -180,14 +181,15 @@ pub async fn restore(
     let machines = cluster.names()?;
     report(backend.check_restore(&known.id(), &machines, &snapshot).await?)?;
     confirm(&snapshot, &machines)?;
-    let (step, revert) = (format!("{RESTORE}/{name}"), format!("{REVERT}/{name}"));
-    let work = cluster.journal.step(&step, &(), async {
+    let step = Step::named(format!("{RESTORE}/{name}"));
+    let revert = Step::named(format!("{REVERT}/{name}"));
+    let work = cluster.journal.run(&step, async {
         let reverted = async {
             cluster.power_off().await?;
             cluster.note_all_off()?;
             cluster.revert(&snapshot).await
         };
-        cluster.journal.step(&revert, &(), reverted).await?;
+        cluster.journal.run(&revert, reverted).await?;
         let saved: Option<Cordoned> = cluster.journal.output(&format!("{NOTES}/{name}"))?;
         cluster.journal.note(Cordoned::NOTE, &saved.unwrap_or_default())?;
         let restored = Restored {
@@ -196,13 +198,13 @@ pub async fn restore(
         };
         cluster.journal.note(Restored::NOTE, &restored)?;
         // All disks are from the same time again, so `start` is possible.
-        cluster.journal.forget(&revert)?;
+        cluster.journal.forget(revert.name())?;
         cluster.on(limit).await?;
         cluster.note(Vec::new())?;
         Ok(restored)
     });
     let restored = with_leftovers(backend, &known.id(), "snapshot restore", true, work.await).await?;
-    cluster.journal.forget(&step)?;
+    cluster.journal.forget(step.name())?;
     Ok(restored)
 }
 

@@ -13,6 +13,7 @@ use super::destroy::delete_machines;
 use super::guest_addresses::GuestAddresses;
 use super::images::Handles;
 use super::launch::Launches;
+use super::reserve::{leases_step, vips_step};
 use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{BackendErrorKind, Machine, MachineSpec, Owned};
@@ -25,6 +26,7 @@ use crate::plan::harvest::Watch;
 use crate::plan::machines::{self, MacTable, Planned, VipSource};
 use crate::printable::count;
 use crate::state::durations::Phase;
+use crate::state::journal::Step;
 
 /// Time between two reads of a machine's serial console.
 const CONSOLE: Duration = Duration::from_millis(700);
@@ -35,16 +37,21 @@ const EGRESS: Duration = Duration::from_secs(30);
 /// Time between two queries whether the network of machines without an address still exists.
 const NETWORK: Duration = Duration::from_secs(10);
 
+/// The step that creates the machines.
+fn create_step(workflow: &str, planned: &[Planned], images: &Handles) -> Result<Step> {
+    Step::new(format!("{workflow}/create"), &(planned, images))
+}
+
 impl Run<'_> {
     /// Compares the inputs of `boot_and_look` with those of earlier runs.
     pub(super) async fn judge_boot(&self, workflow: &str, macs: &MacTable) -> Result<()> {
         let images = self.judge_helper_images(workflow).await?;
         let planned = self.throwaway_machines(macs);
-        self.journal.judge(&format!("{workflow}/leases"), &planned)?;
-        self.judge_vips(&machines::unleased_vips(self.config, macs, &planned))?;
+        self.journal.judge(&leases_step(workflow, &planned)?)?;
+        let vips = machines::unleased_vips(self.config, macs, &planned);
+        self.journal.judge(&vips_step(&vips)?)?;
         if let Some(images) = images {
-            self.journal
-                .judge(&format!("{workflow}/create"), &(&planned, &images))?;
+            self.journal.judge(&create_step(workflow, &planned, &images)?)?;
         }
         Ok(())
     }
@@ -72,23 +79,20 @@ impl Run<'_> {
                 failed = &mut look => failed.map(|_| ()),
             }
         };
-        self.journal
-            .step(&format!("{workflow}/create"), &(&planned, &images), create)
-            .await?;
+        let step = create_step(workflow, &planned, &images)?;
+        self.journal.run(&step, create).await?;
         // An earlier run may have created them.
         created.send_replace(planned.clone());
         drop(created);
         let vips = machines::unleased_vips(self.config, macs, &planned);
-        let step = format!("{workflow}/leases");
-        let look = self.journal.step(&step, &planned, look);
+        let step = leases_step(workflow, &planned)?;
+        let look = self.journal.run(&step, look);
         // While the machines boot: libvirt locks the network for a reservation, and their creation would wait.
         let (mut leases, vips) = futures::try_join!(look, self.reserve_vips(&vips))?;
         leases.extend(vips);
         let endpoints = self.egress()?;
-        let egress = self.check_egress(&planned, &endpoints);
-        self.journal
-            .step(&format!("{workflow}/egress"), &endpoints, egress)
-            .await?;
+        let step = Step::new(format!("{workflow}/egress"), &endpoints)?;
+        self.journal.run(&step, self.check_egress(&planned, &endpoints)).await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
             Some(AddressAssignment {
@@ -291,9 +295,8 @@ impl Run<'_> {
 
     /// Deletes the remaining machines of pass one, and verifies that none is left.
     pub(super) async fn sweep_pass_one(&self) -> Result<()> {
-        self.journal
-            .step("pass-one/gone", &(), self.delete_throwaway_machines())
-            .await
+        let step = Step::named("pass-one/gone");
+        self.journal.run(&step, self.delete_throwaway_machines()).await
     }
 
     /// The machines of pass one that exist.

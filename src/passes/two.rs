@@ -41,16 +41,11 @@ use crate::plan::machines::{self, MacTable, Planned};
 use crate::printable::count;
 use crate::state::durations::Phase;
 use crate::state::home;
-use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED};
+use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED, Step};
 use crate::state::parameters::Parameters;
 
 /// The step that writes the nodes' Ignition configs.
 const MERGE: &str = "merge";
-
-/// The step that creates a machine.
-fn create_step(machine: &Planned) -> String {
-    format!("pass-two/create/{}", machine.node)
-}
 
 /// The step that queries the machine config server.
 pub(super) fn served_step(role: Role) -> String {
@@ -58,27 +53,24 @@ pub(super) fn served_step(role: Role) -> String {
 }
 
 impl Run<'_> {
-    pub(super) fn release_input<'v>(&'v self, version: &'v str) -> impl Serialize + 'v {
-        (self.config.installer.without_path(), version)
+    /// The first step of a deployment: it records the release.
+    pub(super) async fn release_step(&self, installer: &Installer) -> Result<Step> {
+        Step::new(
+            "release",
+            &(self.config.installer.without_path(), installer.version().await?),
+        )
     }
 
     /// The release to install: that of earlier runs, otherwise from its registry. Nothing is written, because the
     /// registry may reject the request.
     pub(super) async fn ask_release(&self, installer: &Installer) -> Result<Release> {
-        let version = installer.version().await?;
-        let is_other = self.journal.is_outdated("release", &self.release_input(&version))?;
-        if let Some(release) = self.journal.output("release")?.filter(|_| !is_other) {
+        if !self.journal.is_outdated(&self.release_step(installer).await?)
+            && let Some(release) = self.journal.output("release")?
+        {
             return Ok(release);
         }
-        info!(target: PROGRESS, step = "release", "{version}: reading its images");
+        info!(target: PROGRESS, step = "release", "{}: reading its images", installer.version().await?);
         installer.release(self.config).await
-    }
-
-    /// Records the release, the first step of a deployment.
-    pub(super) async fn keep_release(&self, installer: &Installer, release: &Release) -> Result<Release> {
-        let version = installer.version().await?;
-        let keep = async { Ok(release.clone()) };
-        self.journal.step("release", &self.release_input(&version), keep).await
     }
 
     /// Creates the installer's files after pass one, because their certificates are valid for 24 hours.
@@ -87,12 +79,13 @@ impl Run<'_> {
         let ours = services::manifests(services)?;
         let users = installer::manifests_digest(self.config)?;
         let input = (self.config.asset_fingerprint(), users, &ours, parameters);
+        let step = Step::new("assets", &input)?;
         let make = || async {
             let version = installer.version().await?;
             info!(target: PROGRESS, step = "assets", "installer {version} creates manifests and Ignition configs");
             installer.make_assets(self.config, parameters, &ours, &self.dir).await
         };
-        let assets = self.journal.step("assets", &input, make()).await?.moved_to(&self.dir);
+        let assets = self.journal.run(&step, make()).await?.moved_to(&self.dir);
         let hours = assets.age_hours(Timestamp::now());
         // A bootstrapped cluster renews its certificates.
         if hours < clock::STALE_HOURS || self.journal.done_at("bootstrap-complete").is_some() {
@@ -112,10 +105,10 @@ impl Run<'_> {
             return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
         }
         info!(target: PROGRESS, step = "assets", "the files are {hours} hours old; no machine uses them, so they are created again");
-        for step in ["pass-two/create", MERGE, "mcs", "assets"] {
-            self.journal.forget(step)?;
+        for forgotten in ["pass-two/create", MERGE, "mcs", "assets"] {
+            self.journal.forget(forgotten)?;
         }
-        self.journal.step("assets", &input, make()).await
+        self.journal.run(&step, make()).await
     }
 
     /// One Ignition config for each node of these roles: the installer's, the user's and ocpdeploy's, in a form that
@@ -140,17 +133,17 @@ impl Run<'_> {
                 asked.insert(role, sha512(&served));
             }
         }
-        let step = match roles {
+        let name = match roles {
             [role] => format!("{MERGE}/{role}"),
             _ => MERGE.to_owned(),
         };
         let prints = fragments::fingerprints(self.config, &fragments);
         let input = (assets, parameters, self.config.mcs, prints, &bootstrap, &asked, roles);
+        let step = Step::new(name, &input)?;
         let wanted = |_: &NodeName, role| roles.contains(&role);
         let mut fitted = None;
-        if let Some(configs) = self.journal.output::<BTreeMap<NodeName, NodeConfig>>(&step)? {
-            let is_outdated = self.journal.is_outdated(&step, &input)?;
-            if !is_outdated && self.are_written(&configs) {
+        if let Some(configs) = self.journal.output::<BTreeMap<NodeName, NodeConfig>>(step.name())? {
+            if !self.journal.is_outdated(&step) && self.are_written(&configs) {
                 return Ok(configs);
             }
             // Changes of the user are merged again, unless a machine already has its config.
@@ -160,14 +153,14 @@ impl Run<'_> {
                 .map(|(node, fitted)| (node.clone(), NodeConfig::of(fitted)))
                 .collect();
             self.judge_machines(&self.planned_nodes(parameters, &configs), &configs, images)?;
-            self.journal.forget(&step)?;
+            self.journal.forget(step.name())?;
             fitted = Some(now);
         }
         let merge = async {
             let fitted = fitted.map_or_else(|| self.fit(&all, wanted), Ok)?;
             self.write_configs(&all, &fitted, |node| !self.came_later(node))
         };
-        self.journal.step(&step, &input, merge).await
+        self.journal.run(&step, merge).await
     }
 
     pub(super) fn layers<'c>(
@@ -203,24 +196,25 @@ impl Run<'_> {
         let port = endpoint.port();
         let at_endpoint = Server { port, ..server.clone() };
         let api_ip = parameters.api_ip;
-        let (path, step) = (self.dir.served(&role.to_string()), served_step(role));
+        let path = self.dir.served(&role.to_string());
         let input = (&server.path, sha512(server.authorities.concat()), api_ip);
         let (version, limits) = (self.newest_spec(role)?, Limits::new(self.config.timeouts.bootstrap));
+        let step = Step::new(served_step(role), &input)?;
         let ask = || async {
             info!(target: PROGRESS, step = "mcs", "fetching the {role} config from the machine config server at {endpoint}");
             let served = mcs::fetch(&at_endpoint, endpoint.ip(), version, limits).await?;
             home::write_private(&path, &served)?;
             Ok(sha512(&served))
         };
-        if self.journal.is_outdated(&step, &input)? {
-            self.journal.forget(&step)?;
+        if self.journal.is_outdated(&step) {
+            self.journal.forget(step.name())?;
         }
-        let hash = self.journal.step(&step, &input, ask()).await?;
+        let hash = self.journal.run(&step, ask()).await?;
         match fs_err::read(&path) {
             Ok(served) if sha512(&served) == hash => return Ok(served),
-            _ => self.journal.forget(&step)?,
+            _ => self.journal.forget(step.name())?,
         }
-        self.journal.step(&step, &input, ask()).await?;
+        self.journal.run(&step, ask()).await?;
         Ok(fs_err::read(&path)?)
     }
 
@@ -332,12 +326,8 @@ impl Run<'_> {
         images: &Handles,
     ) -> Result<()> {
         for machine in planned {
-            let input = (
-                machine,
-                configs.get(&machine.node),
-                images.at(self.config.place_of(&machine.node)),
-            );
-            self.journal.judge(&create_step(machine), &input)?;
+            let step = self.create_step(machine, configs.get(&machine.node), images)?;
+            self.journal.judge(&step)?;
         }
         Ok(())
     }
@@ -352,11 +342,14 @@ impl Run<'_> {
         planned
     }
 
-    async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<()> {
+    fn create_step(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<Step> {
         let input = (machine, config, images.at(self.config.place_of(&machine.node)));
-        self.journal
-            .step(&create_step(machine), &input, self.make(machine, images))
-            .await?;
+        Step::new(format!("pass-two/create/{}", machine.node), &input)
+    }
+
+    async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<()> {
+        let step = self.create_step(machine, config, images)?;
+        self.journal.run(&step, self.make(machine, images)).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
         Ok(())
     }
@@ -452,10 +445,8 @@ impl Run<'_> {
         wait: &WaitContext<'_>,
     ) -> Result<Vec<NodeReport>> {
         info!(target: PROGRESS, step = "bootstrap", "waiting for bootstrap-complete{}", self.estimate.behind(Phase::Bootstrap));
-        let waited = self
-            .journal
-            .step("bootstrap-complete", &(), installer.wait_for_bootstrap(wait));
-        match waited.await {
+        let step = Step::named("bootstrap-complete");
+        match self.journal.run(&step, installer.wait_for_bootstrap(wait)).await {
             Err(error) => Err(self.explained(installer, wait, true, error).await),
             waited => waited,
         }
@@ -469,10 +460,8 @@ impl Run<'_> {
             return Ok(());
         }
         info!(target: PROGRESS, step = "bootstrap", "waiting until the etcd operator has removed the bootstrap from etcd");
-        let waited = self
-            .journal
-            .step("bootstrap-member-removed", &(), installer.wait_for_etcd(wait));
-        match waited.await {
+        let step = Step::named("bootstrap-member-removed");
+        match self.journal.run(&step, installer.wait_for_etcd(wait)).await {
             Err(error) => Err(self.explained(installer, wait, true, error).await),
             waited => waited,
         }
@@ -511,7 +500,7 @@ impl Run<'_> {
             info!(target: PROGRESS, machine = %name, state = "removed", done = true);
             Ok(())
         };
-        self.journal.step(BOOTSTRAP_REMOVED, &(), remove).await
+        self.journal.run(&Step::named(BOOTSTRAP_REMOVED), remove).await
     }
 
     pub(super) async fn install_complete(
@@ -531,7 +520,7 @@ impl Run<'_> {
             }
             Ok(reports)
         };
-        let reports = match self.journal.step(INSTALLED, &(), work).await {
+        let reports = match self.journal.run(&Step::named(INSTALLED), work).await {
             Err(error) => return Err(self.explained(installer, wait, false, error).await),
             Ok(reports) => reports,
         };

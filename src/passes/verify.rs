@@ -16,7 +16,7 @@ use super::adopt;
 use super::destroy::delete_machines;
 use super::effective_settings::EffectiveSettings;
 use super::error::not_installed;
-use super::reserve::{hold_in, holds};
+use super::reserve::{HOLD, hold_in, holds};
 use super::services::RenewedRelease;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
@@ -109,7 +109,7 @@ pub async fn verify(
         let text = format!("cluster {} has no addresses yet", known.name);
         OperationError::new(ErrorKind::Tool, text).hint("run `ocpdeploy harvest` or `ocpdeploy deploy`")
     })?;
-    let held: BTreeMap<NodeName, ReservationState> = journal.output("pass-one/hold")?.unwrap_or_default();
+    let held: BTreeMap<NodeName, ReservationState> = journal.output(HOLD)?.unwrap_or_default();
     let is_held = held.values().any(|held| *held == ReservationState::ByPlatform);
     let cluster = &known.id();
     let machines = backend.list_machines(cluster).await?;

@@ -136,6 +136,47 @@ impl Entry {
     }
 }
 
+/// A step of a workflow: its name, and a digest of its input. One value is judged and run, so both use the same input.
+#[derive(Clone, Debug)]
+pub struct Step {
+    name: String,
+    input: String,
+}
+
+impl Step {
+    pub fn new(name: impl Into<String>, input: &impl Serialize) -> anyhow::Result<Self> {
+        Ok(Self {
+            name: name.into(),
+            input: digest(serde_json::to_vec(input)?),
+        })
+    }
+
+    /// A step whose input never changes.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            input: digest("null"),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A line that is not a step.
+    fn without_input(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            input: String::new(),
+        }
+    }
+}
+
+/// As journals have it.
+fn digest(input: impl AsRef<[u8]>) -> String {
+    sha256(input)[..16].to_owned()
+}
+
 /// An open journal; locked by one process.
 pub struct Journal {
     dir: ClusterDir,
@@ -215,55 +256,46 @@ impl Journal {
         self.locked().file.is_some()
     }
 
-    /// Rejects an input that differs from the one of a completed step; a step that is not completed accepts any.
-    pub fn judge(&self, step: &str, input: &impl Serialize) -> anyhow::Result<()> {
-        match self.is_outdated(step, input)? {
-            true => Err(self.other_input(step).into()),
+    /// Rejects a step that was completed with another input; one that is not completed may have any.
+    pub fn judge(&self, step: &Step) -> Result<(), JournalError> {
+        match self.is_outdated(step) {
+            true => Err(JournalError::OtherInput {
+                cluster: cluster_of(&self.path).to_owned(),
+                step: step.name.clone(),
+                installed: self.done_before(INSTALLED).is_some(),
+            }),
             false => Ok(()),
-        }
-    }
-
-    fn other_input(&self, step: &str) -> JournalError {
-        JournalError::OtherInput {
-            cluster: cluster_of(&self.path).to_owned(),
-            step: step.to_owned(),
-            installed: self.done_before(INSTALLED).is_some(),
         }
     }
 
     /// Runs `work` once for one input: a completed step returns its stored output.
     ///
     /// The output must contain no secret. An input that differs from the last one is an error, and `work` is not run.
-    pub async fn step<I, T, W>(&self, step: &str, input: &I, work: W) -> anyhow::Result<T>
-    where
-        I: Serialize,
-        T: Serialize + DeserializeOwned,
-        W: Future<Output = anyhow::Result<T>>,
-    {
-        let input = fingerprint(input)?;
-        if let Some(before) = self.done_before(step) {
-            if before.input != input {
-                return Err(self.other_input(step).into());
-            }
-            return Ok(serde_json::from_value(before.output)?);
+    pub async fn run<T: Serialize + DeserializeOwned>(
+        &self,
+        step: &Step,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        self.judge(step)?;
+        if let Some(output) = self.output(&step.name)? {
+            return Ok(output);
         }
-        self.append(Event::Begun, step, &input, serde_json::Value::Null, String::new())?;
+        self.append(Event::Begun, step, serde_json::Value::Null, String::new())?;
         match work.await {
             Ok(output) => {
-                self.append(Event::Done, step, &input, serde_json::to_value(&output)?, String::new())?;
+                self.append(Event::Done, step, serde_json::to_value(&output)?, String::new())?;
                 Ok(output)
             }
             Err(error) => {
-                self.append(
-                    Event::Failed,
-                    step,
-                    &input,
-                    serde_json::Value::Null,
-                    format!("{error:#}"),
-                )?;
+                self.append(Event::Failed, step, serde_json::Value::Null, format!("{error:#}"))?;
                 Err(error)
             }
         }
+    }
+
+    /// Records a step that requires no work.
+    pub async fn mark(&self, step: &Step) -> anyhow::Result<()> {
+        self.run(step, async { Ok(()) }).await
     }
 
     /// Stores a fact for readers of the journal, as a step without an input; once while it does not change.
@@ -274,15 +306,15 @@ impl Journal {
         if self.done_before(name).is_none_or(|before| before.output != fact) {
             let mut open = self.locked();
             self.begin(&mut open)?;
-            self.write(&mut open, Event::Done, name, "", fact, String::new())?;
+            self.write(&mut open, Event::Done, &Step::without_input(name), fact, String::new())?;
         }
         Ok(())
     }
 
-    /// Whether a step was done with another input.
-    pub fn is_outdated(&self, step: &str, input: &impl Serialize) -> anyhow::Result<bool> {
-        let input = fingerprint(input)?;
-        Ok(self.done_before(step).is_some_and(|before| before.input != input))
+    /// Whether a step was completed with another input.
+    pub fn is_outdated(&self, step: &Step) -> bool {
+        let before = self.done_before(&step.name);
+        before.is_some_and(|before| before.input != step.input)
     }
 
     /// When a step was done; `None` if it was not.
@@ -298,7 +330,8 @@ impl Journal {
 
     /// Makes a step and the steps below it count as not done; the empty name means all.
     pub fn forget(&self, forgotten: &str) -> anyhow::Result<()> {
-        self.append(Event::Forgotten, forgotten, "", serde_json::Value::Null, String::new())?;
+        let line = Step::without_input(forgotten);
+        self.append(Event::Forgotten, &line, serde_json::Value::Null, String::new())?;
         self.locked().done.retain(|step, _| !Event::forgets(forgotten, step));
         Ok(())
     }
@@ -311,17 +344,10 @@ impl Journal {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn append(
-        &self,
-        event: Event,
-        step: &str,
-        input: &str,
-        output: serde_json::Value,
-        error: String,
-    ) -> anyhow::Result<()> {
+    fn append(&self, event: Event, step: &Step, output: serde_json::Value, error: String) -> anyhow::Result<()> {
         let mut open = self.locked();
         self.begin(&mut open)?;
-        self.write(&mut open, event, step, input, output, error)?;
+        self.write(&mut open, event, step, output, error)?;
         match open.file.as_ref().map(File::sync_data) {
             Some(Err(source)) => Err(self.io(source).into()),
             _ => Ok(()),
@@ -358,7 +384,7 @@ impl Journal {
         open.file = Some(file);
         for (name, fact) in std::mem::take(&mut open.notes) {
             if open.done.get(&name).is_none_or(|before| before.output != fact) {
-                self.write(open, Event::Done, &name, "", fact, String::new())?;
+                self.write(open, Event::Done, &Step::without_input(&name), fact, String::new())?;
             }
         }
         Ok(())
@@ -368,8 +394,7 @@ impl Journal {
         &self,
         open: &mut Open,
         event: Event,
-        step: &str,
-        input: &str,
+        step: &Step,
         output: serde_json::Value,
         error: String,
     ) -> Result<(), JournalError> {
@@ -379,8 +404,8 @@ impl Journal {
             seq: open.seq,
             time: Timestamp::now(),
             event,
-            step: step.to_owned(),
-            input: input.to_owned(),
+            step: step.name.clone(),
+            input: step.input.clone(),
             output,
             error,
         };
@@ -390,7 +415,7 @@ impl Journal {
             file.write_all(&line).map_err(|source| self.io(source))?;
         }
         if event == Event::Done {
-            open.done.insert(step.to_owned(), entry);
+            open.done.insert(step.name.clone(), entry);
         }
         Ok(())
     }
@@ -492,11 +517,6 @@ fn begun_steps(entries: &[Entry]) -> BTreeSet<String> {
         }
     }
     begun
-}
-
-/// A digest of a value.
-fn fingerprint(value: &impl Serialize) -> Result<String, serde_json::Error> {
-    Ok(sha256(serde_json::to_vec(value)?)[..16].to_owned())
 }
 
 /// Locks a cluster's folder without reading its journal, which may be damaged.
@@ -607,12 +627,11 @@ mod tests {
     }
 
     async fn run(journal: &Journal, input: u32, runs: &Cell<u32>) -> anyhow::Result<u32> {
-        journal
-            .step("one", &input, async {
-                runs.set(runs.get() + 1);
-                Ok(input * 10)
-            })
-            .await
+        let work = async {
+            runs.set(runs.get() + 1);
+            Ok(input * 10)
+        };
+        journal.run(&Step::new("one", &input)?, work).await
     }
 
     #[tokio::test]
@@ -686,7 +705,8 @@ mod tests {
         open.note_at_first_line(RUN, &1).unwrap();
         // Done with this input, then rejected for another.
         run(&open, 4, &runs).await.unwrap();
-        assert!(open.judge("one", &5).is_err() && run(&open, 5, &runs).await.is_err());
+        let other = Step::new("one", &5).unwrap();
+        assert!(open.judge(&other).is_err() && run(&open, 5, &runs).await.is_err());
         assert_eq!((files(), std::fs::read(dir.journal()).unwrap()), (before, journal));
         // The first line writes all records.
         open.forget("one").unwrap();
@@ -744,13 +764,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn inputs_are_digested_as_in_existing_journals() {
+        for (step, input) in [
+            (Step::named("pass-one/gone"), "74234e98afe7498f"),
+            (Step::new("pass-one/gone", &()).unwrap(), "74234e98afe7498f"),
+            (Step::new("scaled", &2).unwrap(), "d4735e3a265e16ee"),
+        ] {
+            assert_eq!(step.input, input, "{}", step.name);
+        }
+    }
+
     #[tokio::test]
     async fn a_failed_step_is_run_again() {
         let (_folder, dir) = home();
         let journal = Journal::open(&dir, "lab").unwrap();
-        let failed: anyhow::Result<u32> = journal.step("one", &1, async { anyhow::bail!("no luck") }).await;
+        let step = Step::named("one");
+        let failed: anyhow::Result<u32> = journal.run(&step, async { anyhow::bail!("no luck") }).await;
         assert!(failed.is_err());
-        assert_eq!(journal.step("one", &1, async { Ok(7) }).await.unwrap(), 7);
+        assert_eq!(journal.run(&step, async { Ok(7) }).await.unwrap(), 7);
     }
 
     #[test]
