@@ -21,6 +21,7 @@ pub mod limits;
 mod names;
 mod networks;
 mod node_config;
+mod nodes;
 mod platform;
 mod pools;
 mod ranges;
@@ -37,6 +38,7 @@ pub use self::ipv6::*;
 pub use self::names::*;
 pub use self::networks::*;
 pub use self::node_config::*;
+pub use self::nodes::*;
 pub use self::platform::*;
 pub use self::pools::*;
 pub use self::ranges::*;
@@ -102,6 +104,15 @@ pub struct GivenAddresses {
     pub worker_ips: Vec<IpAddr>,
     /// The api VIP's VRRP id; allocated if not set.
     pub virtual_router_id: Option<u8>,
+}
+
+impl GivenAddresses {
+    pub fn vip(&self, vip: Vip) -> Option<IpAddr> {
+        match vip {
+            Vip::Api => self.api_ip,
+            Vip::Ingress => self.ingress_ip,
+        }
+    }
 }
 
 /// How this computer reaches the API's virtual IP: directly, or through ports of another address.
@@ -247,115 +258,6 @@ impl ClusterConfig {
         ClusterDomain::new(&self.name, &self.domain)
     }
 
-    /// All nodes in display order: bootstrap, masters, arbiter, workers, pools.
-    pub fn nodes(&self) -> Vec<(NodeName, Role)> {
-        let one = |role: Role| move |index: usize| (NodeName::node(role, index), role);
-        let of_pool = |pool: &Pool| {
-            let name = |index| (NodeName::of_pool(&pool.name, index), Role::Worker);
-            (0..pool.nodes).map(name).collect::<Vec<_>>()
-        };
-        std::iter::once((NodeName::bootstrap(), Role::Bootstrap))
-            .chain((0..self.masters).map(one(Role::Master)))
-            .chain((0..usize::from(self.arbiter)).map(one(Role::Arbiter)))
-            .chain((0..self.workers).map(one(Role::Worker)))
-            .chain(self.pools.iter().flat_map(of_pool))
-            .collect()
-    }
-
-    /// The roles of the members of etcd.
-    pub fn etcd_roles(&self) -> &'static [Role] {
-        match self.arbiter {
-            true => &[Role::Master, Role::Arbiter],
-            false => &[Role::Master],
-        }
-    }
-
-    /// The roles of all nodes but the bootstrap. They always include `worker`, because workers may be added later.
-    pub fn node_roles(&self) -> impl Iterator<Item = Role> + use<> {
-        self.etcd_roles().iter().copied().chain([Role::Worker])
-    }
-
-    /// The number of workers, including those of the pools.
-    pub fn all_workers(&self) -> usize {
-        self.workers + self.pools.iter().map(|pool| pool.nodes).sum::<usize>()
-    }
-
-    /// The pool of a node; `None` if it is in none.
-    pub fn pool_of(&self, node: &NodeName) -> Option<&Pool> {
-        let name = node.pool()?;
-        self.pools.iter().find(|pool| pool.name == name)
-    }
-
-    /// The networks of a node's additional NICs.
-    pub fn extra_networks_of(&self, node: &NodeName) -> &[String] {
-        self.pool_of(node)
-            .map_or(&self.extra_networks, |pool| &pool.extra_networks)
-    }
-
-    /// The same settings, with the numbers of workers, in and outside of pools, that these nodes have.
-    pub fn with_workers_of<'a>(&self, nodes: impl Iterator<Item = &'a NodeName>) -> Self {
-        let mut config = self.clone();
-        config.workers = 0;
-        config.pools.iter_mut().for_each(|pool| pool.nodes = 0);
-        for node in nodes.filter(|node| node.role() == Role::Worker) {
-            match node.pool() {
-                None => config.workers += 1,
-                Some(name) => {
-                    let pool = config.pools.iter_mut().find(|pool| pool.name == name);
-                    pool.into_iter().for_each(|pool| pool.nodes += 1);
-                }
-            }
-        }
-        config
-    }
-
-    /// The role that stands for the platform of a node's machine; see `place_of`.
-    pub fn place_of(&self, node: &NodeName) -> Role {
-        place_of(node.role(), node.pool(), self.workers_on.as_ref())
-    }
-
-    /// Whether the workers' own platform has any machine.
-    pub fn has_workers_elsewhere(&self) -> bool {
-        self.nodes().iter().any(|(node, _)| self.place_of(node) == Role::Worker)
-    }
-
-    /// The backend of the machines at a place.
-    pub fn backend_of(&self, place: Role) -> &BackendConfig {
-        backend_of(place, &self.backend, self.workers_on.as_ref())
-    }
-
-    /// The name of the machine network at a place.
-    pub fn network_of(&self, place: Role) -> &str {
-        match (&self.workers_on, place) {
-            (Some(workers), Role::Worker) => &workers.network,
-            _ => &self.network,
-        }
-    }
-
-    /// Roles whose nodes may run routers: workers; masters if there are none; both if user pods may run on both.
-    pub fn router_roles(&self) -> Vec<Role> {
-        let masters = (self.all_workers() == 0 || self.masters_schedulable).then_some(Role::Master);
-        let workers = (self.all_workers() > 0).then_some(Role::Worker);
-        masters.into_iter().chain(workers).collect()
-    }
-
-    /// Whether routers can run on a node: it is in no pool, or its pool has no taint that prevents them.
-    pub fn admits_routers(&self, node: &NodeName) -> bool {
-        !self.pool_of(node).is_some_and(Pool::repels_pods)
-    }
-
-    /// The number of workers that may run routers.
-    pub fn router_workers(&self) -> usize {
-        let admitting = self.pools.iter().filter(|pool| !pool.repels_pods());
-        self.workers + admitting.map(|pool| pool.nodes).sum::<usize>()
-    }
-
-    /// The file with a node's connections.
-    pub fn network_config_of(&self, node: &NodeName) -> Option<&NetworkConfig> {
-        let selected = self.network_config.iter().filter(|file| file.nodes.selects(node));
-        selected.max_by_key(|file| &file.nodes)
-    }
-
     /// Whether the cluster has no IPv4.
     pub fn is_ipv6_only(&self) -> bool {
         self.networks.is_ipv6_only()
@@ -423,30 +325,5 @@ impl ClusterConfig {
     /// Whether the cluster is a rehearsal: real machines, but no OpenShift.
     pub fn is_rehearsal(&self) -> bool {
         self.installer == InstallerChoice::Rehearsal
-    }
-
-    pub fn sizes(&self) -> Sizes {
-        Sizes {
-            bootstrap: self.bootstrap_size.clone(),
-            master: self.master_size.clone(),
-            arbiter: self.arbiter.then(|| self.arbiter_size.clone()),
-            worker: self.worker_size.clone(),
-            pools: self
-                .pools
-                .iter()
-                .map(|pool| (pool.name.clone(), pool.size.clone()))
-                .collect(),
-        }
-    }
-
-    /// The size of a node's machine in pass two.
-    pub fn size_of(&self, node: &NodeName, role: Role) -> &Size {
-        match role {
-            Role::Bootstrap => &self.bootstrap_size,
-            Role::Master => &self.master_size,
-            Role::Arbiter => &self.arbiter_size,
-            Role::Worker => self.pool_of(node).map_or(&self.worker_size, |pool| &pool.size),
-            Role::Helper => &self.helper_size,
-        }
     }
 }

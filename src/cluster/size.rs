@@ -57,8 +57,8 @@ impl Sizes {
     }
 
     /// Sets the size of all machines with a node's role or pool.
-    pub fn set(&mut self, node: &NodeName, role: Role, size: Size) {
-        match (role, node.pool()) {
+    pub fn set(&mut self, node: &NodeName, size: Size) {
+        match (node.role(), node.pool()) {
             (Role::Bootstrap, _) => self.bootstrap = size,
             (Role::Master, _) => self.master = size,
             (Role::Arbiter, _) => self.arbiter = Some(size),

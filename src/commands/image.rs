@@ -152,7 +152,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
         let installer = installer(&config, &dir).await?;
         let mut pulled = Vec::new();
         for (role, sources) in wanted(&config) {
-            let platform = Capabilities::of(config.backend_of(role)).image_artifact;
+            let platform = Capabilities::of(config.backend_at(role)).image_artifact;
             pulled.extend(pull_all(&config.downloads, installer.as_ref(), platform, &sources).await?);
         }
         Ok(pulled)

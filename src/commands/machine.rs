@@ -24,7 +24,7 @@ pub(super) fn show(session: &Session, command: &NodeShow) -> Result<()> {
                 BackendError::new(BackendErrorKind::NotFound, text).during(format!("show machine {name}"))
             })?;
         let described = backend.describe_machine(&known.id(), &name).await?;
-        let platform = known.backend_of(known.place_of(&machine.node)).name();
+        let platform = known.backend_of(&machine.node).name();
         Ok(Shown::new(platform, &machine, &known.sizes, described))
     })?;
     print_result(&command.output, &shown, || shown.text())

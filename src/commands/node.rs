@@ -75,7 +75,7 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     let node = table
         .node(&node.node)
         .ok_or_else(|| passes::no_node(&table, &node.node))?;
-    passes::refuse_simulated(&known.name, known.backend_of(known.place_of(&node.name)), node.ip)?;
+    passes::refuse_simulated(&known.name, known.backend_of(&node.name), node.ip)?;
     let dir = session.home.cluster(&known.name);
     let node = ssh::Node {
         key: command.key.as_deref(),

@@ -66,7 +66,7 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
             return Ok((*lease).clone());
         }
         // Both VIPs may be one address, which has one reservation.
-        let ip = machines::given_vip(config, vip).or(reserved
+        let ip = config.given.vip(vip).or(reserved
             .iter()
             .find(|lease| Vip::ALL.iter().any(|other| lease.name == NodeName::vip(*other)))
             .map(|lease| lease.ip));

@@ -267,7 +267,7 @@ fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding>
     if config.is_rehearsal() {
         return None;
     }
-    let api = machines::given_vip(config, Vip::Api).or(facts.cidr.map(|network| network.network()))?;
+    let api = config.given.api_ip.or(facts.cidr.map(|network| network.network()))?;
     refuse_simulated(&config.name, &config.backend, api).err()?;
     Some(
         Finding::fail(
@@ -319,7 +319,7 @@ pub(super) async fn find_installer(
     let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
     images.dedup_by_key(|(_, image)| *image);
     for (role, image) in images.into_iter().filter(|_| !config.is_rehearsal()) {
-        let artifact = Capabilities::of(config.backend_of(role)).image_artifact;
+        let artifact = Capabilities::of(config.backend_at(role)).image_artifact;
         let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
         if report.take("images", fits)?.is_some() {
             report.add("images", [Finding::ok(format!("{image} is compatible with {version}"))]);
@@ -645,7 +645,7 @@ fn given_vip_findings(
     has_vips: bool,
 ) -> Vec<Finding> {
     let problem = |vip| {
-        let ip = machines::given_vip(config, vip)?;
+        let ip = config.given.vip(vip)?;
         if let Some(problem) = vip_problem(vip, ip, facts, can_hold, &neighbours.addresses) {
             return Some(Finding::fail(problem));
         }

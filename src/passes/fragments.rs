@@ -53,17 +53,17 @@ pub(super) fn refuse_too_large(
     fragments: &[Fragment],
     carrier: impl Fn(Role) -> Carrier,
 ) -> Result<(), OperationError> {
-    for (node, role) in config.nodes() {
-        let carrier = carrier(config.place_of(&node));
+    for node in config.nodes() {
+        let carrier = carrier(node.place);
         if carrier.fetches {
             continue;
         }
         let of_role = fragments
             .iter()
-            .filter(|fragment| fragment.role.is_none_or(|only| only == role));
+            .filter(|fragment| fragment.role.is_none_or(|only| only == node.role));
         for fragment in of_role {
             if let Err(too_large) = budget::fit(&carrier, fragment.content.clone()) {
-                return Err(self::too_large(&node, &too_large));
+                return Err(self::too_large(&node.name, &too_large));
             }
         }
     }

@@ -19,7 +19,6 @@ use crate::local::disk::{self, ETCD_WANTS};
 use crate::local::network_probe;
 use crate::openshift::installer::fetch::Choice;
 use crate::openshift::installer::{Installer, PullSecretRejected};
-use crate::plan::machines;
 use crate::state::home::Home;
 use crate::state::inventory;
 
@@ -90,7 +89,7 @@ async fn more_of_platform(
 fn addresses(config: &ClusterConfig, facts: &NetworkFacts) -> Finding {
     let given: Vec<_> = Vip::ALL
         .into_iter()
-        .filter_map(|vip| Some(format!("{vip}_ip {}", machines::given_vip(config, vip)?)))
+        .filter_map(|vip| Some(format!("{vip}_ip {}", config.given.vip(vip)?)))
         .collect();
     let ranges: Vec<_> = facts
         .dhcp_ranges
@@ -172,9 +171,7 @@ fn knows(secret: &str, registry: &str) -> bool {
 fn api_vip(config: &ClusterConfig, home: &Home) -> Option<IpAddr> {
     let known = inventory::find(home, &config.name).ok().flatten();
     let parameters = known.and_then(|cluster| cluster.parameters);
-    parameters
-        .map(|parameters| parameters.api_ip)
-        .or_else(|| machines::given_vip(config, Vip::Api))
+    parameters.map(|parameters| parameters.api_ip).or(config.given.api_ip)
 }
 
 /// How this computer resolves the API's name. `deploy` itself does not need it.

@@ -30,7 +30,8 @@ pub(super) const MACS: &str = "pass-one/macs";
 impl Run<'_> {
     /// The step that chooses the MACs.
     pub(super) fn macs_step(&self) -> Result<Step> {
-        Step::new(MACS, &(self.config.nodes(), &self.config.given))
+        let nodes = self.config.nodes().into_iter().map(|node| (node.name, node.role));
+        Step::new(MACS, &(nodes.collect::<Vec<_>>(), &self.config.given))
     }
 
     pub(super) async fn macs(&self) -> Result<MacTable> {
@@ -109,10 +110,7 @@ impl Run<'_> {
 
     /// VRRP ids in use on the network, if this computer receives their advertisements.
     pub(super) async fn listen_for_routers(&self) -> Result<BTreeMap<u8, Ipv4Addr>> {
-        let near = self
-            .facts
-            .gateway
-            .or_else(|| machines::given_vip(self.config, Vip::Api));
+        let near = self.facts.gateway.or(self.config.given.api_ip);
         match near.filter(|_| self.backend.common_capabilities().guests_reachable) {
             Some(near) => Ok(network_probe::virtual_router_ids(near, LISTEN).await),
             None => Ok(BTreeMap::new()),
@@ -143,9 +141,9 @@ impl Run<'_> {
         let by_name: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
         let missing = |name: &NodeName| unfit_table(&self.config.name, &format!("{name} has no address"));
         let mut nodes = Vec::new();
-        for (name, role) in self.config.nodes() {
-            let lease = by_name.get(&name).ok_or_else(|| missing(&name))?;
-            nodes.push(self.node_address("pass-one", role, lease)?);
+        for node in self.config.nodes() {
+            let lease = by_name.get(&node.name).ok_or_else(|| missing(&node.name))?;
+            nodes.push(self.node_address("pass-one", node.role, lease)?);
         }
         let vip = |vip: Vip| {
             by_name

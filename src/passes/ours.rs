@@ -57,8 +57,8 @@ pub(super) fn refuse_conflicts(
     let connections = connections(config, seen.table.as_ref()).map_err(network_config)?;
     let all = NodeConfigs::new(config, &parameters, &files, &seen.fragments, &bootstrap)?;
     let all = all.with_connections(connections);
-    for (node, role) in config.nodes() {
-        all.layers(&node, role)?;
+    for node in config.nodes() {
+        all.layers(&node.name, node.role)?;
     }
     all.refuse_operator_files(release.version)?;
     let mut warnings = manifests.warnings;
@@ -76,11 +76,11 @@ fn placeholder_table(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters
         name,
     };
     let vips = Vip::ALL.map(|vip| lease(NodeName::vip(vip)));
-    let nodes = config.nodes().into_iter().map(|(name, role)| {
-        let AddressAssignment { name, mac, ip } = lease(name);
+    let nodes = config.nodes().into_iter().map(|node| {
+        let AddressAssignment { name, mac, ip } = lease(node.name);
         NodeAddress {
             name,
-            role,
+            role: node.role,
             mac,
             ip,
             evidence: None,

@@ -23,7 +23,7 @@ use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
 use crate::plan::address_pool;
 use crate::plan::addresses::free_addresses;
-use crate::plan::machines::{self, MacTable, VipSource};
+use crate::plan::machines::{MacTable, VipSource};
 use crate::printable::count;
 use crate::state::journal::Step;
 use crate::state::parameters::Parameters;
@@ -84,7 +84,7 @@ impl Run<'_> {
                     continue;
                 };
                 let balanced = self.balanced(vip).await?.map(|balanced| balanced.ip);
-                if let Some(ip) = balanced.or_else(|| machines::given_vip(self.config, vip)) {
+                if let Some(ip) = balanced.or(self.config.given.vip(vip)) {
                     rest.remove(&name);
                     leases.push(AddressAssignment { name, mac, ip });
                 }
@@ -153,9 +153,7 @@ impl Run<'_> {
         let kept = leases
             .filter(|lease| !macs.contains_key(&lease.name))
             .map(|lease| lease.ip);
-        let given = Vip::ALL
-            .into_iter()
-            .filter_map(|vip| machines::given_vip(self.config, vip));
+        let given = Vip::ALL.into_iter().filter_map(|vip| self.config.given.vip(vip));
         let not: BTreeSet<IpAddr> = kept.chain(given).collect();
         let is_usable = |ip: &IpAddr| !not.contains(ip) && is_usable(*ip);
         // Those of an earlier pass one may have been released since the run began.
@@ -306,9 +304,7 @@ impl Run<'_> {
         if self.config.harvest != Harvest::Boot || self.config.dhcp != Dhcp::Platform {
             return Ok(held);
         }
-        let chosen = Vip::ALL
-            .into_iter()
-            .filter(|vip| machines::given_vip(self.config, *vip).is_none());
+        let chosen = Vip::ALL.into_iter().filter(|vip| self.config.given.vip(*vip).is_none());
         let chosen: Vec<NodeName> = chosen.map(NodeName::vip).collect();
         for hold in holds(&self.config.id(), parameters) {
             if chosen.contains(&hold.assignment.name) {

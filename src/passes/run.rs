@@ -147,9 +147,9 @@ impl<'a> Run<'a> {
     }
 
     /// Records the size of a node's machine, which is about to be created.
-    pub(super) fn record_size(&self, node: &NodeName, role: Role) -> Result<()> {
+    pub(super) fn record_size(&self, machine: &Planned) -> Result<()> {
         let mut known = Known::read(&self.dir)?.unwrap_or_else(|| self.known.clone());
-        known.sizes.set(node, role, self.config.size_of(node, role).clone());
+        known.sizes.set(&machine.node, machine.size.clone());
         Ok(known.write(&self.dir)?)
     }
 
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
             Some(table) => vec![table.api_ip, table.ingress_ip],
             None => {
                 let all = Vip::ALL.into_iter();
-                all.filter_map(|vip| machines::given_vip(self.config, vip)).collect()
+                all.filter_map(|vip| self.config.given.vip(vip)).collect()
             }
         })
     }
@@ -263,16 +263,15 @@ impl<'a> Run<'a> {
 /// ones.
 fn sizes(config: &ClusterConfig, mut sizes: Sizes, journal: &Journal) -> Sizes {
     let roles = std::iter::once(Role::Bootstrap).chain(config.node_roles());
-    let roles = roles.map(|role| (NodeName::node(role, 0), role));
-    let pools = config.pools.iter();
-    let pools = pools.map(|pool| (NodeName::of_pool(&pool.name, 0), Role::Worker));
-    for (first, role) in roles.chain(pools) {
-        let like_it = first.as_str().trim_end_matches('0');
+    let roles = roles.map(|role| NodeName::node(role, 0));
+    let pools = config.pools.iter().map(|pool| NodeName::of_pool(&pool.name, 0));
+    for first in roles.chain(pools).map(|name| config.node(name)) {
+        let like_it = first.name.as_str().trim_end_matches('0');
         let had = ["pass-two/create", "join"]
             .iter()
             .any(|steps| journal.was_begun(&format!("{steps}/{like_it}")));
         if !had {
-            sizes.set(&first, role, config.size_of(&first, role).clone());
+            sizes.set(&first.name, first.size.clone());
         }
     }
     sizes

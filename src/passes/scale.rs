@@ -21,7 +21,7 @@ use crate::error::{ErrorKind, OperationError};
 use crate::openshift::drain::Drain;
 use crate::openshift::releases::Releases;
 use crate::plan::address_pool;
-use crate::plan::machines::{self, VipSource};
+use crate::plan::machines::{self, MacTable, VipSource};
 use crate::plan::mismatch::mismatch;
 use crate::state::home::Home;
 use crate::state::inventory;
@@ -87,7 +87,7 @@ impl Run<'_> {
         self.refuse_external_names(&before)?;
         let reach = self.reach(&before).await?;
 
-        if self.config.nodes().iter().any(|(node, _)| before.node(node).is_none()) {
+        if !self.missing(&before).is_empty() {
             self.require_assets()?;
             self.pointer(&reach, Role::Worker).await?;
         }
@@ -146,9 +146,9 @@ impl Run<'_> {
 
     /// A number of workers that includes the name of an external node is rejected.
     fn refuse_external_names(&self, table: &Parameters) -> Result<(), OperationError> {
-        let nodes = self.config.nodes();
-        match nodes.into_iter().find(|(node, _)| table.is_external(node)) {
-            Some((node, _)) => {
+        let nodes = self.config.nodes().into_iter().map(|node| node.name);
+        match nodes.into_iter().find(|node| table.is_external(node)) {
+            Some(node) => {
                 let text = format!("{node}: an external node of the cluster has this name");
                 let hint = format!("remove it first: `ocpdeploy node remove {} {node}`", table.cluster);
                 Err(OperationError::new(ErrorKind::Usage, text).hint(hint))
@@ -165,7 +165,7 @@ impl Run<'_> {
     /// highest number.
     fn surplus(&self, table: &Parameters) -> Vec<NodeAddress> {
         let wanted = self.config.nodes();
-        let is_surplus = |node: &&NodeAddress| wanted.iter().all(|(name, _)| *name != node.name);
+        let is_surplus = |node: &&NodeAddress| wanted.iter().all(|wanted| wanted.name != node.name);
         table.of_role(Role::Worker).filter(is_surplus).cloned().collect()
     }
 
@@ -192,7 +192,7 @@ impl Run<'_> {
         macs.retain(|node, _| is_new(node) && *node != NodeName::bootstrap());
         let mut one = Vec::new();
         if self.config.harvest == Harvest::Boot {
-            one = machines::pass_one(self.config, &self.only_new(&macs, before), VipSource::Leased);
+            one = machines::pass_one(self.config, &self.only_new(macs.clone(), before), VipSource::Leased);
         }
         let mut two = machines::pass_two(self.config, &macs, Some(before));
         two.retain(|machine| is_new(&machine.node));
@@ -207,13 +207,17 @@ impl Run<'_> {
         Ok(refuse(findings)?)
     }
 
-    fn only_new(&self, macs: &machines::MacTable, table: &Parameters) -> machines::MacTable {
-        let nodes: Vec<_> = self.config.nodes();
-        let is_new = |node: &NodeName| nodes.iter().any(|(name, _)| name == node) && table.node(node).is_none();
-        macs.iter()
-            .filter(|(node, _)| is_new(node))
-            .map(|(node, mac)| (node.clone(), *mac))
-            .collect()
+    /// The nodes of the settings that the table lacks.
+    fn missing(&self, table: &Parameters) -> Vec<(NodeName, Role)> {
+        let nodes = self.config.nodes().into_iter();
+        let missing = nodes.filter(|node| table.node(&node.name).is_none());
+        missing.map(|node| (node.name, node.role)).collect()
+    }
+
+    fn only_new(&self, mut macs: MacTable, table: &Parameters) -> MacTable {
+        let missing = self.missing(table);
+        macs.retain(|name, _| missing.iter().any(|(node, _)| node == name));
+        macs
     }
 
     /// Pass one for the new nodes only; they are added to the table at once.
@@ -222,14 +226,9 @@ impl Run<'_> {
         let choose = async {
             let mut taken = self.neighbours()?.macs;
             taken.extend(table.all_leases().iter().map(|lease| lease.mac));
-            Ok(self.only_new(&machines::macs(self.config, &taken), &table))
+            Ok(self.only_new(machines::macs(self.config, &taken), &table))
         };
-        let missing: Vec<_> = self
-            .config
-            .nodes()
-            .into_iter()
-            .filter(|(node, _)| table.node(node).is_none())
-            .collect();
+        let missing = self.missing(&table);
         let table = if missing.is_empty() {
             table
         } else {
@@ -256,7 +255,7 @@ impl Run<'_> {
         &self,
         missing: Vec<(NodeName, Role)>,
         mut leases: Vec<AddressAssignment>,
-        (macs, pool): (&machines::MacTable, &[IpAddr]),
+        (macs, pool): (&MacTable, &[IpAddr]),
     ) -> Result<Parameters> {
         let _allocation = inventory::allocate(self.home)?;
         let neighbours = self.neighbours()?;

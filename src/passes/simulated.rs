@@ -28,7 +28,7 @@ pub fn refuse_simulated_table(known: &Known, table: &Parameters) -> Result<(), O
         refuse_simulated(&known.name, &known.backend, table.vip(vip).ip)?;
     }
     for node in &table.nodes {
-        refuse_simulated(&known.name, known.backend_of(known.place_of(&node.name)), node.ip)?;
+        refuse_simulated(&known.name, known.backend_of(&node.name), node.ip)?;
     }
     Ok(())
 }

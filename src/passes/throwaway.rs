@@ -96,7 +96,7 @@ impl Run<'_> {
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
             Some(AddressAssignment {
-                ip: machines::given_vip(self.config, vip)?,
+                ip: self.config.given.vip(vip)?,
                 mac: *macs.get(&name)?,
                 name,
             })
@@ -155,7 +155,7 @@ impl Run<'_> {
         let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
         let egress: Vec<String> = self.egress()?.into_iter().flatten().collect();
         let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys, &egress)?;
-        Ok(machine.spec(self.config, images.at(self.config.place_of(&machine.node)), payload))
+        Ok(machine.spec(self.config, images.at(machine.place), payload))
     }
 
     /// The endpoints that nodes must reach; none if no release is installed.
@@ -176,7 +176,7 @@ impl Run<'_> {
     /// Fails if the first machine repeatedly reports that it cannot reach them. Without a report, e.g. on a platform
     /// without serial consoles, the check is skipped.
     async fn check_egress(&self, planned: &[Planned], wanted: &[egress::AnyOf]) -> Result<()> {
-        let has_console = |plan: &&Planned| self.backend.capabilities(self.config.place_of(&plan.node)).console_tail;
+        let has_console = |plan: &&Planned| self.backend.capabilities(plan.place).console_tail;
         let Some(first) = planned.first().filter(has_console).filter(|_| !wanted.is_empty()) else {
             return Ok(());
         };

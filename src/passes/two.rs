@@ -22,7 +22,7 @@ use super::launch::Launches;
 use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{Machine, MachineSpec, Payload, ReservationState};
-use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
+use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, NodeSpec, Pass, Role};
 use crate::digest::sha512;
 use crate::error::{ErrorKind, OperationError};
 use crate::ignition::Version;
@@ -50,6 +50,12 @@ const MERGE: &str = "merge";
 /// The step that queries the machine config server.
 pub(super) fn served_step(role: Role) -> String {
     format!("mcs/{role}")
+}
+
+/// The step that creates a machine.
+fn create_step(machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<Step> {
+    let input = (machine, config, images.at(machine.place));
+    Step::new(format!("pass-two/create/{}", machine.node), &input)
 }
 
 impl Run<'_> {
@@ -172,7 +178,7 @@ impl Run<'_> {
     ) -> Result<NodeConfigs<'c>> {
         let mut installer = BTreeMap::new();
         let external = parameters.external.iter().map(|node| node.role);
-        for role in self.config.nodes().into_iter().map(|(_, role)| role).chain(external) {
+        for role in self.config.nodes().iter().map(|node| node.role).chain(external) {
             if let Entry::Vacant(entry) = installer.entry(role) {
                 entry.insert(assets.read(role)?);
             }
@@ -239,11 +245,17 @@ impl Run<'_> {
     ) -> Result<BTreeMap<NodeName, Fitted>> {
         let mut configs = BTreeMap::new();
         let nodes = self.config.nodes().into_iter();
-        for (node, role) in nodes.filter(|(node, role)| wanted(node, *role)) {
+        for NodeSpec {
+            name: node,
+            role,
+            place,
+            ..
+        } in nodes.filter(|node| wanted(&node.name, node.role))
+        {
             let bytes = all
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
-            let carrier = self.backend.capabilities(self.config.place_of(&node)).carrier;
+            let carrier = self.backend.capabilities(place).carrier;
             let fitted = match budget::fit(&carrier, bytes.clone()) {
                 Ok(fitted) => fitted,
                 Err(_) if carrier.fetches => Fitted { bytes, packed: false },
@@ -326,7 +338,7 @@ impl Run<'_> {
         images: &Handles,
     ) -> Result<()> {
         for machine in planned {
-            let step = self.create_step(machine, configs.get(&machine.node), images)?;
+            let step = create_step(machine, configs.get(&machine.node), images)?;
             self.journal.judge(&step)?;
         }
         Ok(())
@@ -342,13 +354,8 @@ impl Run<'_> {
         planned
     }
 
-    fn create_step(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<Step> {
-        let input = (machine, config, images.at(self.config.place_of(&machine.node)));
-        Step::new(format!("pass-two/create/{}", machine.node), &input)
-    }
-
     async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<()> {
-        let step = self.create_step(machine, config, images)?;
+        let step = create_step(machine, config, images)?;
         self.journal.run(&step, self.make(machine, images)).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
         Ok(())
@@ -357,18 +364,14 @@ impl Run<'_> {
     /// Creates a machine with its node's config.
     pub(super) async fn make(&self, machine: &Planned, images: &Handles) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
-        self.record_size(&machine.node, machine.role)?;
+        self.record_size(machine)?;
         self.backend.create_machine(&self.node_spec(machine, images)?).await?;
         Ok(())
     }
 
     pub(super) fn node_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let ignition = fs_err::read(self.dir.ignition(machine.node.as_str()))?;
-        Ok(machine.spec(
-            self.config,
-            images.at(self.config.place_of(&machine.node)),
-            Payload::Ignition(ignition),
-        ))
+        Ok(machine.spec(self.config, images.at(machine.place), Payload::Ignition(ignition)))
     }
 
     /// Compares each node's address with the table: the same MAC does not guarantee the same address.

@@ -16,10 +16,9 @@ pub fn names(config: &ClusterConfig) -> Vec<NodeName> {
         return Vec::new();
     }
     let vips = Vip::ALL.into_iter().filter(|vip| machines::is_open(config, *vip));
-    let nodes = config.nodes().into_iter().map(|(node, _)| node);
-    let is_chosen =
-        |node: &NodeName| config.harvest == Harvest::Static && machines::given_ip_of(config, node).is_none();
-    vips.map(NodeName::vip).chain(nodes.filter(is_chosen)).collect()
+    let nodes = config.nodes().into_iter();
+    let nodes = nodes.filter(|node| config.harvest == Harvest::Static && node.ip.is_none());
+    vips.map(NodeName::vip).chain(nodes.map(|node| node.name)).collect()
 }
 
 /// The addresses that may be chosen, in the order of the pool. `table` is the cluster's own.

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::backend::Nic;
-use crate::cluster::{ClusterConfig, Dhcp, Mac, MachineName, NetworkConfig, NodeName, Pass, beside};
+use crate::cluster::{ClusterConfig, Dhcp, Mac, NetworkConfig, NodeName, beside};
 use crate::node::host::HostFile;
 use crate::node::network_config::{
     self, AddressFamily, Addressing, ConnectionTarget, Ipv6Address, NetworkConfigDocument, NetworkConfigFault,
     StaticAddress,
 };
-use crate::plan::machines::{self, Planned};
+use crate::plan::machines;
 use crate::plan::node_settings::StaticIpv6;
 use crate::state::parameters::{NodeAddress, Parameters};
 
@@ -63,7 +64,7 @@ pub fn connections<'a>(
         let Some((_, document)) = documents.iter().find(|(other, _)| std::ptr::eq(*other, file)) else {
             continue;
         };
-        let files = of_machine(config, table, &machine, document);
+        let files = of_node(config, table, (&machine.node, machine.ip), &machine.nics, document);
         let files = files.map_err(|fault| ConnectionsError { file, fault })?;
         all.insert(machine.node, files);
     }
@@ -80,32 +81,28 @@ pub fn of_external<'a>(
     let Some(file) = config.network_config_of(&node.name) else {
         return Ok(None);
     };
-    let nic = |mac: &Mac| Nic {
-        network: table.network.clone(),
-        mac: *mac,
-    };
-    let machine = Planned {
-        name: MachineName::of_node(&config.name, &node.name),
-        node: node.name.clone(),
-        role: node.role,
-        pass: Pass::Two,
-        size: config.size_of(&node.name, node.role).clone(),
-        nics: macs.iter().map(nic).collect(),
-        ip: Some(node.ip),
-        ipv6: None,
-    };
+    let network = &table.network;
+    let nics: Vec<_> = macs
+        .iter()
+        .map(|mac| Nic {
+            network: network.clone(),
+            mac: *mac,
+        })
+        .collect();
+    let node = (&node.name, Some(node.ip));
     let files = NetworkConfigDocument::read(&file.text)
-        .and_then(|document| of_machine(config, Some(table), &machine, &document));
+        .and_then(|document| of_node(config, Some(table), node, &nics, &document));
     files.map(Some).map_err(|fault| ConnectionsError { file, fault })
 }
 
-fn of_machine(
+fn of_node(
     config: &ClusterConfig,
     table: Option<&Parameters>,
-    machine: &Planned,
+    (node, ip): (&NodeName, Option<IpAddr>),
+    nics: &[Nic],
     document: &NetworkConfigDocument,
 ) -> Result<Vec<HostFile>, NetworkConfigFault> {
-    let addressing = match (config.dhcp, table, machine.ip) {
+    let addressing = match (config.dhcp, table, ip) {
         (Dhcp::Platform | Dhcp::User, ..) => Addressing::Dhcp,
         (Dhcp::None, Some(table), Some(ip)) => Addressing::Static(StaticAddress {
             ip,
@@ -114,16 +111,16 @@ fn of_machine(
             name_servers: &table.resolvers,
             search: &config.dns_search,
         }),
-        (Dhcp::None, ..) => addresses_of_settings(config, machine),
+        (Dhcp::None, ..) => addresses_of_settings(config, ip),
     };
     let second = |of: StaticIpv6| Ipv6Address {
-        ip: machine.ip.map(|ip| beside(of.machine_network, ip)),
+        ip: ip.map(|ip| beside(of.machine_network, ip)),
         prefix: of.machine_network.prefix(),
         gateway: of.gateway,
     };
     let target = ConnectionTarget {
-        node: &machine.node,
-        nics: &machine.nics,
+        node,
+        nics,
         addressing,
         ipv6: StaticIpv6::of(config, table).map(second),
         mtu: config.mtu,
@@ -133,8 +130,8 @@ fn of_machine(
 }
 
 /// The addresses that the env file sets; the platform may know the others.
-fn addresses_of_settings<'a>(config: &'a ClusterConfig, machine: &Planned) -> Addressing<'a> {
-    match (machine.ip, config.given.machine_network) {
+fn addresses_of_settings(config: &ClusterConfig, ip: Option<IpAddr>) -> Addressing<'_> {
+    match (ip, config.given.machine_network) {
         (Some(ip), Some(network)) => Addressing::Static(StaticAddress {
             ip,
             prefix: network.prefix(),

@@ -263,6 +263,7 @@ mod tests {
             name: "lab-harvest-master-0".parse().unwrap(),
             node: NodeName::node(Role::Master, 0),
             role: Role::Master,
+            place: Role::Master,
             pass: Pass::One,
             size: Size {
                 cpus: 1,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, NetworkFacts, Nic, Payload, Requirements};
 use crate::cluster::{
     self, AddressAssignment, ClusterConfig, Dhcp, ImageSource, InstallerChoice, Lb, Mac, MachineName, Mcs, NodeName,
-    Pass, Role, Size, Vip,
+    NodeSpec, Pass, Role, Size, Vip,
 };
 use crate::plan::addresses::derive_mac;
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -19,6 +19,9 @@ pub struct Planned {
     pub name: MachineName,
     pub node: NodeName,
     pub role: Role,
+    /// The role that stands for its platform; see `place_of`.
+    #[serde(skip)]
+    pub place: Role,
     pub pass: Pass,
     pub size: Size,
     pub nics: Vec<Nic>,
@@ -64,15 +67,10 @@ pub type MacTable = BTreeMap<NodeName, Mac>;
 pub fn macs(config: &ClusterConfig, taken: &BTreeSet<Mac>) -> MacTable {
     let mut taken = taken.clone();
     let mut table = MacTable::new();
-    let nodes = config.nodes().into_iter().map(|(node, role)| {
-        let given = given_mac(config, &node, role);
-        (node, given)
-    });
-    let all: Vec<_> = nodes
-        .chain(Vip::ALL.into_iter().map(|vip| (NodeName::vip(vip), None)))
-        .collect();
-    taken.extend(all.iter().filter_map(|(_, given)| *given));
-    for (node, given) in all {
+    let nodes = config.nodes();
+    taken.extend(nodes.iter().filter_map(|node| node.mac));
+    let vips = Vip::ALL.map(|vip| (NodeName::vip(vip), None));
+    for (node, given) in nodes.into_iter().map(|node| (node.name, node.mac)).chain(vips) {
         let mac = given.unwrap_or_else(|| derive_mac(&config.tenant, &config.cluster_domain(), node.as_str(), &taken));
         taken.insert(mac);
         table.insert(node, mac);
@@ -80,40 +78,9 @@ pub fn macs(config: &ClusterConfig, taken: &BTreeSet<Mac>) -> MacTable {
     table
 }
 
-fn given_mac(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Mac> {
-    match role {
-        Role::Bootstrap => config.given.bootstrap_mac,
-        Role::Master => by_number(&config.given.master_macs, node),
-        Role::Arbiter => config.given.arbiter_mac,
-        Role::Worker => {
-            let pool = config.pool_of(node);
-            by_number(pool.map_or(&config.given.worker_macs, |pool| &pool.macs), node)
-        }
-        Role::Helper => None,
-    }
-}
-
-fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<IpAddr> {
-    match role {
-        Role::Bootstrap => config.given.bootstrap_ip,
-        Role::Master => by_number(&config.given.master_ips, node),
-        Role::Arbiter => config.given.arbiter_ip,
-        Role::Worker => {
-            let pool = config.pool_of(node);
-            by_number(pool.map_or(&config.given.worker_ips, |pool| &pool.ips), node)
-        }
-        Role::Helper => None,
-    }
-}
-
-/// The node's address, if the env file sets it.
-pub fn given_ip_of(config: &ClusterConfig, node: &NodeName) -> Option<IpAddr> {
-    given_ip(config, node, node.role())
-}
-
 /// Whether a VIP's address is neither set nor that of a load balancer of the platform.
 pub fn is_open(config: &ClusterConfig, vip: Vip) -> bool {
-    given_vip(config, vip).is_none() && config.lb != Lb::Platform
+    config.given.vip(vip).is_none() && config.lb != Lb::Platform
 }
 
 /// Whether pass one finds a VIP, by a machine or by a reservation: nothing else determines its address.
@@ -121,28 +88,12 @@ pub fn is_harvested(config: &ClusterConfig, vip: Vip) -> bool {
     is_open(config, vip) && config.address_pool.is_empty()
 }
 
-/// The entry of a list at the node's number.
-fn by_number<T: Copy>(list: &[T], node: &NodeName) -> Option<T> {
-    list.get(node.number()?).copied()
-}
-
-/// The VIP's address, if the env file sets it.
-pub fn given_vip(config: &ClusterConfig, vip: Vip) -> Option<IpAddr> {
-    match vip {
-        Vip::Api => config.given.api_ip,
-        Vip::Ingress => config.given.ingress_ip,
-    }
-}
-
 /// The whole table from the env file, for `harvest=static`; `settings` has checked that it is complete.
 pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<AddressAssignment> {
-    let nodes = config.nodes().into_iter().map(|(node, role)| {
-        let ip = given_ip(config, &node, role);
-        (node, ip)
-    });
     let vips = Vip::ALL
         .into_iter()
-        .map(|vip| (NodeName::vip(vip), given_vip(config, vip)));
+        .map(|vip| (NodeName::vip(vip), config.given.vip(vip)));
+    let nodes = config.nodes().into_iter().map(|node| (node.name, node.ip));
     vips.chain(nodes)
         .filter_map(|(name, ip)| {
             Some(AddressAssignment {
@@ -184,7 +135,7 @@ pub fn balancer(config: &ClusterConfig, vip: Vip, table: Option<&Parameters>, bo
         cluster: config.id(),
         network: config.network.clone(),
         vip,
-        ip: table.map(|table| table.vip(vip).ip).or_else(|| given_vip(config, vip)),
+        ip: table.map(|table| table.vip(vip).ip).or_else(|| config.given.vip(vip)),
         ports,
         roles,
         members,
@@ -222,38 +173,44 @@ impl VipSource {
 /// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not set and must be leased.
 /// The platform's load balancers need no helper.
 pub fn pass_one(config: &ClusterConfig, macs: &MacTable, vips: VipSource) -> Vec<Planned> {
+    // If only some pools are on another platform, the name contains the pool.
+    let has_pools_elsewhere = config.workers_on.as_ref().is_some_and(|on| !on.only.is_empty());
     let mut count = BTreeMap::<Role, usize>::new();
+    let nodes = config.nodes().into_iter().map(|node| {
+        let next = count.entry(node.role).or_default();
+        let pool = node.name.pool().zip(node.name.number()).filter(|_| has_pools_elsewhere);
+        let name = match pool {
+            Some((pool, number)) => MachineName::of_harvest_in_pool(&config.name, pool, number),
+            None => MachineName::of_harvest(&config.name, node.role, *next),
+        };
+        *next += 1;
+        (name, node)
+    });
     let helpers = Vip::ALL
         .into_iter()
         .enumerate()
         .filter(|(_, vip)| vips == VipSource::Leased && is_harvested(config, *vip))
-        .map(|(index, vip)| (NodeName::vip(vip), Role::Helper, index));
-    let nodes = config.nodes().into_iter().map(|(node, role)| {
-        let next = count.entry(role).or_default();
-        let index = *next;
-        *next += 1;
-        (node, role, index)
-    });
-    let all: Vec<_> = nodes.chain(helpers).collect();
-    all.into_iter()
-        .filter_map(|(node, role, index)| {
-            let nics = vec![Nic {
-                network: config.network_of(config.place_of(&node)).to_owned(),
-                mac: *macs.get(&node)?,
-            }];
-            // If only some pools are on another platform, the name contains the pool.
-            let has_pools_elsewhere = config.workers_on.as_ref().is_some_and(|on| !on.only.is_empty());
-            let pool = node.pool().zip(node.number()).filter(|_| has_pools_elsewhere);
+        .map(|(index, vip)| {
+            let node = NodeSpec {
+                role: Role::Helper,
+                ..config.node(NodeName::vip(vip))
+            };
+            (MachineName::of_harvest(&config.name, node.role, index), node)
+        });
+    nodes
+        .chain(helpers)
+        .filter_map(|(name, node)| {
             Some(Planned {
-                name: match pool {
-                    Some((pool, number)) => MachineName::of_harvest_in_pool(&config.name, pool, number),
-                    None => MachineName::of_harvest(&config.name, role, index),
-                },
-                node,
-                role,
+                nics: vec![Nic {
+                    network: node.network.to_owned(),
+                    mac: *macs.get(&node.name)?,
+                }],
+                name,
+                node: node.name,
+                role: node.role,
+                place: node.place,
                 pass: Pass::One,
                 size: config.helper_size.clone(),
-                nics,
                 ip: None,
                 ipv6: None,
             })
@@ -276,44 +233,36 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
     let mut machines = Vec::new();
     let mut taken: BTreeSet<Mac> = macs.values().copied().collect();
     let tenant = parameters.map_or(&config.tenant, |parameters| &parameters.tenant);
-    for (node, role) in config.nodes() {
-        let known = parameters.and_then(|parameters| parameters.node(&node));
-        let Some(mac) = known.map(|known| known.mac).or_else(|| macs.get(&node).copied()) else {
+    for node in config.nodes() {
+        let known = parameters.and_then(|parameters| parameters.node(&node.name));
+        let Some(mac) = known.map(|known| known.mac).or_else(|| macs.get(&node.name).copied()) else {
             continue;
         };
         let mut nics = vec![Nic {
-            network: config.network_of(config.place_of(&node)).to_owned(),
+            network: node.network.to_owned(),
             mac,
         }];
-        for (index, network) in config.extra_networks_of(&node).iter().enumerate() {
-            let mac = derive_mac(
-                tenant,
-                &config.cluster_domain(),
-                &format!("{node}/{}", index + 1),
-                &taken,
-            );
+        for (index, network) in node.extra_networks.iter().enumerate() {
+            let nic = format!("{}/{}", node.name, index + 1);
+            let mac = derive_mac(tenant, &config.cluster_domain(), &nic, &taken);
             taken.insert(mac);
             nics.push(Nic {
                 network: network.clone(),
                 mac,
             });
         }
-        let ip = known.map(|known| known.ip).or_else(|| given_ip(config, &node, role));
-        let beside = |ip| {
-            config
-                .ipv6
-                .as_ref()
-                .map(|ipv6| cluster::beside(ipv6.machine_network, ip))
-        };
+        let ip = known.map(|known| known.ip).or(node.ip);
+        let ipv6 = config.ipv6.as_ref().zip(ip);
         machines.push(Planned {
-            name: MachineName::of_node(&config.name, &node),
-            role,
+            name: MachineName::of_node(&config.name, &node.name),
+            role: node.role,
+            place: node.place,
             pass: Pass::Two,
-            size: config.size_of(&node, role).clone(),
+            size: node.size.clone(),
             nics,
             ip,
-            ipv6: ip.and_then(beside),
-            node,
+            ipv6: ipv6.map(|(ipv6, ip)| cluster::beside(ipv6.machine_network, ip)),
+            node: node.name,
         });
     }
     machines
@@ -321,14 +270,10 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
 
 /// The requirements on the platform, and on the workers' own.
 pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
-    let elsewhere = |machine: &&Planned| config.place_of(&machine.node) == Role::Worker;
-    let on = |there: bool, images: [&ImageSource; 2]| {
+    let on = |place: Role, images: [&ImageSource; 2]| {
         let of = |machines: &[Planned]| -> Vec<Planned> {
-            machines
-                .iter()
-                .filter(|machine| elsewhere(machine) == there)
-                .cloned()
-                .collect()
+            let there = machines.iter().filter(|machine| machine.place == place);
+            there.cloned().collect()
         };
         let names = images.into_iter().filter_map(|image| match image {
             ImageSource::Platform(name) => Some(name.clone()),
@@ -340,13 +285,13 @@ pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requir
         }
     };
     let workers = config.workers_on.as_ref().map(|workers| {
-        let mut needs = on(true, [&config.worker_image, &config.worker_helper_image]);
+        let mut needs = on(Role::Worker, [&config.worker_image, &config.worker_helper_image]);
         needs.networks[0].clone_from(&workers.network);
         Box::new(needs)
     });
     Requirements {
         workers,
-        ..on(false, [&config.image, &config.helper_image])
+        ..on(Role::Master, [&config.image, &config.helper_image])
     }
 }
 
@@ -638,10 +583,6 @@ mod tests {
                 "worker-0 52:54:00:00:00:05 192.168.122.15",
                 "worker-1 52:54:00:00:00:06 192.168.122.16"
             ]
-        );
-        assert_eq!(
-            given_ip_of(&config, &NodeName::node(Role::Master, 1)),
-            Some(ips([13])[0])
         );
         let table = static_leases(&config, &macs);
         let table: Vec<_> = table

@@ -1,8 +1,7 @@
 //! Compares a parameter file with the settings.
 
 use crate::cluster::{ClusterConfig, Vip};
-use crate::plan::machines::given_vip;
-use crate::state::parameters::Parameters;
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// How a parameter file contradicts this configuration.
 pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
@@ -15,22 +14,19 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
     if parameters.network != config.network {
         return Some(format!("it was harvested on network {}", parameters.network));
     }
-    if let Some((node, _)) = config.nodes().iter().find(|(node, _)| parameters.node(node).is_none()) {
-        return Some(format!("it has no address for {node}"));
-    }
     let nodes = config.nodes();
-    if let Some((node, _)) = nodes.iter().find(|(node, _)| parameters.is_external(node)) {
-        return Some(format!("its {node} is an external node"));
+    if let Some(node) = nodes.iter().find(|node| parameters.node(&node.name).is_none()) {
+        return Some(format!("it has no address for {}", node.name));
     }
-    if let Some(node) = parameters
-        .nodes
-        .iter()
-        .find(|known| nodes.iter().all(|(node, _)| *node != known.name))
-    {
+    if let Some(node) = nodes.iter().find(|node| parameters.is_external(&node.name)) {
+        return Some(format!("its {} is an external node", node.name));
+    }
+    let is_planned = |known: &&NodeAddress| nodes.iter().any(|node| node.name == known.name);
+    if let Some(node) = parameters.nodes.iter().find(|known| !is_planned(known)) {
         return Some(format!("it has {}, which is not in the settings", node.name));
     }
     for vip in Vip::ALL {
-        if let Some(given) = given_vip(config, vip)
+        if let Some(given) = config.given.vip(vip)
             && given != parameters.vip(vip).ip
         {
             return Some(format!(

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ipnetwork::{IpNetwork, Ipv6Network};
 use serde::Serialize;
 
-use crate::cluster::{ClusterConfig, Dhcp, NodeName};
+use crate::cluster::{ClusterConfig, Dhcp, NodeName, NodeSpec};
 use crate::state::parameters::Parameters;
 
 /// The same for all nodes, except for `connections`.
@@ -106,9 +106,9 @@ impl NodeSettings {
             },
         });
         let proxies = [("http", &config.proxy.http), ("https", &config.proxy.https)];
-        let file = |(node, _): (NodeName, _)| {
-            let path = config.network_config_of(&node)?.path.clone();
-            Some((node, path))
+        let file = |node: NodeSpec<'_>| {
+            let path = config.network_config_of(&node.name)?.path.clone();
+            Some((node.name, path))
         };
         Self {
             static_network,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::backend::Capabilities;
 use crate::cluster::{ClusterConfig, Harvest, Lb, Mac, NodeName, Vip};
 use crate::plan::Change;
-use crate::plan::machines::{self, Planned, VipSource, given_vip, is_harvested, pass_one, pass_two};
+use crate::plan::machines::{self, Planned, VipSource, is_harvested, pass_one, pass_two};
 use crate::plan::node_settings::NodeSettings;
 use crate::state::parameters::Parameters;
 
@@ -127,7 +127,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         .into_iter()
         .filter_map(|vip| {
             let name = NodeName::vip(vip);
-            let ip = parameters.map(|p| p.vip(vip).ip).or_else(|| given_vip(config, vip));
+            let ip = parameters.map(|p| p.vip(vip).ip).or_else(|| config.given.vip(vip));
             let of_table = parameters.and_then(|p| Some(p.ipv6.as_ref()?.vip(vip)));
             Some(PlannedVip {
                 ip,

@@ -46,7 +46,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<Vec<NetworkConfig>> {
 pub(super) fn check(values: &mut Values<'_>, config: &ClusterConfig) {
     let nodes = config.nodes();
     for file in &config.network_config {
-        if !nodes.iter().any(|(node, _)| file.nodes.selects(node)) {
+        if !nodes.iter().any(|node| file.nodes.selects(&node.name)) {
             let message = match &file.nodes {
                 NodeSelector::Node(node) => format!("{NAME} has a file for {node}, which is not in the cluster"),
                 nodes => format!("{NAME} has a file for {nodes}, of which the cluster has none"),

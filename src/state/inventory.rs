@@ -114,9 +114,9 @@ impl Known {
         place_of(node.role(), node.pool(), self.workers_on.as_ref())
     }
 
-    /// The backend of the machines at a place.
-    pub fn backend_of(&self, place: Role) -> &BackendConfig {
-        backend_of(place, &self.backend, self.workers_on.as_ref())
+    /// The backend of a node's machine.
+    pub fn backend_of(&self, node: &NodeName) -> &BackendConfig {
+        backend_of(self.place_of(node), &self.backend, self.workers_on.as_ref())
     }
 
     /// All platforms: the main one, and the workers' own if they have one.

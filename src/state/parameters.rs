@@ -443,11 +443,11 @@ pub(crate) mod tests {
             ip: ip(last),
         };
         let nodes = config.nodes().into_iter().zip(11..);
-        let nodes = nodes.map(|((name, role), last)| NodeAddress {
-            mac: macs[&name],
+        let nodes = nodes.map(|(node, last)| NodeAddress {
+            mac: macs[&node.name],
             ip: ip(last),
-            name,
-            role,
+            name: node.name,
+            role: node.role,
             evidence: None,
         });
         let facts = NetworkFacts {

@@ -19,7 +19,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ocpdeploy::cluster::Role;
+use ocpdeploy::cluster::{NodeSpec, Role};
 use ocpdeploy::ignition::check::{check_merged, is_refused};
 use ocpdeploy::ignition::document::parse;
 use ocpdeploy::ignition::merge::merge;
@@ -107,7 +107,7 @@ fn five_hundred(folder: &Path) {
         .into();
     let dir = Home::new(folder).cluster("lab");
     let all = NodeConfigs::new(&config, &parameters, &files, &[], &HostParts::default()).unwrap();
-    for (node, role) in config.nodes() {
+    for NodeSpec { name: node, role, .. } in config.nodes() {
         let config = all.node_config(&node, role).unwrap();
         write_private_unsynced(&dir.ignition(node.as_str()), &config).unwrap();
     }

@@ -692,7 +692,7 @@ fn two_masters_with_an_arbiter_have_a_small_third_machine() {
         load("masters=2\nworkers=0\narbiter=1\nversion=4.22\ndisk_size=200\nnumcpus=8\narbiter_ip=192.168.122.30\n");
     assert_eq!(loaded.warnings, [""; 0]);
     let config = loaded.config;
-    let names: Vec<_> = config.nodes().iter().map(|(node, _)| node.to_string()).collect();
+    let names: Vec<_> = config.nodes().iter().map(|node| node.name.to_string()).collect();
     assert_eq!(names, ["bootstrap", "master-0", "master-1", "arbiter-0"]);
     let size = &config.arbiter_size;
     // The documented minimum, whatever size the masters have.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use ocpdeploy::cluster::{ClusterConfig, Mcs, NodeName, Role};
+use ocpdeploy::cluster::{ClusterConfig, Mcs, NodeName, NodeSpec, Role};
 use ocpdeploy::digest::sha512;
 use ocpdeploy::ignition::contents::data_url;
 use ocpdeploy::ignition::merge::merge;
@@ -236,7 +236,7 @@ fn five_hundred_nodes_are_merged_checked_and_written_in_a_second() {
         &HostParts::default(),
     )
     .unwrap();
-    for (node, role) in cluster.config.nodes() {
+    for NodeSpec { name: node, role, .. } in cluster.config.nodes() {
         let config = all.node_config(&node, role).unwrap();
         write_private_unsynced(&dir.ignition(node.as_str()), &config).unwrap();
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ocpdeploy::cluster::{ClusterConfig, InstallerChoice, Mcs, NodeName, RegistryMirror, Role};
+use ocpdeploy::cluster::{ClusterConfig, InstallerChoice, Mcs, NodeName, NodeSpec, RegistryMirror, Role};
 use ocpdeploy::digest::sha512;
 use ocpdeploy::failure::explain;
 use ocpdeploy::ignition::contents::{self, Contents};
@@ -262,8 +262,8 @@ fn the_real_installer_accepts_our_input_and_we_accept_its_output() {
         );
         let services = HostParts::default();
         let all = NodeConfigs::new(&bench.config, &bench.parameters, &files.into(), &[], &services).unwrap();
-        for (node, role) in bench.config.nodes() {
-            all.node_config(&node, role).unwrap();
+        for node in bench.config.nodes() {
+            all.node_config(&node.name, node.role).unwrap();
         }
         let server = all.server(Role::Master).unwrap();
         assert_eq!(
@@ -427,7 +427,7 @@ fn rehearsal(network: u8) -> Bench {
     let roles = [Role::Bootstrap, Role::Master, Role::Worker];
     let files = roles.map(|role| (role, assets.read(role).unwrap())).into();
     let all = NodeConfigs::new(&bench.config, &bench.parameters, &files, &[], &HostParts::default()).unwrap();
-    for (node, role) in bench.config.nodes() {
+    for NodeSpec { name: node, role, .. } in bench.config.nodes() {
         let config = all.node_config(&node, role).unwrap();
         write_private(&bench.dir.ignition(node.as_str()), &config).unwrap();
     }
@@ -525,8 +525,9 @@ fn answer(ip: IpAddr, port: u16, path: &str, body: &Value, busy: usize) {
 #[test]
 fn guests_are_polled_until_each_has_answered() {
     let bench = rehearsal(2);
-    for (busy, (node, _)) in bench.config.nodes().iter().enumerate() {
-        serve(bench.parameters.node(node).unwrap().ip, &report(&bench, node), busy % 3);
+    for (busy, node) in bench.config.nodes().into_iter().enumerate() {
+        let address = bench.parameters.node(&node.name).unwrap();
+        serve(address.ip, &report(&bench, &node.name), busy % 3);
     }
     let installer = Installer::choose(&bench.config).unwrap();
     let first = run(installer.wait_for_bootstrap(&bench.wait(true))).unwrap();
@@ -553,7 +554,7 @@ fn guests_are_polled_until_each_has_answered() {
 #[test]
 fn a_guest_that_differs_from_its_config_is_an_error() {
     let bench = rehearsal(3);
-    for (node, _) in bench.config.nodes() {
+    for NodeSpec { name: node, .. } in bench.config.nodes() {
         let mut report = report(&bench, &node);
         if node.as_str() == "master-1" {
             report["hostname"] = json!("localhost");
@@ -583,7 +584,7 @@ fn a_guest_that_differs_from_its_config_is_an_error() {
 fn guests_that_do_not_answer_are_named() {
     let mut bench = rehearsal(4);
     bench.config.timeouts.bootstrap = Duration::from_secs(2);
-    for (node, _) in bench.config.nodes() {
+    for NodeSpec { name: node, .. } in bench.config.nodes() {
         if node.as_str() != "master-2" && node.as_str() != "bootstrap" {
             serve(bench.parameters.node(&node).unwrap().ip, &report(&bench, &node), 0);
         }

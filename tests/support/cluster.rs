@@ -112,9 +112,9 @@ pub fn parameters(config: &ClusterConfig, api_ip: Ipv4Addr) -> Parameters {
     };
     let nodes = config.nodes();
     let prefix = if nodes.len() > 240 { 16 } else { 24 };
-    let nodes = nodes.into_iter().zip(11..).map(|((name, role), number)| NodeAddress {
-        name,
-        role,
+    let nodes = nodes.into_iter().zip(11..).map(|(node, number)| NodeAddress {
+        name: node.name,
+        role: node.role,
         mac: mac(ip(number)),
         ip: ip(number).into(),
         evidence: None,

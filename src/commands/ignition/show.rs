@@ -52,7 +52,7 @@ pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
         head.node = Some(node.to_string());
         let table = cluster.parameters.as_ref();
         if !table.is_some_and(|table| table.is_external(node)) {
-            let carrier = Capabilities::of(cluster.known.backend_of(cluster.known.place_of(node))).carrier;
+            let carrier = Capabilities::of(cluster.known.backend_of(node)).carrier;
             head.carrier = Some(carrier.name.to_owned());
             head.carrier_bytes = carrier.max_config_bytes();
         }

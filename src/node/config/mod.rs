@@ -247,9 +247,9 @@ impl<'a> NodeConfigs<'a> {
             .map(|(role, common)| (*role, layers(common)))
             .collect();
         let mut nodes = BTreeMap::new();
-        for (node, role) in self.config.nodes() {
-            let own = self.own(self.role(role)?, &node)?;
-            nodes.insert(node, own);
+        for node in self.config.nodes() {
+            let own = self.own(self.role(node.role)?, &node.name)?;
+            nodes.insert(node.name, own);
         }
         Ok(KeptLayers {
             v: KEPT_VERSION,

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::cluster::NodeSpec;
 use crate::ignition::contents::{self, Contents};
 use crate::ignition::origins::merge_layers;
 use crate::ignition::unpack::unpack;
@@ -172,7 +173,7 @@ fn the_layers_of_a_node_make_its_config() {
     let all = files.all().unwrap();
     let kept = serde_json::to_vec(&all.kept_layers().unwrap()).unwrap();
     let kept = KeptLayers::parse(&kept).unwrap().unwrap();
-    for (node, role) in files.config.nodes() {
+    for NodeSpec { name: node, role, .. } in files.config.nodes() {
         let layers = all.layers(&node, role).unwrap();
         let origins: Vec<_> = layers.iter().map(|layer| layer.origin.clone()).collect();
         let mut expected = vec![format!("installer's {role}.ign"), "ignition_extra: all.ign".to_owned()];

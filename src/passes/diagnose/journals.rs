@@ -57,11 +57,7 @@ pub async fn journals(wait: &WaitContext<'_>, bootstrap_is_there: bool) -> Vec<(
 
 async fn journal(wait: &WaitContext<'_>, node: &NodeAddress) -> anyhow::Result<Vec<u8>> {
     let id = wait.config.cluster_domain();
-    refuse_simulated(
-        id.as_str(),
-        wait.config.backend_of(wait.config.place_of(&node.name)),
-        node.ip,
-    )?;
+    refuse_simulated(id.as_str(), wait.config.backend_of(&node.name), node.ip)?;
     let connection = ssh::Node::of(wait.dir, &id, node).connect().await?;
     let units: &[&str] = match node.role {
         Role::Bootstrap => &BOOTSTRAP,

@@ -52,7 +52,7 @@ async fn of_node(
     config: &ClusterConfig,
     node: &NodeAddress,
 ) -> Result<Vec<String>> {
-    refuse_simulated(&table.cluster, config.backend_of(node.role), node.ip)?;
+    refuse_simulated(&table.cluster, config.backend_of(&node.name), node.ip)?;
     let report = match timeout(LIMIT, report(dir, table, node)).await {
         Ok(report) => report?,
         Err(_) => anyhow::bail!("no report within {} s", LIMIT.as_secs()),
