@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use futures::future::try_join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::PROGRESS;
 use crate::backoff::Backoff;
-use crate::cluster::{ClusterId, MachineName, NodeName, Role, WorkersOn, place_of};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, NodeName, Role, WorkersOn, place_of};
 
 /// How long a call is repeated without a setting. It is enough for a restart of an engine or API server.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
@@ -291,6 +292,19 @@ impl Platforms {
         }
     }
 
+    /// Runs `work` on these items, on as many at once as all platforms can handle.
+    pub async fn concurrently<I, T, E>(
+        &self,
+        items: impl IntoIterator<Item = I>,
+        work: impl AsyncFn(I) -> Result<T, E>,
+    ) -> Result<Vec<T>, E> {
+        stream::iter(items)
+            .map(|item| work(item))
+            .buffer_unordered(self.common_capabilities().concurrency)
+            .try_collect()
+            .await
+    }
+
     pub async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, PlatformError> {
         let check = async |platform: &Platform, needs: &Requirements| {
             let call = async |backend: &dyn Backend| backend.preflight(needs).await;
@@ -366,23 +380,18 @@ impl Platforms {
         self.call(self.of_machine(name), "stop machine", name, call).await
     }
 
-    /// Both platforms are on one network: if the workers' platform cannot reserve an address there, the other one may.
     pub async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, PlatformError> {
-        let reserve = async |platform: &Platform, reservation: &AddressReservation| {
-            let AddressReservation {
-                network, assignment, ..
-            } = reservation;
-            let object = format!("{} for {} on network {network}", assignment.ip, assignment.name);
-            let call = async |backend: &dyn Backend| backend.reserve_address(reservation).await;
-            self.call(platform, "reserve address", object, call).await
-        };
-        if let Some((platform, there)) = self.workers_reservation(reservation) {
-            let state = reserve(platform, &there).await?;
+        let mut state = ReservationState::Unreserved;
+        for (platform, there) in self.reservations_for(reservation) {
+            let AddressAssignment { name, ip, .. } = &there.assignment;
+            let object = format!("{ip} for {name} on network {}", there.network);
+            let call = async |backend: &dyn Backend| backend.reserve_address(&there).await;
+            state = self.call(platform, "reserve address", object, call).await?;
             if state != ReservationState::Unreserved {
-                return Ok(state);
+                break;
             }
         }
-        reserve(&self.all, reservation).await
+        Ok(state)
     }
 
     pub async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, PlatformError> {
@@ -392,35 +401,35 @@ impl Platforms {
     }
 
     pub async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, PlatformError> {
-        let release = async |platform: &Platform, reservation: &AddressReservation| {
-            let AddressReservation {
-                network, assignment, ..
-            } = reservation;
-            let object = format!("{} of {} on network {network}", assignment.ip, assignment.name);
-            let call = async |backend: &dyn Backend| backend.release_address(reservation).await;
-            self.call(platform, "release address", object, call).await
-        };
-        if let Some((platform, there)) = self.workers_reservation(reservation) {
-            let released = release(platform, &there).await?;
-            if matches!(released, Action::Done(())) {
-                return Ok(released);
+        let mut released = Action::Unchanged(());
+        for (platform, there) in self.reservations_for(reservation) {
+            let AddressAssignment { name, ip, .. } = &there.assignment;
+            let object = format!("{ip} of {name} on network {}", there.network);
+            let call = async |backend: &dyn Backend| backend.release_address(&there).await;
+            released = self.call(platform, "release address", object, call).await?;
+            if released == Action::Done(()) {
+                break;
             }
         }
-        release(&self.all, reservation).await
+        Ok(released)
     }
 
-    /// Where an address of a worker is reserved first: its own platform, if that can reserve addresses.
-    fn workers_reservation(&self, reservation: &AddressReservation) -> Option<(&Platform, AddressReservation)> {
-        let Workers { platform, on } = self.workers.as_ref()?;
-        let is_there = std::ptr::eq(self.of_node(&reservation.assignment.name), platform);
-        (is_there && platform.backend.capabilities().reserves_addresses).then(|| {
+    /// Where an address may be reserved: for a worker first on its own platform, if that can reserve addresses. Both
+    /// platforms are on one network, so the other one may succeed if the first one does not.
+    fn reservations_for(&self, reservation: &AddressReservation) -> Vec<(&Platform, AddressReservation)> {
+        let mut all = vec![(&self.all, reservation.clone())];
+        if let Some(Workers { platform, on }) = &self.workers
+            && std::ptr::eq(self.of_node(&reservation.assignment.name), platform)
+            && platform.backend.capabilities().reserves_addresses
+        {
             let network = on.network.clone();
             let there = AddressReservation {
                 network,
                 ..reservation.clone()
             };
-            (platform, there)
-        })
+            all.insert(0, (platform, there));
+        }
+        all
     }
 
     pub async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), PlatformError> {

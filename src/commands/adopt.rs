@@ -109,11 +109,13 @@ struct Report {
 
 impl Report {
     fn text(&self) -> String {
-        let (cluster, id, nodes) = (&self.cluster, &self.id, count(self.nodes, "node"));
         let mut text = format!(
-            "cluster {cluster} with id {id}, begun by {}, has a new record: {nodes}\n\
+            "cluster {} with id {}, begun by {}, has a new record: {}\n\
              from now on, use only this record: records on other computers are not updated\n",
-            self.begun_by
+            self.cluster,
+            self.id,
+            self.begun_by,
+            count(self.nodes, "node")
         );
         for missing in &self.missing {
             text += &format!("not available from the platform: {missing}\n");

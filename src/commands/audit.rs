@@ -24,7 +24,8 @@ pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
     let env = command.env.as_deref();
     let clusters = inventory::clusters(&session.home)?;
     let runtime = runtime()?;
-    let (mut seen, mut failed) = (Vec::new(), None);
+    let mut seen = Vec::new();
+    let mut failed = None;
     for backend in platforms(session, env, &clusters)? {
         match runtime.block_on(look(session, env, &backend, &clusters)) {
             Ok(found) => seen.push(found),

@@ -182,7 +182,8 @@ fn status(session: &Session, dir: &CacheDir, command: &CacheStatus) -> Result<()
 }
 
 async fn report(dir: &CacheDir, cache: &RegistryCache) -> Result<CacheReport> {
-    let (mut registries, is_own) = (Vec::new(), dir.is_own());
+    let mut registries = Vec::new();
+    let is_own = dir.is_own();
     for registry in &cache.registries {
         let blobs = match is_own {
             true => content::blobs(&storage(cache, registry))?,

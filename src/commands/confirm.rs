@@ -36,8 +36,12 @@ impl Loss<'_> {
             let text = format!("cannot prompt for confirmation to {operation}: stdin is not a terminal");
             return Err(OperationError::new(ErrorKind::Usage, text).hint(self.hint).into());
         }
-        let (cluster, id, text) = (self.cluster, self.cluster.deployment(), self.text);
-        let text = format!("cluster {cluster}, id {id}\n{text}");
+        let text = format!(
+            "cluster {}, id {}\n{}",
+            self.cluster,
+            self.cluster.deployment(),
+            self.text
+        );
         match self.typed {
             Some(typed) => prompt(&format!("{text}{operation}? Type {typed} to confirm: ")),
             None => prompt(&format!("{text}{operation}? [y/N] ")),

@@ -47,7 +47,8 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         let domain = command.cluster.as_deref().unwrap_or_default();
         return print(&format!("no objects of {domain} on the platform\n"));
     };
-    let (cluster, dir) = (&target.cluster, target.dir.as_ref());
+    let cluster = &target.cluster;
+    let dir = target.dir.as_ref();
     let domain = cluster.domain();
     if let Some(dir) = dir {
         session.progress.log_to(dir);

@@ -53,7 +53,8 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
         }
         false => client_dns::apply(&computer, &session.home.cluster(&known.name), &parameters, how)?,
     };
-    let (path, id) = (change.path.display(), known.cluster_domain());
+    let path = change.path.display();
+    let id = known.cluster_domain();
     let resolver = Resolver::new(&id, command.dry_run, std::slice::from_ref(&change));
     print_result(&command.target.output, &resolver, || {
         match (command.dry_run, change.is_none()) {
@@ -110,7 +111,8 @@ fn show(session: &Session, target: &DnsTarget) -> Result<()> {
     let computer = Computer::new(&target.root);
     let how = client_dns::applied(&session.home.cluster(&known.name))?;
     let change = computer.plan(&parameters, how.unwrap_or(How::Hosts))?;
-    let (path, id) = (change.path.display(), known.cluster_domain());
+    let path = change.path.display();
+    let id = known.cluster_domain();
     let resolver = Resolver::new(&id, true, std::slice::from_ref(&change));
     print_result(&target.output, &resolver, || match (how, change.is_none()) {
         (_, true) => format!("{path} has the names of cluster {id}\n"),
@@ -183,9 +185,9 @@ fn difference(change: &Change) -> String {
     if change.is_none() {
         return format!("no changes needed in {path}\n");
     }
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (before, after) = (text(&change.before), text(&change.after));
-    TextDiff::from_lines(&before, &after)
+    let before = change.before.as_deref().unwrap_or_default();
+    let after = change.after.as_deref().unwrap_or_default();
+    TextDiff::from_lines(before, after)
         .unified_diff()
         .context_radius(1)
         .header(&path, &path)

@@ -47,8 +47,8 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
             AnsibleFormat::Playbook => ansible::playbook().to_owned(),
             AnsibleFormat::Inventory => {
                 let folder = session.home.cluster(&known.name).ignition_folder();
-                let (folder, affinity) = (folder.display().to_string(), known.backend.affinity());
-                ansible::inventory(&parameters, &known.sizes, &folder, affinity)
+                let folder = folder.display().to_string();
+                ansible::inventory(&parameters, &known.sizes, &folder, known.backend.affinity())
             }
         },
     };

@@ -41,7 +41,8 @@ pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
 fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let cluster = session.cluster_name(command.node.of.cluster.as_deref())?;
     let config = saved_settings::load(session, &cluster, &command.again, &Counts::default())?.config;
-    let (node, drain) = (command.node.node.clone(), scale::drain(&command.drain));
+    let node = command.node.node.clone();
+    let drain = scale::drain(&command.drain);
     let id = config.id();
     let confirmed = || {
         let machine = MachineName::of_node(&config.name, &node);

@@ -64,7 +64,8 @@ fn warnings(dir: &ClusterDir) -> Result<Vec<Warning>> {
     let Ok(file) = std::fs::File::open(&path) else {
         return Ok(Vec::new());
     };
-    let (mut told, mut warnings) = (BTreeSet::new(), Vec::new());
+    let mut told = BTreeSet::new();
+    let mut warnings = Vec::new();
     for line in BufReader::new(file).split(b'\n') {
         let line = line.with_context(|| format!("read {}", path.display()))?;
         // The last line may be incomplete.

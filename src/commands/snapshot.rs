@@ -53,7 +53,8 @@ fn list(session: &Session, command: &SnapshotList) -> Result<()> {
 
 fn restore(session: &Session, command: &SnapshotRestore) -> Result<()> {
     let known = session.cluster(&command.snapshot.of)?;
-    let (id, name) = (known.id(), &command.snapshot.name);
+    let id = known.id();
+    let name = &command.snapshot.name;
     let confirmed = |snapshot: &Snapshot, machines: &[MachineName]| {
         let machines: Vec<&str> = machines.iter().map(MachineName::as_str).collect();
         let text = format!(
@@ -80,7 +81,8 @@ fn restore(session: &Session, command: &SnapshotRestore) -> Result<()> {
 
 fn delete(session: &Session, command: &SnapshotDelete) -> Result<()> {
     let known = session.cluster(&command.snapshot.of)?;
-    let (id, name) = (known.id(), &command.snapshot.name);
+    let id = known.id();
+    let name = &command.snapshot.name;
     let confirmed = |found: &[Found]| {
         let saved = found.iter().map(|found| format!("{:.0}", found.snapshot.taken));
         let saved: Vec<String> = saved.collect();

@@ -141,12 +141,11 @@ fn install(home: &Home, known: &Known, unpacked: &ClusterDir, command: &StateImp
     let _lock = dir.exists().then(|| journal::lock(&dir, &known.name)).transpose()?;
     let differences = match Known::read(&dir)? {
         Some(here) if here.id() != known.id() => {
-            let (here, there) = (here.id(), known.id());
             let text = format!(
                 "the state directory has another deployment of cluster {}: {}, not {}",
                 known.name,
-                here.tag(),
-                there.tag()
+                here.id().tag(),
+                known.id().tag()
             );
             return Err(OperationError::new(ErrorKind::Usage, text)
                 .hint("import it into another state directory, with --home DIR")

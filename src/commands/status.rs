@@ -74,7 +74,8 @@ impl<'a> Eyes<'a> {
 
     /// Queries each cluster. A platform that fails does not hide the clusters on others.
     fn look(&mut self, clusters: &[Cluster]) -> Result<(Vec<ClusterStatus>, Option<Error>)> {
-        let (mut seen, mut failed) = (Vec::new(), None);
+        let mut seen = Vec::new();
+        let mut failed = None;
         for cluster in clusters {
             match self.machines(cluster) {
                 Ok(machines) => seen.push(self.status(cluster, &machines)?),
@@ -90,7 +91,8 @@ impl<'a> Eyes<'a> {
 
     /// Queries a cluster's machines.
     pub(super) fn machines(&mut self, cluster: &Cluster) -> Result<Vec<Machine>> {
-        let (known, platforms) = (&cluster.known, &mut self.platforms);
+        let known = &cluster.known;
+        let platforms = &mut self.platforms;
         let looked = self.runtime.block_on(async {
             if !platforms.contains_key(&known.name) {
                 let platform = connect_known(known).await?;
@@ -133,7 +135,9 @@ impl<'a> Eyes<'a> {
 
 /// Repeats the query until no process works on the clusters; Ctrl-C ends it at any time.
 fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
-    let (mut canvas, mut before, mut failures) = (Canvas::default(), None::<Vec<ClusterStatus>>, 0);
+    let mut canvas = Canvas::default();
+    let mut before = None::<Vec<ClusterStatus>>;
+    let mut failures = 0;
     loop {
         let clusters = match wanted(eyes.session, command) {
             // The cluster was destroyed in the meantime.

@@ -22,7 +22,8 @@ pub fn is_for_errors() -> bool {
 pub fn size() -> Option<(usize, usize)> {
     let out = io::stdout();
     let size = tcgetwinsize(&out).ok().filter(|_| out.is_terminal())?;
-    let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));
+    let columns = usize::from(size.ws_col);
+    let rows = usize::from(size.ws_row);
     (columns > 0 && rows > 1).then_some((columns, rows))
 }
 

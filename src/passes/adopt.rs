@@ -39,7 +39,8 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
     let machines = backend.list_machines(&config.id()).await?;
     let nodes: Vec<&Machine> = machines.iter().filter(|machine| machine.pass == Pass::Two).collect();
     if nodes.iter().any(|machine| machine.role == Role::Bootstrap) || nodes.is_empty() {
-        let (domain, id) = (config.cluster_domain(), &config.deployment.id);
+        let domain = config.cluster_domain();
+        let id = &config.deployment.id;
         return Err(refused(
             format!(
                 "the deployment of cluster {domain} with id {id} is not complete, and cannot be continued without its record"

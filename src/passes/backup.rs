@@ -154,9 +154,9 @@ async fn output(session: &Session, command: &[&str]) -> Result<String> {
     let mut sudo = session.command("sudo");
     sudo.arg("-n").args(command).stdin(Stdio::null());
     let mut child = sudo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().await?;
-    let (stdout, stderr) = (child.stdout().take(), child.stderr().take());
-    let read = tokio::try_join!(limited(stdout, MOST_OUTPUT), limited(stderr, MOST_OUTPUT));
-    let (stdout, stderr) = read.with_context(|| format!("read the output of {program}"))?;
+    let stdout = limited(child.stdout().take(), MOST_OUTPUT);
+    let stderr = limited(child.stderr().take(), MOST_OUTPUT);
+    let (stdout, stderr) = tokio::try_join!(stdout, stderr).with_context(|| format!("read the output of {program}"))?;
     let status = child.wait().await?;
     if !status.success() {
         let all = [stdout, stderr].concat();

@@ -82,7 +82,8 @@ pub(super) async fn look_around(
         report.add("state", in_work_tree(config, home));
     }
     let macs = machines::macs(config, &Default::default());
-    let (mut one, mut vips) = (Vec::new(), MacTable::new());
+    let mut one = Vec::new();
+    let mut vips = MacTable::new();
     if config.harvest == Harvest::Boot {
         // The facts about the network are read only after the platform's checks.
         let source = VipSource::of(config, &backend.capabilities(Role::Master), None);
@@ -202,7 +203,8 @@ async fn cache_findings(config: &ClusterConfig, home: &Home) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for registry in &cache.registries {
-        let (endpoint, upstream) = (cache.endpoint(registry), &registry.upstream);
+        let endpoint = cache.endpoint(registry);
+        let upstream = &registry.upstream;
         findings.push(match registry::state(&dir, &cache, registry).await {
             State::Running | State::Remote => {
                 Finding::ok(format!("nodes pull images of {upstream} through {endpoint}"))
@@ -442,7 +444,7 @@ fn static_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Findin
 
 /// An MTU that the network does not carry: long packets would be lost without an error.
 fn too_large(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
-    let (mtu, most) = (config.mtu?, facts.mtu?);
+    let (mtu, most) = config.mtu.zip(facts.mtu)?;
     (mtu > most).then(|| {
         Finding::fail(format!(
             "mtu={mtu} is more than the MTU of network {}, which is {most}",

@@ -33,7 +33,8 @@ pub(super) fn refuse_changes(
         let what = "its addresses are in use and cannot be harvested again";
         return Err(differs(name, what, None));
     }
-    let (workers, mut what) = (workers(config, table), others(config, cluster, table));
+    let workers = workers(config, table);
+    let mut what = others(config, cluster, table);
     let only = !workers.is_empty() && what.is_empty();
     let scale: Vec<_> = workers.iter().map(|(_, option)| option.clone()).collect();
     what.extend(workers.into_iter().map(|(what, _)| what));
@@ -104,8 +105,11 @@ fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<
     let has_arbiter = table.of_role(Role::Arbiter).next().is_some();
     if has_arbiter != config.arbiter {
         let words = |has| if has { "an arbiter" } else { "no arbiter" };
-        let (has, wanted) = (words(has_arbiter), words(config.arbiter));
-        what.push(format!("it has {has}, the settings say {wanted}"));
+        what.push(format!(
+            "it has {}, the settings say {}",
+            words(has_arbiter),
+            words(config.arbiter)
+        ));
     }
     let as_many = ClusterConfig {
         masters: has,

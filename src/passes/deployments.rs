@@ -43,7 +43,8 @@ impl DeploymentOnPlatform {
 
     /// E.g. `id x7k2pqrs, 6 machines, begun by anna@laptop 2026-11-28T09:12:13Z`.
     pub fn summary(&self) -> String {
-        let (id, machines) = (self.id.deployment(), count(self.machines, "machine"));
+        let id = self.id.deployment();
+        let machines = count(self.machines, "machine");
         match &self.creation {
             Some(creation) => format!("id {id}, {machines}, begun by {creation}"),
             None => format!("id {id}, {machines}"),
@@ -114,7 +115,8 @@ pub(super) fn require_current(table: &Parameters, machines: &[Machine]) -> Resul
 }
 
 fn finding(other: &DeploymentOnPlatform, config: &ClusterConfig) -> Finding {
-    let (domain, id) = (other.id.domain(), other.id.deployment());
+    let domain = other.id.domain();
+    let id = other.id.deployment();
     let platform = config.backend.name();
     let env = env_word(config);
     Finding::fail(format!(

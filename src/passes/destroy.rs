@@ -1,7 +1,6 @@
 //! Deletes exactly the objects that carry a cluster's tag.
 
 use anyhow::{Context, Result};
-use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
 use super::partial_failure::with_leftovers;
@@ -83,14 +82,10 @@ pub(super) async fn delete_machine(
 }
 
 pub(super) async fn delete_machines(backend: &Platforms, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {
-    stream::iter(machines)
-        .map(|machine| delete_machine(backend, cluster, machine))
-        .buffer_unordered(backend.common_capabilities().concurrency)
-        .try_collect::<Vec<()>>()
-        .await?;
-    let left: Vec<_> = backend.list_machines(cluster).await?;
+    let delete = async |machine: &Machine| delete_machine(backend, cluster, machine).await;
+    backend.concurrently(machines, delete).await?;
+    let left = backend.list_machines(cluster).await?.into_iter();
     let left: Vec<_> = left
-        .into_iter()
         .filter(|machine| machines.iter().any(|deleted| deleted.name == machine.name))
         .map(|machine| Owned {
             kind: "machine".to_owned(),

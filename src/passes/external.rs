@@ -144,7 +144,8 @@ impl Run<'_> {
     }
 
     fn known_external(&self, known: &NodeAddress, options: JoinOptions<'_>) -> Result<NodeAddress, OperationError> {
-        let (cluster, NodeAddress { name, mac, ip, .. }) = (&self.config.name, known);
+        let cluster = &self.config.name;
+        let NodeAddress { name, mac, ip, .. } = known;
         let other_mac = options.macs.first().is_some_and(|given| given != mac);
         if other_mac || options.ip.is_some_and(|given| given != *ip) {
             let why = format!("the table has it with {mac} and {ip}");
@@ -157,7 +158,8 @@ impl Run<'_> {
 
     /// The line of the table for a new external node.
     async fn new_external(&self, table: &Parameters, options: JoinOptions<'_>) -> Result<NodeAddress> {
-        let (cluster, node) = (&self.config.name, options.node);
+        let cluster = &self.config.name;
+        let node = options.node;
         let refused = |why: &str, hint: String| refused(node, why, hint);
         if table.node(node).is_some() {
             let hint = format!("choose another name, such as metal-0; `ocpdeploy status {cluster}` shows all nodes");
@@ -235,7 +237,8 @@ impl Run<'_> {
         self.refuse_other_settings(&table)?;
         let node = external(&table, node)?;
         let reach = self.reach(&table).await?;
-        let (wanted, limit) = ([node.name.clone()].into(), self.config.timeouts.install);
+        let wanted = [node.name.clone()].into();
+        let limit = self.config.timeouts.install;
         match &reach {
             Reach::Api(api) => {
                 let cluster = self.cluster(api, &table);
@@ -259,10 +262,8 @@ impl Run<'_> {
         let mut table = self.installed()?;
         self.refuse_other_settings(&table)?;
         let node = external(&table, node)?;
-        let (reach, host) = (
-            self.reach(&table).await?,
-            table.cluster_domain().fqdn(node.name.as_str()),
-        );
+        let reach = self.reach(&table).await?;
+        let host = table.cluster_domain().fqdn(node.name.as_str());
         table.external.retain(|other| other.name != node.name);
         self.balance_routers(&table, options.installed_workers).await?;
         if let Reach::Api(api) = &reach {

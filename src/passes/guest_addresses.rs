@@ -183,16 +183,12 @@ impl GuestAddresses {
 
     async fn on_consoles(&mut self, run: &Run<'_>, silent: &[&Planned]) {
         let id = run.config.id();
-        let look = |plan: &Planned| {
-            let (mac, id, name) = (plan.mac()?, &id, plan.name.clone());
-            // A console that cannot be read gives no address; the error of the wait names the guest.
-            Some(async move { Some((mac, run.backend.console_tail(id, &name).await.ok()??)) })
-        };
-        let unknown = silent
-            .iter()
-            .filter(|plan| plan.mac().is_none_or(|mac| !self.found.contains_key(&mac)));
+        let unknown = silent.iter().filter_map(|plan| Some((plan.mac()?, &plan.name)));
+        let unknown = unknown.filter(|(mac, _)| !self.found.contains_key(mac));
+        // A console that cannot be read gives no address; the error of the wait names the guest.
+        let read = unknown.map(async |(mac, name)| Some((mac, run.backend.console_tail(&id, name).await.ok()??)));
         // Concurrently: reading a console without a log takes seconds.
-        let texts = join_all(unknown.filter_map(|plan| look(plan))).await;
+        let texts = join_all(read).await;
         for (mac, text) in texts.into_iter().flatten() {
             let ip = console_address(&text, mac);
             if let Some(ip) = ip.filter(|ip| self.network.is_none_or(|network| network.contains(*ip))) {

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
 use super::error::{not_installed, preflight};
@@ -142,11 +141,8 @@ impl Run<'_> {
         let fitted = self.fit(&all, |node, role| lacking.contains(&(node.clone(), role)))?;
         let configs = self.write_configs(&all, &fitted, |_| true)?;
         let planned = self.planned_nodes(table, &configs);
-        stream::iter(&planned)
-            .map(|machine| self.make(machine, &images))
-            .buffer_unordered(self.backend.common_capabilities().concurrency)
-            .try_collect()
-            .await
+        let make = async |machine: &Planned| self.make(machine, &images).await;
+        self.backend.concurrently(&planned, make).await.map(drop)
     }
 
     /// The configs of later nodes of these roles.
@@ -263,7 +259,8 @@ impl Run<'_> {
 
     /// Drains a node and removes it from the cluster and the platform; its address stays reserved.
     pub(super) async fn leave(&self, reach: &Reach, node: &NodeAddress, how: Drain) -> Result<()> {
-        let (id, machine) = (self.config.id(), MachineName::of_node(&self.config.name, &node.name));
+        let id = self.config.id();
+        let machine = MachineName::of_node(&self.config.name, &node.name);
         let host = id.domain().fqdn(node.name.as_str());
         let machines = self.backend.list_machines(&id).await?;
         // A missing machine cannot be drained.

@@ -44,8 +44,8 @@ impl Run<'_> {
     ) -> Result<()> {
         let all = self.all_starts();
         for plan in planned {
-            let first = || (1, Instant::now());
-            let (starts, since) = launches.0.entry(plan.name.clone()).or_insert_with(first);
+            let launched = launches.0.entry(plan.name.clone());
+            let (starts, since) = launched.or_insert_with(|| (1, Instant::now()));
             if !is_stopped(plan, machines) {
                 continue;
             }

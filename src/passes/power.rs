@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
@@ -362,8 +361,11 @@ impl<'a> InstalledCluster<'a> {
 
     /// Stops the machines of these roles; returns those that still run when the time is over.
     async fn stop_all(&self, roles: &[Role], how: Stop, limit: Duration) -> Result<Vec<MachineName>> {
-        let (id, begun) = (self.known.id(), Instant::now());
-        let (mut asked, mut with_leftovers, mut broken) = (None, BTreeSet::new(), BTreeSet::new());
+        let id = self.known.id();
+        let begun = Instant::now();
+        let mut asked = None::<Instant>;
+        let mut reported = BTreeSet::new();
+        let mut broken = BTreeSet::new();
         loop {
             let queried = Instant::now();
             let machines = self.machines().await?;
@@ -372,7 +374,7 @@ impl<'a> InstalledCluster<'a> {
             let (off, on): (Vec<_>, Vec<_>) =
                 of_roles.partition(|machine| is_off(machine) || broken.contains(&machine.name));
             for machine in off {
-                if with_leftovers.insert(machine.name.clone()) {
+                if reported.insert(machine.name.clone()) {
                     self.note_off(machine).await?;
                     info!(target: PROGRESS, machine = %machine.name, state = "off", done = true);
                 }
@@ -380,23 +382,16 @@ impl<'a> InstalledCluster<'a> {
             if on.is_empty() || begun.elapsed() >= limit {
                 return Ok(on.into_iter().map(|machine| machine.name.clone()).collect());
             }
-            if asked.is_none_or(|when: Instant| when.elapsed() >= ASK_AGAIN) {
+            if asked.is_none_or(|when| when.elapsed() >= ASK_AGAIN) {
                 asked = Some(Instant::now());
-                let ask = |machine: &'_ Machine| {
-                    let (id, name) = (id.clone(), machine.name.clone());
+                let ask = async |machine: &Machine| {
                     // One that is off after a failure is reported as broken.
                     let is_broken = matches!(machine.power, Power::Broken(_));
-                    async move {
-                        let stopped = self.backend.stop_machine(&id, &name, how).await?;
-                        let is_broken_and_off = is_broken && stopped == Action::Unchanged(());
-                        Ok::<_, PlatformError>(is_broken_and_off.then_some(name))
-                    }
+                    let stopped = self.backend.stop_machine(&id, &machine.name, how).await?;
+                    let is_broken_and_off = is_broken && stopped == Action::Unchanged(());
+                    Ok::<_, PlatformError>(is_broken_and_off.then(|| machine.name.clone()))
                 };
-                let asked: Vec<Option<MachineName>> = stream::iter(on)
-                    .map(ask)
-                    .buffer_unordered(self.backend.common_capabilities().concurrency)
-                    .try_collect()
-                    .await?;
+                let asked = self.backend.concurrently(on, ask).await?;
                 broken.extend(asked.into_iter().flatten());
             }
             sleep(self.backend.common_capabilities().pause_after(query)).await;
@@ -424,21 +419,14 @@ impl<'a> InstalledCluster<'a> {
     async fn switch_on(&self, roles: &[Role]) -> Result<()> {
         let id = self.known.id();
         let nodes = self.table.nodes.iter().filter(|node| roles.contains(&node.role));
-        let machines: Vec<_> = nodes.map(|node| self.name_of(node)).collect();
-        let switch = |name: &MachineName| {
-            let (id, name) = (id.clone(), name.clone());
-            async move {
-                if let Action::Done(()) = self.backend.start_machine(&id, &name).await? {
-                    info!(target: PROGRESS, machine = %name, state = "booting");
-                }
-                Ok::<_, PlatformError>(())
+        let switch = async |name: MachineName| {
+            if let Action::Done(()) = self.backend.start_machine(&id, &name).await? {
+                info!(target: PROGRESS, machine = %name, state = "booting");
             }
+            Ok::<_, PlatformError>(())
         };
-        stream::iter(&machines)
-            .map(switch)
-            .buffer_unordered(self.backend.common_capabilities().concurrency)
-            .try_collect::<()>()
-            .await?;
+        let names = nodes.map(|node| self.name_of(node));
+        self.backend.concurrently(names, switch).await?;
         Ok(())
     }
 
@@ -485,8 +473,8 @@ impl<'a> InstalledCluster<'a> {
             if begun.elapsed() >= limit {
                 let line = |(node, seen): &(NodeAddress, Seen)| format!("\n  {} {seen}", self.name_of(node));
                 let lines: String = away.iter().map(line).collect();
-                let (number, after) = (count(away.len(), "machine"), begun.elapsed().as_secs());
-                let text = format!("{number} not running after {after} s:{lines}");
+                let number = count(away.len(), "machine");
+                let text = format!("{number} not running after {} s:{lines}", begun.elapsed().as_secs());
                 let cluster = &self.known.name;
                 let hint = format!(
                     "run the same command again to wait longer; `ocpdeploy status {cluster}` shows the machines, and \
@@ -502,7 +490,8 @@ impl<'a> InstalledCluster<'a> {
     /// Approves the certificates of the nodes, which may have expired meanwhile, and waits until they are Ready.
     async fn nodes_are_back(&self, limit: Duration) -> Result<()> {
         if !self.known.rehearsal {
-            let (api, nodes) = (self.api().await?, self.nodes().map(|node| node.name.clone()).collect());
+            let api = self.api().await?;
+            let nodes = self.nodes().map(|node| node.name.clone()).collect();
             let cluster = wait::Cluster {
                 api: &api,
                 table: &self.table,

@@ -37,13 +37,17 @@ pub(super) type ToFinding<'t> = dyn Fn(&anyhow::Error) -> Finding + Sync + 't;
 
 impl<'t> CheckReport<'t> {
     pub(super) fn for_people(to_finding: &'t ToFinding<'t>) -> Self {
-        let (looked, to_finding) = (Vec::new(), Some(to_finding));
-        Self { looked, to_finding }
+        Self {
+            looked: Vec::new(),
+            to_finding: Some(to_finding),
+        }
     }
 
     pub(super) fn for_deployment() -> Self {
-        let (looked, to_finding) = (Vec::new(), None);
-        Self { looked, to_finding }
+        Self {
+            looked: Vec::new(),
+            to_finding: None,
+        }
     }
 
     pub(super) fn add(&mut self, check: &'static str, findings: impl IntoIterator<Item = Finding>) {

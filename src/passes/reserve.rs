@@ -9,7 +9,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::vec;
 
 use anyhow::Result;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 use tracing::info;
 
@@ -73,7 +72,8 @@ impl Run<'_> {
     /// Chooses and reserves the addresses of all nodes and VIPs that are not set.
     pub(super) async fn reserve(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let choose = async {
-            let (mut leases, mut rest) = (Vec::new(), macs.clone());
+            let mut leases = Vec::new();
+            let mut rest = macs.clone();
             // Those of the pool are chosen when the table is written.
             for name in address_pool::names(self.config) {
                 rest.remove(&name);
@@ -253,11 +253,9 @@ impl Run<'_> {
             if self.reserves_before_boot() {
                 self.release_declined(&holds).await?;
             }
-            stream::iter(&holds)
-                .map(|hold| self.hold_and_delete(hold, throwaway))
-                .buffer_unordered(self.backend.common_capabilities().concurrency)
-                .try_collect()
-                .await
+            let hold = async |hold: &AddressReservation| self.hold_and_delete(hold, throwaway).await;
+            let held = self.backend.concurrently(&holds, hold).await?;
+            Ok(held.into_iter().collect())
         };
         self.journal.run(&hold_step(&holds)?, hold_all).await
     }

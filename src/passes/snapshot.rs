@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -373,11 +372,7 @@ impl InstalledCluster<'_> {
 
     /// Calls the platform for each machine, with its concurrency.
     async fn each(&self, call: impl AsyncFn(&MachineName) -> Result<(), PlatformError>) -> Result<()> {
-        stream::iter(&self.names()?)
-            .map(|machine| call(machine))
-            .buffer_unordered(self.backend.common_capabilities().concurrency)
-            .try_collect::<()>()
-            .await?;
+        self.backend.concurrently(&self.names()?, call).await?;
         Ok(())
     }
 }

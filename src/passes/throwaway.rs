@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tracing::info;
@@ -137,11 +136,7 @@ impl Run<'_> {
             created.send_modify(|created| created.push(machine.clone()));
             Ok(())
         };
-        stream::iter(planned)
-            .map(reserve_and_create)
-            .buffer_unordered(self.backend.common_capabilities().concurrency)
-            .try_collect()
-            .await
+        self.backend.concurrently(planned, reserve_and_create).await.map(drop)
     }
 
     async fn create_helper(&self, workflow: &str, machine: &Planned, images: &Handles) -> Result<()> {

@@ -7,7 +7,6 @@ use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
-use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -322,12 +321,8 @@ impl Run<'_> {
             false => String::new(),
         };
         info!(target: PROGRESS, step = "pass two", total = planned.len(), "{}{about}", count(planned.len(), "machine"));
-        stream::iter(&planned)
-            .map(|machine| self.create_node(machine, configs.get(&machine.node), images))
-            .buffer_unordered(self.backend.common_capabilities().concurrency)
-            .try_collect::<Vec<()>>()
-            .await?;
-        Ok(())
+        let create = async |machine: &Planned| self.create_node(machine, configs.get(&machine.node), images).await;
+        self.backend.concurrently(&planned, create).await.map(drop)
     }
 
     /// Rejects settings that differ from those of existing machines, before more are created.
@@ -408,7 +403,8 @@ impl Run<'_> {
         images: &Handles,
     ) -> Result<()> {
         let begun = Instant::now();
-        let (mut watch, mut launches) = (Watch::new(None), Launches::default());
+        let mut watch = Watch::new(None);
+        let mut launches = Launches::default();
         let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
         loop {
             let queried = Instant::now();
@@ -434,8 +430,8 @@ impl Run<'_> {
             if watch.is_complete(planned) {
                 return Ok(());
             }
-            let (waited, limit) = (begun.elapsed(), self.config.timeouts.address);
-            if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
+            let limit = self.config.timeouts.address;
+            if let Some(error) = self.wait_failure(&watch, planned, begun.elapsed(), limit).await {
                 return Err(error.into());
             }
             tokio::time::sleep(self.pause(&watch, query)).await;
@@ -515,8 +511,8 @@ impl Run<'_> {
         let work = async {
             let reports = installer.wait_for_install(wait).await?;
             if !self.config.is_rehearsal() {
-                let (api, table) = (wait.api().await?, wait.parameters);
-                let cluster = self.cluster(&api, table);
+                let api = wait.api().await?;
+                let cluster = self.cluster(&api, wait.parameters);
                 let limit = self.config.timeouts.install;
                 cluster.trust_routers(&self.dir.kubeconfig(), limit).await?;
                 self.make_config_pools(&api).await?;

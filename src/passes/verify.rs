@@ -68,6 +68,16 @@ pub struct TableDifference {
     pub text: String,
 }
 
+impl TableDifference {
+    fn new(name: impl fmt::Display, place: DifferencePlace, text: String) -> Self {
+        Self {
+            name: name.to_string(),
+            place,
+            text,
+        }
+    }
+}
+
 /// The result of `verify`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verified {
@@ -137,7 +147,8 @@ pub async fn verify(
         seen.add_answering().await;
     }
     let mut left_out = Vec::new();
-    let (mut outdated, mut of_nodes) = (None, Vec::new());
+    let mut outdated = None;
+    let mut of_nodes = Vec::new();
     if !is_held {
         left_out.push("reservations: the platform reserves no address of this cluster".to_owned());
     }
@@ -168,11 +179,8 @@ pub async fn verify(
         match settings() {
             Ok(config) => {
                 let (texts, unknown) = nodes::compare(&dir, &table, &config).await;
-                of_nodes.extend(texts.into_iter().map(|(node, text)| TableDifference {
-                    name: node.to_string(),
-                    place: DifferencePlace::Settings,
-                    text,
-                }));
+                let texts = texts.into_iter();
+                of_nodes.extend(texts.map(|(node, text)| TableDifference::new(node, DifferencePlace::Settings, text)));
                 left_out.extend(unknown);
             }
             Err(error) => {
@@ -187,8 +195,11 @@ pub async fn verify(
     }
     let mut removed = Vec::new();
     if repair {
-        let is_left = |machine: &&Machine| seen.has_done_its_work(machine);
-        let left: Vec<Machine> = seen.machines.iter().filter(is_left).cloned().collect();
+        let machines = seen.machines.iter();
+        let left: Vec<_> = machines
+            .filter(|machine| seen.has_done_its_work(machine))
+            .cloned()
+            .collect();
         delete_machines(backend, cluster, &left).await?;
         seen.machines.retain(|machine| !left.contains(machine));
         removed.extend(left.into_iter().map(|machine| machine.name));
@@ -215,13 +226,12 @@ pub async fn verify(
 fn outdated_pods(cluster: &str, releases: &Releases, renewed: Option<ClusterRelease>) -> Option<TableDifference> {
     let used = renewed.as_ref().unwrap_or(&releases.installed);
     let current = &releases.current;
-    (used.image != current.image).then(|| TableDifference {
-        name: "static pods".to_owned(),
-        place: DifferencePlace::Release,
-        text: format!(
+    (used.image != current.image).then(|| {
+        let text = format!(
             "have the images of {}, the cluster runs {}: `ocpdeploy renew {cluster}`",
             used.version, current.version
-        ),
+        );
+        TableDifference::new("static pods", DifferencePlace::Release, text)
     })
 }
 
@@ -239,7 +249,8 @@ async fn correct_reservations(
     seen: &Look<'_>,
     held: &[Reserved],
 ) -> Result<Vec<AddressAssignment>> {
-    let (table, leases) = (seen.table, seen.table.leases());
+    let table = seen.table;
+    let leases = seen.table.leases();
     let held_leases = held.iter().map(|reserved| &reserved.assignment);
     // A machine that the table lacks was created by another computer, which has changed the cluster since.
     let is_used = |lease: &&AddressAssignment| {
@@ -336,10 +347,7 @@ impl Look<'_> {
     }
 
     fn machines(&self, found: &mut Vec<TableDifference>) {
-        let mut differs = |name: &dyn fmt::Display, place, text: String| {
-            let name = name.to_string();
-            found.push(TableDifference { name, place, text });
-        };
+        let mut differs = |name: &NodeName, place, text| found.push(TableDifference::new(name, place, text));
         for node in self.expected() {
             let mut machines = self.machines.iter().filter(|machine| machine.pass == Pass::Two);
             let machine = machines.find(|machine| machine.node == node.name);
@@ -354,11 +362,10 @@ impl Look<'_> {
                 }
                 Seen::Several(ips) if !ips.contains(&node.ip) => {
                     let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
-                    let (ips, ip) = (ips.join(" and "), node.ip);
                     differs(
                         &node.name,
                         DifferencePlace::AddressAssignment,
-                        format!("has {ips}, the table has {ip}"),
+                        format!("has {}, the table has {}", ips.join(" and "), node.ip),
                     );
                 }
                 Seen::Address(_) | Seen::Several(_) => {}
@@ -389,9 +396,8 @@ impl Look<'_> {
 
     fn reservations(&self, found: &mut Vec<TableDifference>) {
         let Some(held) = &self.held else { return };
-        let mut differs = |lease: &AddressAssignment, text: String| {
-            let (name, place) = (lease.name.to_string(), DifferencePlace::Reservation);
-            found.push(TableDifference { name, place, text });
+        let mut differs = |lease: &AddressAssignment, text| {
+            found.push(TableDifference::new(&lease.name, DifferencePlace::Reservation, text));
         };
         for AddressReservation {
             assignment: lease,
@@ -399,7 +405,7 @@ impl Look<'_> {
             ..
         } in wanted(self.cluster, self.table)
         {
-            let (ip, mac) = (lease.ip, lease.mac);
+            let AddressAssignment { ip, mac, .. } = lease;
             if let Some(reserved) = held.iter().find(|reserved| reserved.assignment == lease) {
                 if let Some(ip) = ipv6.filter(|ip| reserved.lacks(*ip)) {
                     differs(&lease, format!("{ip} is not reserved for {mac}"));
@@ -442,9 +448,8 @@ impl Look<'_> {
 
     fn nodes(&self, found: &mut Vec<TableDifference>) {
         let Some(nodes) = &self.nodes else { return };
-        let mut differs = |name: &dyn fmt::Display, text: String| {
-            let (name, place) = (name.to_string(), DifferencePlace::Node);
-            found.push(TableDifference { name, place, text });
+        let mut differs = |name: &dyn fmt::Display, text| {
+            found.push(TableDifference::new(name, DifferencePlace::Node, text));
         };
         let id = self.table.cluster_domain();
         let of_cluster = |node: &&NodeAddress| node.role != Role::Bootstrap;

@@ -62,17 +62,14 @@ pub fn fill(
     leases: &mut Vec<AddressAssignment>,
 ) -> Result<(), NodeName> {
     for name in names(config) {
-        let Some(mac) = macs
-            .get(&name)
-            .filter(|_| leases.iter().all(|lease| lease.name != name))
-        else {
+        let is_known = leases.iter().any(|lease| lease.name == name);
+        let Some(mac) = macs.get(&name).copied().filter(|_| !is_known) else {
             continue;
         };
-        let is_free = |ip: &&IpAddr| !others.contains_key(ip) && leases.iter().all(|lease| lease.ip != **ip);
-        let Some(ip) = free.iter().find(is_free) else {
+        let is_free = |ip: &IpAddr| !others.contains_key(ip) && leases.iter().all(|lease| lease.ip != *ip);
+        let Some(ip) = free.iter().copied().find(is_free) else {
             return Err(name);
         };
-        let (mac, ip) = (*mac, *ip);
         leases.push(AddressAssignment { name, mac, ip });
     }
     Ok(())
@@ -107,7 +104,8 @@ pub fn findings(
             }
         }
     }
-    let (wanted, free) = (names(config).len(), usable(config, facts, others, None).len());
+    let wanted = names(config).len();
+    let free = usable(config, facts, others, None).len();
     if table.is_none() && found.is_empty() && free < wanted {
         let finding = Finding::fail(format!(
             "address_pool has {} that no other machine has, too few for {wanted}",

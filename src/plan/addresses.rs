@@ -158,7 +158,8 @@ pub fn ipv6_gateway(ipv6: &Ipv6Settings, facts: &NetworkFacts) -> Option<Ipv6Add
 
 /// Why the network cannot have this second address family, and a hint.
 pub fn ipv6_problem(config: &ClusterConfig, facts: &NetworkFacts) -> Option<(String, String)> {
-    let (ipv6, network) = (config.ipv6.as_ref()?, &config.network);
+    let ipv6 = config.ipv6.as_ref()?;
+    let network = &config.network;
     if !facts.ipv6.is_empty() && ipv6_facts(ipv6, facts).is_none() {
         let known: Vec<_> = facts.ipv6.iter().map(|known| known.cidr.to_string()).collect();
         let known = known.join(" or ");

@@ -63,8 +63,10 @@ fn ipv6_mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Stri
         (Some(given), Some(table)) => (given, table),
     };
     if given.machine_network != table.machine_network {
-        let (has, wanted) = (table.machine_network, given.machine_network);
-        return Some(format!("its IPv6 network is {has}, but the settings have {wanted}"));
+        return Some(format!(
+            "its IPv6 network is {}, but the settings have {}",
+            table.machine_network, given.machine_network
+        ));
     }
     let addresses = [
         ("gateway", given.gateway, table.gateway),

@@ -45,8 +45,11 @@ pub fn differences(
     let report = Report::read(output)?;
     let mut found = Vec::new();
     let mut differs = |text: String, command: &str| {
-        let (cluster, name) = (&table.cluster, &node.name);
-        found.push(format!("{text}: `ocpdeploy node ssh {cluster} {name} -- {command}`"));
+        let name = &node.name;
+        found.push(format!(
+            "{text}: `ocpdeploy node ssh {} {name} -- {command}`",
+            table.cluster
+        ));
     };
     // Behind its own NAT, a node has another address than the one in the table.
     let has_tables_address = table.peer_domain.is_none();
@@ -145,8 +148,8 @@ fn proxies(config: &ClusterConfig, unit: &str, environment: Option<&str>) -> Vec
         .map(|(name, value)| (name.to_uppercase(), value))
         .collect();
     let of_url = |(name, expected): (&str, &SecretString)| {
-        let (actual, expected) = (variables.get(name).copied(), expected.expose_secret());
-        match actual {
+        let expected = expected.expose_secret();
+        match variables.get(name).copied() {
             Some(actual) if actual == expected => None,
             Some(actual) if host(actual) == host(expected) => Some(format!(
                 "{name} of {unit} differs from the settings in all but its host"

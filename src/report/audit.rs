@@ -125,7 +125,8 @@ impl Found {
 
     /// A cluster without a folder; `env` is the env file of the platform, as a word of a command.
     pub fn unknown(deployment: DeploymentOnPlatform, objects: Vec<Owned>, env: Option<&str>) -> Self {
-        let (cluster, id) = (deployment.id.domain().clone(), deployment.id.deployment().clone());
+        let cluster = deployment.id.domain().clone();
+        let id = deployment.id.deployment().clone();
         let more = env.map(|env| format!(" --env {env}")).unwrap_or_default();
         let hints = vec![
             "find out who owns the cluster first: it may be in use".to_owned(),

@@ -163,7 +163,8 @@ pub struct JoinFileWritten {
 impl JoinFileWritten {
     pub fn text(&self) -> String {
         let NodeAddress { name, mac, ip, .. } = &self.node;
-        let (id, cluster) = (&self.cluster, self.cluster.name());
+        let id = &self.cluster;
+        let cluster = self.cluster.name();
         let mut text = format!("{name} of cluster {id}: MAC {mac}, address {ip}\n");
         for file in self.files.iter().chain(&self.iso) {
             text += &format!(
@@ -183,7 +184,8 @@ impl JoinFileWritten {
 
 impl Changed {
     pub fn text(&self) -> String {
-        let (name, cluster) = (&self.node.name, &self.cluster);
+        let name = &self.node.name;
+        let cluster = &self.cluster;
         let mut text = match self.joined {
             true => format!("{name} joined cluster {cluster} with {}\n", self.node.ip),
             false => format!(

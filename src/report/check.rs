@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::table;
 use crate::backend::Verdict;
 use crate::passes::CheckResult;
-use crate::printable::printable_line;
+use crate::printable::{count, printable_line};
 
 /// The failed checks, and the number of passed ones.
 #[derive(Clone, Debug, Serialize)]
@@ -44,8 +44,11 @@ pub fn text(checked: &Checked) -> String {
     // A row is one line, whatever the platform's text.
     let one_line = |text: &str| printable_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
     let rows = checked.looked.iter().map(|CheckResult { check, finding }| {
-        let (verdict, text) = (word(finding.verdict), one_line(&finding.text));
-        vec![verdict.to_owned(), (*check).to_owned(), text]
+        vec![
+            word(finding.verdict).to_owned(),
+            (*check).to_owned(),
+            one_line(&finding.text),
+        ]
     });
     let head = ["RESULT", "CHECK", "WHAT"].map(str::to_owned).to_vec();
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
@@ -58,11 +61,8 @@ pub fn text(checked: &Checked) -> String {
             text += &format!("        hint: {}\n", one_line(hint));
         }
     }
-    let plural = |count, word: &str| match count {
-        1 => format!("1 {word}"),
-        _ => format!("{count} {word}s"),
-    };
-    let (warnings, failures) = (plural(checked.warnings, "warning"), plural(checked.failures, "failure"));
+    let warnings = count(checked.warnings, "warning");
+    let failures = count(checked.failures, "failure");
     text += &format!("\n{} ok, {warnings}, {failures}\n", checked.passed);
     if !checked.unverified.is_empty() {
         text += "\nNot yet tested on a real platform. Confirm with your first cluster:\n";

@@ -58,7 +58,8 @@ struct Access {
 
 impl From<&NodeRow> for Node {
     fn from(node: &NodeRow) -> Self {
-        let (planned, seen) = (&node.planned, &node.report);
+        let planned = &node.planned;
+        let seen = &node.report;
         let addresses = (planned.mac, planned.ip) == (seen.mac, seen.ip);
         Self {
             name: planned.name.clone(),
@@ -144,12 +145,17 @@ impl Installed {
 
     /// The kubeconfig, the console, and the lines for a client's hosts file if DNS does not resolve the cluster's names.
     fn reach(&self, access: &Access) -> String {
-        let (id, api, ingress) = (&self.cluster, self.api_ip, self.ingress_ip);
+        let Self {
+            cluster: id,
+            api_ip,
+            ingress_ip,
+            ..
+        } = self;
         format!(
             "\nkubeconfig {}\nconsole    {}\npassword of kubeadmin: {}\n\n\
              lines for /etc/hosts, if DNS does not resolve the cluster's names:\n\
-             {api} api.{id}\n\
-             {ingress} console-openshift-console.apps.{id} oauth-openshift.apps.{id}\n",
+             {api_ip} api.{id}\n\
+             {ingress_ip} console-openshift-console.apps.{id} oauth-openshift.apps.{id}\n",
             access.kubeconfig.display(),
             access.console,
             access.kubeadmin_password_file.display(),

@@ -90,11 +90,9 @@ impl Shown {
             );
         }
         if let Some(size) = &self.configuration.size {
-            let (cpus, memory, disk) = (size.cpus, size.memory_mib, size.disk_gib);
-            line(
-                "size",
-                &format!("{}, {memory} MiB, disk of {disk} GiB", count(cpus, "CPU")),
-            );
+            let cpus = count(size.cpus, "CPU");
+            let text = format!("{cpus}, {} MiB, disk of {} GiB", size.memory_mib, size.disk_gib);
+            line("size", &text);
         }
         for (name, value) in self.scheduling.iter().chain(&self.dynamic.platform) {
             line(&name.replace('_', " "), &shown(value));

@@ -44,7 +44,8 @@ impl Settings {
             let widths = rows.iter().map(|row| row[column].chars().count());
             widths.filter(|width| *width <= most).max().unwrap_or(0)
         };
-        let (names, values) = (width(0, 48), width(1, 40));
+        let names = width(0, 48);
+        let values = width(1, 40);
         rows.iter()
             .map(|[name, value, origin]| format!("{name:names$}  {value:values$}  {origin}\n"))
             .collect()

@@ -123,7 +123,8 @@ impl Status {
             .power
             .filter(|power| *power == super::state::Power::Stopped)
             .and_then(|_| stopped_at(journal));
-        let (known, parameters) = (&cluster.known, cluster.parameters.as_ref());
+        let known = &cluster.known;
+        let parameters = cluster.parameters.as_ref();
         let second: Vec<&Machine> = machines.iter().filter(|machine| machine.pass == Pass::Two).collect();
         let ipv6 = parameters.and_then(|parameters| parameters.ipv6.as_ref());
         let planned = parameters.iter().flat_map(|parameters| {

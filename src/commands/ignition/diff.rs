@@ -16,7 +16,8 @@ use crate::report::ignition::differences::{self, Differences};
 pub fn run(command: &IgnitionDiff) -> Result<ExitCode> {
     stdin_once(&[command.old.clone(), command.new.clone()])?;
     let config = |path| read(path).map_err(|why| why.failure(&name(path)));
-    let (old, new) = (config(&command.old)?, config(&command.new)?);
+    let old = config(&command.old)?;
+    let new = config(&command.new)?;
     if let (Ok(one), Ok(other)) = (version(&old.config), version(&new.config))
         && one.major != other.major
     {

@@ -79,7 +79,8 @@ fn kept_layers(dir: &ClusterDir, cluster: &Cluster, node: &NodeName) -> Result<O
     else {
         return Ok(None);
     };
-    let (kept, installer) = (dir.ignition_layers(), dir.installer().join(format!("{role}.ign")));
+    let kept = dir.ignition_layers();
+    let installer = dir.installer().join(format!("{role}.ign"));
     if !kept.exists() || !installer.exists() {
         return Ok(None);
     }

@@ -187,7 +187,8 @@ fn rows(question: &Question) -> Vec<Row> {
 
 /// The rank of a row for the typed text: rows that start with it come before rows that only contain it.
 fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
-    let (typed, text) = (typed.to_lowercase(), text.to_lowercase());
+    let typed = typed.to_lowercase();
+    let text = text.to_lowercase();
     let index = i64::try_from(index).unwrap_or(i64::MAX);
     let behind = if text.starts_with(&typed) { 0 } else { 1 << 32 };
     text.contains(&typed).then(|| -behind - index)
@@ -196,7 +197,8 @@ fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
 /// Any number of the choices; with none, the question is not answered.
 fn several(question: &Question, check: &Check) -> Option<Option<String>> {
     const HELP: &str = "Space selects, Enter confirms.";
-    let (message, rows) = (format!("{}:", question.setting), rows(question));
+    let message = format!("{}:", question.setting);
+    let rows = rows(question);
     let help = in_brackets(&format!("{} {HELP}", question.text));
     let known = question.default.as_deref().unwrap_or_default();
     let is_chosen = |row: &Row| parse::list(known).any(|item| row.value.as_deref() == Some(item));

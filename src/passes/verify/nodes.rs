@@ -30,7 +30,8 @@ pub(super) async fn compare(
 ) -> (Vec<(NodeName, String)>, Option<String>) {
     let nodes = table.nodes.iter().filter(|node| node.role != Role::Bootstrap);
     let asked = nodes.map(async |node| (node, of_node(dir, table, config, node).await));
-    let (mut differences, mut refusals) = (Vec::new(), Vec::new());
+    let mut differences = Vec::new();
+    let mut refusals = Vec::new();
     let mut answers = stream::iter(asked).buffered(AT_ONCE);
     while let Some((node, answer)) = answers.next().await {
         match answer {

@@ -143,7 +143,8 @@ pub fn page(input: &Input<'_>) -> Result<String, TemplateError> {
 
 impl<'a> Page<'a> {
     fn of(input: &Input<'a>) -> Self {
-        let (known, journal) = (&input.cluster.known, input.journal);
+        let known = &input.cluster.known;
+        let journal = input.journal;
         let parameters = input.cluster.parameters.as_ref();
         let machines = input.machines.as_ref().copied().unwrap_or_default();
         let mut status = Status::of(input.cluster, journal, input.holder.clone(), machines);

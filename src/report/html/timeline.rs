@@ -120,7 +120,9 @@ impl Timeline {
 
 /// Every execution of every step.
 fn spans(journal: &[Entry], now: Option<Timestamp>) -> Vec<Span> {
-    let (mut spans, mut open, mut last) = (Vec::<Span>::new(), BTreeMap::<&str, usize>::new(), None);
+    let mut spans = Vec::<Span>::new();
+    let mut open = BTreeMap::<&str, usize>::new();
+    let mut last = None;
     for entry in journal {
         let again = entry.event == Event::Begun && open.contains_key(entry.step.as_str());
         if let Some(to) = last.filter(|_| again || (entry.is_note() && entry.step == RUN)) {
@@ -132,13 +134,11 @@ fn spans(journal: &[Entry], now: Option<Timestamp>) -> Vec<Span> {
         match entry.event {
             Event::Begun => {
                 open.insert(&entry.step, spans.len());
-                let (step, from) = (entry.step.clone(), entry.time);
-                let end = End::Open;
                 spans.push(Span {
-                    step,
-                    from,
-                    to: from,
-                    end,
+                    step: entry.step.clone(),
+                    from: entry.time,
+                    to: entry.time,
+                    end: End::Open,
                 });
             }
             Event::Done | Event::Failed => {
@@ -305,7 +305,8 @@ impl Machines<'_> {
     }
 
     fn row(&self, node: &str) -> Option<Row> {
-        let (mut bars, mut took) = (Vec::new(), Vec::new());
+        let mut bars = Vec::new();
+        let mut took = Vec::new();
         let made_and_seen = [
             (
                 "pass one",
@@ -339,10 +340,8 @@ impl Machines<'_> {
             &mut bars,
         ));
         let join = format!("join/{node}");
-        let (from, seen) = (
-            self.first(&format!("{join}/begun")),
-            self.note(&format!("{join}/address")),
-        );
+        let from = self.first(&format!("{join}/begun"));
+        let seen = self.note(&format!("{join}/address"));
         took.extend(self.life(
             "joining",
             from,
@@ -369,14 +368,14 @@ impl Machines<'_> {
         [making, booting]: [&'static str; 2],
         bars: &mut Vec<Bar>,
     ) -> Option<String> {
-        let (from, made) = (from?, made?);
-        let (axis, whole) = (self.axis, seen.unwrap_or(made));
+        let (from, made) = from.zip(made)?;
+        let axis = self.axis;
         let how = |what: &str, from, to| format!("{pass}: {what} {}", duration(axis.between(from, to)));
         bars.push(axis.place(making, from, made, how("created in", from, made)));
         if let Some(seen) = seen {
             bars.push(axis.place(booting, made, seen, how("address stable after", made, seen)));
         }
-        Some(duration(axis.between(from, whole)))
+        Some(duration(axis.between(from, seen.unwrap_or(made))))
     }
 
     /// The begin of a step's last execution.
@@ -429,8 +428,8 @@ impl Axis {
     /// The active time between two times.
     fn between(&self, from: Timestamp, to: Timestamp) -> SignedDuration {
         let within = |(begin, end): &(Timestamp, Timestamp)| {
-            let (begin, end) = ((*begin).max(from), (*end).min(to));
-            end.duration_since(begin).max(SignedDuration::ZERO)
+            let within = (*end).min(to).duration_since((*begin).max(from));
+            within.max(SignedDuration::ZERO)
         };
         self.worked.iter().map(within).sum()
     }
@@ -461,7 +460,8 @@ impl Axis {
     }
 
     fn place(&self, kind: &'static str, from: Timestamp, to: Timestamp, title: String) -> Bar {
-        let (x, end) = (self.percent(from), self.percent(to));
+        let x = self.percent(from);
+        let end = self.percent(to);
         // A minimum width keeps short spans visible.
         let width = (end - x).max(0.4);
         Bar {

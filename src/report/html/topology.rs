@@ -104,7 +104,9 @@ pub fn wide(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> Pic
             right,
         ),
     ];
-    let (mut boxes, mut paths, mut height) = (Vec::new(), Vec::new(), 0);
+    let mut boxes = Vec::new();
+    let mut paths = Vec::new();
+    let mut height = 0;
     let top = VIP_TOP + VIP_HEIGHT + DROP;
     let mut feet = Vec::new();
     for (x, width, many, circles) in &columns {
@@ -154,7 +156,9 @@ pub fn narrow(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> P
     };
     let width = WIDTH - channel;
     let top = VIP_TOP + VIP_HEIGHT + DROP;
-    let (mut boxes, mut paths, mut y) = (Vec::new(), Vec::new(), top);
+    let mut boxes = Vec::new();
+    let mut paths = Vec::new();
+    let mut y = top;
     let mut workers = None;
     for circle in circles {
         circle.draw(1, y, width, 2, &mut boxes);
@@ -165,7 +169,8 @@ pub fn narrow(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> P
     }
     let wires = draw_networks(further, width, &[(1 + width / 2, y - GAP * 2)], &mut y, &mut boxes);
     for (vip, index) in vips.iter().zip(0u32..) {
-        let (wide, below) = (162, VIP_TOP + VIP_HEIGHT);
+        let wide = 162;
+        let below = VIP_TOP + VIP_HEIGHT;
         let x = 1 + index * (wide + 14);
         vip_box(vip, x, wide, &mut boxes);
         paths.push(match workers.filter(|_| index > 0) {

@@ -70,7 +70,8 @@ pub fn short_sha256(bytes: &[u8]) -> String {
 /// A public key by its type, end and comment, which distinguish keys.
 pub fn ssh_key(key: &str) -> Option<String> {
     let mut words = key.trim().splitn(3, ' ');
-    let (kind, body) = (words.next()?, words.next()?);
+    let kind = words.next()?;
+    let body = words.next()?;
     if !["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start)) {
         return None;
     }
