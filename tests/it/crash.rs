@@ -36,7 +36,7 @@ const CHANGES: [&str; 16] = [
 /// One master and one worker are enough: every kind of change is in it.
 const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
 
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25l a test";
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25lLi4u a test";
 
 /// A folder that can be restored to an earlier state; its paths stay the same.
 struct Ground {

@@ -740,7 +740,7 @@ fn an_image_push_survives_every_fault() {
                 }
                 let secret = r#"{"auths": {"registry.example.com": {"auth": "YTpi"}}}"#;
                 std::fs::write(sandbox.path().join("pull-secret.json"), secret).unwrap();
-                let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25l a test";
+                let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25lLi4u a test";
                 std::fs::write(sandbox.path().join("key.pub"), key).unwrap();
                 sandbox.env(
                     "lab",
