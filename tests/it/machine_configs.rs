@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
 use crate::support::shape::{Made, Shape};
-use ocpdeploy::cluster::{Dns, Mcs, Role};
+use ocpdeploy::cluster::{Dns, Mcs, NodeSpec, Role};
 use ocpdeploy::ignition::{Major, Version};
 use ocpdeploy::node::config::{Fragment, NodeConfigs};
 use ocpdeploy::node::overlay::document;
@@ -141,7 +141,7 @@ fn node_configs_of_every_mode_are_valid_ignition() {
                         .unwrap();
                 }
             }
-            for (node, role) in made.config.nodes() {
+            for NodeSpec { name: node, role, .. } in made.config.nodes() {
                 let config = serde_json::from_slice(&all.node_config(&node, role).unwrap()).unwrap();
                 if let Some(why) = refused(&config) {
                     panic!("{shape}, {mcs:?}: {node}: {why}");
