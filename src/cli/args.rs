@@ -41,7 +41,7 @@ pub struct Source {
     /// platform in minutes.
     #[arg(long)]
     pub rehearse: bool,
-    /// Accept an older release than `version`, a channel, has selected before
+    /// Accept an older release than the channel in `version` selected before
     #[arg(long)]
     pub allow_downgrade: bool,
     /// Override a setting; repeatable

@@ -14,13 +14,14 @@ use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, Machine, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterConfig, ClusterId, DeploymentId, Lb, Mac, NodeName, Pass, Role, Vip};
+use crate::error::{ErrorKind, OperationError};
 use crate::plan::addresses::{self, free_addresses, preferred_router_id, virtual_router_ids};
 use crate::plan::machines::{self, MacTable};
 use crate::plan::mismatch::mismatch;
 use crate::state::home::Home;
 use crate::state::inventory::{self, Known};
 use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED, Journal};
-use crate::state::parameters::{NodeAddress, Parameters};
+use crate::state::parameters::{NodeAddress, Parameters, ParametersError};
 
 /// A cluster with a new record.
 pub struct Adopted {
@@ -257,7 +258,20 @@ pub(super) fn record_nodes(
     let clusters = inventory::clusters(home)?;
     let neighbours = inventory::neighbours(&clusters, &table.network_identity, &table.cluster_domain());
     refuse(neighbours.clashes(table).into_iter().map(Finding::fail).collect())?;
-    table.write(&home.cluster(&table.cluster).parameters())?;
+    table
+        .write(&home.cluster(&table.cluster).parameters())
+        .map_err(|error| match error {
+            ParametersError::Content { problem, .. } => {
+                let text = format!(
+                    "cannot add workers to the table of cluster {}: {problem}",
+                    table.cluster
+                );
+                OperationError::new(ErrorKind::Tool, text)
+                    .hint("import the newer record with `ocpdeploy state import FILE --replace`")
+                    .into()
+            }
+            other => anyhow::Error::from(other),
+        })?;
     for node in nodes {
         journal.note(&format!("pass-two/create/{}", node.name), &())?;
     }

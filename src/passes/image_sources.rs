@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use fs_err as fs;
 use tracing::{info, warn};
 
-use super::error::refuse;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::{self, Artifact, CoreOs};
 use crate::artifacts::download::{self, Cache, Cached, DownloadError};
 use crate::backend::{Finding, ImageRequest};
 use crate::cluster::{Downloads, ImageSource, major_minor};
 use crate::digest;
+use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer::Installer;
 
 /// Why an image cannot be used.
@@ -85,9 +85,11 @@ pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result
 ///
 /// The CoreOS image of a release is named by digest in openshift-install.
 pub fn unprotected(image: &ImageSource, downloads: &Downloads) -> Option<Finding> {
-    let is_plain = |url: &str| url.starts_with("http:");
+    let is_plain = |url: &str| url.to_ascii_lowercase().starts_with("http:");
     let (url, sums) = match image {
-        ImageSource::Url(url) if is_plain(url) && !url.contains('#') => (url.clone(), "a source that you trust"),
+        ImageSource::Url(url) if is_plain(url) && !url.contains("#sha") => {
+            (url.trim_end_matches('#').to_owned(), "a source that you trust")
+        }
         // KubeVirt's own download compares no digest.
         ImageSource::Platform(name) => (
             name.strip_prefix("import:").filter(|url| is_plain(url))?.to_owned(),
@@ -105,7 +107,7 @@ pub fn unprotected(image: &ImageSource, downloads: &Downloads) -> Option<Finding
     };
     let text = format!("cannot verify image {image}: plain http does not protect against modification");
     Some(Finding::fail(text).hint(format!(
-        "use https, or append the SHA-256 from {sums} to the URL of the image: {url}#sha256=…"
+        "use https, or append the SHA-256 of the uncompressed image, from {sums}, to its URL: {url}#sha256=…"
     )))
 }
 
@@ -137,7 +139,14 @@ pub struct Shop<'a> {
 impl Shop<'_> {
     /// Provides an image, downloading it if necessary, with its digest, which identifies it on every platform.
     pub async fn request(&self, source: &ImageSource) -> Result<ImageRequest> {
-        refuse(unprotected(source, self.downloads).into_iter().collect())?;
+        if let Some(Finding { text, hint, .. }) = unprotected(source, self.downloads) {
+            let hints = hint.into_iter().collect();
+            return Err(OperationError {
+                hints,
+                ..OperationError::new(ErrorKind::Tool, text)
+            }
+            .into());
+        }
         match source {
             ImageSource::Platform(name) => Ok(ImageRequest::Platform(name.clone())),
             ImageSource::Url(url) if self.fetched_there => Ok(ImageRequest::Platform(url.clone())),
@@ -288,18 +297,28 @@ mod tests {
         let platform = |name: &str| ImageSource::Platform(name.to_owned());
         for (image, folder, hint) in [
             (url("http://a/x.qcow2"), "https://m", Some(": http://a/x.qcow2#sha256=")),
+            (
+                url("http://a/x.qcow2#"),
+                "https://m",
+                Some(": http://a/x.qcow2#sha256="),
+            ),
             (url("http://a/x.qcow2#sha256=00"), "http://m", None),
             (url("https://a/x.qcow2"), "http://m", None),
             (
                 catalogue(),
                 "http://m/i",
-                Some("SHA256SUM to the URL of the image: http://m/i/CentOS"),
+                Some("SHA256SUM, to its URL: http://m/i/CentOS"),
             ),
             (catalogue(), "https://m", None),
             (
                 platform("import:http://a/x.qcow2"),
                 "https://m",
                 Some(": http://a/x.qcow2#sha256="),
+            ),
+            (
+                platform("import:HTTP://a/x.qcow2"),
+                "https://m",
+                Some(": HTTP://a/x.qcow2#sha256="),
             ),
             (platform("import:https://a/x.qcow2"), "http://m", None),
             (platform("rhcos"), "http://m", None),

@@ -19,6 +19,7 @@ use crate::artifacts::download::{self, Cache, Space, Trust};
 use crate::cluster::{Downloads, Precedence, Wanted};
 use crate::digest;
 use crate::error::{ErrorKind, OperationError};
+use crate::printable::shell_path;
 use crate::state::dir::{self, Dir};
 use crate::state::home::write_private;
 
@@ -133,9 +134,14 @@ pub(super) async fn keep_newest(
     let folder = cache.programs(trust)?;
     let _lock = download::lock(&folder, "lock-channels", "the newest versions").await?;
     let mut newest: BTreeMap<String, String> = match folder.read(CHANNELS, LONGEST_CHANNELS) {
-        Ok(text) => {
-            serde_json::from_slice(&text).with_context(|| format!("read {}", folder.join(CHANNELS).display()))?
-        }
+        Ok(text) => serde_json::from_slice(&text).map_err(|error| {
+            let path = folder.join(CHANNELS);
+            let text = format!("cannot parse {}: {error}", path.display());
+            OperationError::new(ErrorKind::Tool, text).hint(format!(
+                "it has the newest version of each channel; to start without it: `rm {}`",
+                shell_path(&path)
+            ))
+        })?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
         Err(error) => return Err(error.into()),
     };

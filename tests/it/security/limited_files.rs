@@ -64,7 +64,8 @@ impl Place {
         place.write("key.pub", KEY);
         let recipient = age::x25519::Identity::generate().to_public();
         place.write("exported", age::encrypt(&recipient, b"x").unwrap());
-        let passphrase = age::scrypt::Recipient::new("x".to_owned().into());
+        let mut passphrase = age::scrypt::Recipient::new("x".to_owned().into());
+        passphrase.set_work_factor(2);
         place.write("with-passphrase", age::encrypt(&passphrase, b"x").unwrap());
         place
     }
@@ -127,18 +128,14 @@ fn a_file_without_an_end_and_a_fifo_without_a_writer_are_errors() {
     let fifo = place.0.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for (file, reasons) in [
-        (
-            "/dev/zero",
-            &[
-                "larger than",
-                "not a regular file",
-                "cannot import /dev/zero",
-                "invalid header",
-            ][..],
-        ),
+        ("/dev/zero", ["larger than", "does not exist", "Header is invalid"]),
         (
             fifo.to_str().unwrap(),
-            &["no program wrote to this FIFO within 5 s", "not a regular file"],
+            [
+                "no program wrote to this FIFO within 5 s",
+                "does not exist",
+                "cannot import",
+            ],
         ),
     ] {
         for (case, ended) in CASES.iter().zip(place.run(file)) {
