@@ -1,4 +1,4 @@
-//! Reads small files that users name, with limits: `/dev/zero` has no end, and nobody may write to a FIFO.
+//! Reads small files that users name, with limits: `/dev/zero` has no end, and a FIFO may have no writer.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -145,9 +145,9 @@ mod tests {
                 .unwrap()
                 .success()
         );
-        let mut nobody = Patient::new(open(&path).unwrap()).unwrap();
-        nobody.no_writer = Duration::ZERO;
-        let error = nobody.read(&mut [0]).unwrap_err();
+        let mut silent = Patient::new(open(&path).unwrap()).unwrap();
+        silent.no_writer = Duration::ZERO;
+        let error = silent.read(&mut [0]).unwrap_err();
         assert_eq!(error.to_string(), "no program wrote to this FIFO within 0 s");
         let to = path.clone();
         let writer = std::thread::spawn(move || {
