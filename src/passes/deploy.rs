@@ -12,6 +12,7 @@ use super::effective_settings::EffectiveSettings;
 use super::one;
 use super::options::DeployOptions;
 use super::run::Run;
+use super::services::Services;
 use super::two::NodeConfig;
 use super::version_lock;
 use crate::PROGRESS;
@@ -19,10 +20,9 @@ use crate::backend::ReservationState;
 use crate::backend::platforms::Platforms;
 use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, WorkersWhen};
 use crate::error::{ErrorKind, OperationError};
-use crate::node::services;
-use crate::openshift::installer::{Installer, NodeReport, WaitContext};
+use crate::openshift::installer::{Installer, NodeReport};
 use crate::plan::address_pool;
-use crate::plan::machines::{self, MacTable};
+use crate::plan::machines::MacTable;
 use crate::state::home::Home;
 use crate::state::parameters::{NodeAddress, Parameters};
 
@@ -120,24 +120,15 @@ impl Run<'_> {
         let prepare = async {
             let parameters = self.harvested().await?;
             let leased = self.unreserved_vips(&parameters).await?;
-            let services = services::Input {
-                config: self.config,
-                parameters: &parameters,
-                release: &release,
-                leased: &leased,
-            };
+            let services = Services { release, leased };
+            let input = services.input(self, &parameters);
             // The installer requires only the table. Pass one is completed even if the installer fails.
-            let (held, assets) = futures::join!(self.complete_pass_one(&parameters), self.assets(installer, &services));
-            Ok::<_, anyhow::Error>((held?, assets?, leased, parameters))
+            let (held, assets) = futures::join!(self.complete_pass_one(&parameters), self.assets(installer, &input));
+            Ok::<_, anyhow::Error>((held?, assets?, services, parameters))
         };
         // The node image is usually the longest upload; it does not depend on the addresses.
-        let ((held, assets, leased, parameters), images) = futures::try_join!(prepare, self.node_images(installer))?;
-        let services = services::Input {
-            config: self.config,
-            parameters: &parameters,
-            release: &release,
-            leased: &leased,
-        };
+        let ((held, assets, services, parameters), images) = futures::try_join!(prepare, self.node_images(installer))?;
+        let services = services.input(self, &parameters);
         self.balance(self.config, &parameters).await?;
         // Nodes that query the machine config server themselves may be created at once; for the others it must run
         // first.
@@ -157,12 +148,7 @@ impl Run<'_> {
         }
         self.compare_addresses(&parameters, &held, &configs, &images).await?;
 
-        let wait = WaitContext {
-            config: self.config,
-            parameters: &parameters,
-            dir: &self.dir,
-            guests_answer: self.backend.common_capabilities().guests_reachable,
-        };
+        let wait = self.wait_context(&parameters);
         let nodes = self.remaining_nodes(&parameters, &configs);
         let bootstrap = Box::pin(self.bootstrap_complete(installer, &wait));
         let mut reports = self.while_running(&nodes, &images, bootstrap).await?;
@@ -253,13 +239,7 @@ impl Run<'_> {
             return Ok(parameters);
         }
         let macs = self.macs().await?;
-        let leases = async {
-            Ok(match self.config.harvest {
-                Harvest::Boot => self.boot_and_look("pass-one", &macs).await?,
-                Harvest::Reserve => self.reserve("pass-one", &macs).await?,
-                Harvest::Static => machines::static_leases(self.config, &macs),
-            })
-        };
+        let leases = self.leases("pass-one", &macs);
         let (mut leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
         let free = self.free_of_pool(address_pool::names(self.config).len(), None).await?;
         let endpoint = self.balanced_vips(&mut leases, &macs).await?;

@@ -106,9 +106,9 @@ impl GuestAddresses {
             let answered = self.at_planned_addresses(&silent).await;
             if is_due(self.last_sweep, sweeps) {
                 self.last_sweep = now;
-                let elsewhere = silent.iter().filter_map(|plan| plan.mac());
-                self.on_network(elsewhere.filter(|mac| !answered.contains(mac)).collect())
-                    .await;
+                let elsewhere = silent.iter().map(|plan| plan.mac);
+                let elsewhere = elsewhere.filter(|mac| !answered.contains(mac)).collect();
+                self.on_network(elsewhere).await;
             }
         }
         if is_due(self.last_consoles, consoles) {
@@ -116,12 +116,11 @@ impl GuestAddresses {
             self.on_consoles(run, &silent).await;
         }
         for plan in silent {
-            let found = plan.mac().and_then(|mac| Some((mac, self.found.get(&mac)?.0)));
             let machine = machines.iter_mut().find(|machine| machine.name == plan.name);
-            if let (Some((mac, ip)), Some(machine)) = (found, machine)
-                && let Some(nic) = machine.nics.iter_mut().find(|nic| nic.mac == mac)
+            if let Some((ip, _)) = self.found.get(&plan.mac)
+                && let Some(nic) = machine.and_then(|machine| machine.nics.iter_mut().find(|nic| nic.mac == plan.mac))
             {
-                nic.addresses.push(ip);
+                nic.addresses.push(*ip);
             }
         }
     }
@@ -131,15 +130,14 @@ impl GuestAddresses {
         let mut silent = Vec::new();
         for plan in planned {
             let machine = machines.iter().find(|machine| machine.name == plan.name);
-            let Some(mac) = plan.mac() else { continue };
-            if judge(machine, mac, self.network) == Seen::NoLease {
+            if judge(machine, plan.mac, self.network) == Seen::NoLease {
                 let since = self.silent_since.entry(plan.name.clone()).or_insert_with(Instant::now);
                 if since.elapsed() >= patience {
                     silent.push(plan);
                 }
             } else {
                 self.silent_since.remove(&plan.name);
-                self.found.remove(&mac);
+                self.found.remove(&plan.mac);
             }
         }
         silent
@@ -147,7 +145,7 @@ impl GuestAddresses {
 
     /// The MACs of the guests that answer at their planned addresses.
     async fn at_planned_addresses(&mut self, silent: &[&Planned]) -> Vec<Mac> {
-        let planned = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac()?)));
+        let planned = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac)));
         let answered = network_probe::machines_at(planned.collect(), ANSWER).await;
         for (ip, mac) in &answered {
             self.found.insert(*mac, (*ip, Evidence::PlannedAddress));
@@ -183,10 +181,12 @@ impl GuestAddresses {
 
     async fn on_consoles(&mut self, run: &Run<'_>, silent: &[&Planned]) {
         let id = run.config.id();
-        let unknown = silent.iter().filter_map(|plan| Some((plan.mac()?, &plan.name)));
-        let unknown = unknown.filter(|(mac, _)| !self.found.contains_key(mac));
+        let unknown = silent.iter().filter(|plan| !self.found.contains_key(&plan.mac));
         // A console that cannot be read gives no address; the error of the wait names the guest.
-        let read = unknown.map(async |(mac, name)| Some((mac, run.backend.console_tail(&id, name).await.ok()??)));
+        let read = unknown.map(async |plan| {
+            let text = run.backend.console_tail(&id, &plan.name).await.ok()??;
+            Some((plan.mac, text))
+        });
         // Concurrently: reading a console without a log takes seconds.
         let texts = join_all(read).await;
         for (mac, text) in texts.into_iter().flatten() {

@@ -22,7 +22,7 @@ use crate::node::config::NodeConfigs;
 use crate::node::services;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::drain::{self, Drain};
-use crate::openshift::installer::{Assets, Installer, Rehearsal, WaitContext};
+use crate::openshift::installer::{Assets, Installer, Rehearsal};
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::state::home;
 use crate::state::journal::Step;
@@ -243,12 +243,7 @@ impl Run<'_> {
     pub(super) async fn ask_guests(&self, table: &Parameters, nodes: &BTreeSet<NodeName>) -> Result<()> {
         let mut table = table.clone();
         table.nodes.retain(|node| nodes.contains(&node.name));
-        let wait = WaitContext {
-            config: self.config,
-            parameters: &table,
-            dir: &self.dir,
-            guests_answer: self.backend.common_capabilities().guests_reachable,
-        };
+        let wait = self.wait_context(&table);
         let installer = Installer::Rehearsal(Rehearsal);
         if table.etcd_members().next().is_some() {
             installer.wait_for_bootstrap(&wait).await?;

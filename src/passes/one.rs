@@ -11,7 +11,7 @@ use ipnetwork::IpNetwork;
 use super::error::{no_range, no_router_id, pool_exhausted, refuse, unfit_table};
 use super::run::Run;
 use crate::backend::{BalancedVip, Finding};
-use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterConfig, Evidence, Lb, NodeName, Role, Vip};
+use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterConfig, Evidence, Harvest, Lb, NodeName, Role, Vip};
 use crate::error::OperationError;
 use crate::local::network_probe;
 use crate::plan::address_pool;
@@ -42,17 +42,23 @@ impl Run<'_> {
         self.journal.run(&self.macs_step()?, choose).await
     }
 
+    /// The addresses of these nodes and VIPs, without those of the pool; the steps' names begin with `workflow`.
+    pub(super) async fn leases(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
+        match self.config.harvest {
+            Harvest::Boot => self.boot_and_look(workflow, macs).await,
+            Harvest::Reserve => self.reserve(workflow, macs).await,
+            Harvest::Static => Ok(machines::static_leases(self.config, macs)),
+        }
+    }
+
     /// A line of the table, with the evidence for the address that `look_for_leases` has noted.
     pub(super) fn node_address(&self, workflow: &str, role: Role, lease: &AddressAssignment) -> Result<NodeAddress> {
         let note = format!("{workflow}/leases/{}", lease.name);
         let noted: Option<(IpAddr, Evidence)> = self.journal.output(&note)?;
         let evidence = noted.filter(|(ip, evidence)| *ip == lease.ip && *evidence != Evidence::Platform);
         Ok(NodeAddress {
-            name: lease.name.clone(),
-            role,
-            mac: lease.mac,
-            ip: lease.ip,
             evidence: evidence.map(|(_, evidence)| evidence),
+            ..NodeAddress::new(role, lease.clone())
         })
     }
 

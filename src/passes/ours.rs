@@ -76,17 +76,10 @@ fn placeholder_table(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters
         name,
     };
     let vips = Vip::ALL.map(|vip| lease(NodeName::vip(vip)));
-    let nodes = config.nodes().into_iter().map(|node| {
-        let AddressAssignment { name, mac, ip } = lease(node.name);
-        NodeAddress {
-            name,
-            role: node.role,
-            mac,
-            ip,
-            evidence: None,
-        }
-    });
-    let nodes = nodes.collect();
+    let nodes = config.nodes().into_iter();
+    let nodes = nodes
+        .map(|node| NodeAddress::new(node.role, lease(node.name)))
+        .collect();
     let machine_network = facts.cidr.unwrap_or_else(|| IpAddr::V4(PLACEHOLDER).into());
     let addresses = [vips[0].ip, vips[1].ip];
     let mut table = Parameters::new(

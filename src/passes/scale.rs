@@ -238,11 +238,7 @@ impl Run<'_> {
                 self.journal.forget("scale")?;
             }
             let macs = self.journal.run(&step, choose).await?;
-            let leases = match self.config.harvest {
-                Harvest::Boot => self.boot_and_look("scale", &macs).await?,
-                Harvest::Reserve => self.reserve("scale", &macs).await?,
-                Harvest::Static => machines::static_leases(self.config, &macs),
-            };
+            let leases = self.leases("scale", &macs).await?;
             let free = self.free_of_pool(missing.len(), Some(&table)).await?;
             self.append(missing, leases, (&macs, &free))?
         };

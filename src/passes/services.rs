@@ -41,7 +41,7 @@ impl RenewedRelease {
 /// The inputs of the services' files, besides settings and table.
 pub(super) struct Services {
     pub(super) release: Release,
-    leased: Vec<AddressAssignment>,
+    pub(super) leased: Vec<AddressAssignment>,
 }
 
 impl Services {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tracing::info;
@@ -121,16 +121,18 @@ impl Run<'_> {
         info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
         // Not for new workers: until they are in the table, a reservation would not be released.
         let reserves = workflow == "pass-one" && self.reserves_before_boot();
-        let mac = |machine: &Planned| Some((machine.node.clone(), machine.mac()?));
-        let macs: MacTable = planned.iter().filter_map(mac).collect();
+        let macs = planned
+            .iter()
+            .map(|machine| (machine.node.clone(), machine.mac))
+            .collect();
         let choice = match reserves {
             true => Some(Mutex::new(self.choose(&macs, |ip| self.in_dhcp_range(ip)).await?)),
             false => None,
         };
         let reserve_and_create = async |machine: &Planned| {
-            if let Some((choice, mac)) = choice.as_ref().zip(machine.mac()) {
+            if let Some(choice) = &choice {
                 let mut choice = choice.lock().await;
-                self.reserve_next(&mut choice, &machine.node, mac).await?;
+                self.reserve_next(&mut choice, &machine.node, machine.mac).await?;
             }
             self.create_helper(workflow, machine, images).await?;
             created.send_modify(|created| created.push(machine.clone()));
@@ -147,9 +149,8 @@ impl Run<'_> {
     }
 
     fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
-        let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
         let egress: Vec<String> = self.egress()?.into_iter().flatten().collect();
-        let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys, &egress)?;
+        let payload = cloud_init::helper_payload(machine.name.as_str(), machine.mac, &self.config.ssh_keys, &egress)?;
         Ok(machine.spec(self.config, images.at(machine.place), payload))
     }
 
@@ -240,9 +241,7 @@ impl Run<'_> {
             for change in watch.look(&planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
-                let evidence = plan
-                    .and_then(Planned::mac)
-                    .map_or(Evidence::Platform, |mac| guests.evidence(mac));
+                let evidence = plan.map_or(Evidence::Platform, |plan| guests.evidence(plan.mac));
                 let text = match evidence {
                     Evidence::Platform => change.to_string(),
                     other => format!("{change}, {other}"),
@@ -270,7 +269,7 @@ impl Run<'_> {
         let lease = |plan: &Planned| {
             Some(AddressAssignment {
                 name: plan.node.clone(),
-                mac: plan.mac()?,
+                mac: plan.mac,
                 ip: watch.address(&plan.name)?,
             })
         };

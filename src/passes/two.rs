@@ -78,6 +78,16 @@ impl Run<'_> {
         installer.release(self.config).await
     }
 
+    /// What the installer waits for.
+    pub(super) fn wait_context<'a>(&'a self, table: &'a Parameters) -> WaitContext<'a> {
+        WaitContext {
+            config: self.config,
+            parameters: table,
+            dir: &self.dir,
+            guests_answer: self.backend.common_capabilities().guests_reachable,
+        }
+    }
+
     /// Creates the installer's files after pass one, because their certificates are valid for 24 hours.
     pub(super) async fn assets(&self, installer: &Installer, services: &services::Input<'_>) -> Result<Assets> {
         let parameters = services.parameters;
@@ -578,7 +588,7 @@ fn moved(
         return (seen != planned).then(|| text(&seen.to_string(), why));
     }
     let machine = machines.iter().find(|machine| machine.name == plan.name)?;
-    match judge_planned(Some(machine), plan.mac()?, planned) {
+    match judge_planned(Some(machine), plan.mac, planned) {
         Seen::Several(all) if !all.contains(&planned) => {
             let all: Vec<_> = all.iter().map(IpAddr::to_string).collect();
             Some(text(

@@ -161,7 +161,7 @@ impl Watch {
         let by_name: BTreeMap<_, _> = machines.iter().map(|machine| (&machine.name, machine)).collect();
         let mut changes = Vec::new();
         for plan in planned {
-            let Some(mac) = plan.mac() else { continue };
+            let mac = plan.mac;
             let machine = by_name.get(&plan.name).copied();
             let seen = match (self.network, plan.ip) {
                 (None, Some(ip)) => judge_planned(machine, mac, ip),
@@ -272,6 +272,7 @@ mod tests {
                 extra_disks_gib: vec![],
             },
             nics,
+            mac: MAC,
             ip: None,
             ipv6: None,
         }]

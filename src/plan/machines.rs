@@ -25,6 +25,9 @@ pub struct Planned {
     pub pass: Pass,
     pub size: Size,
     pub nics: Vec<Nic>,
+    /// Of the first NIC, which identifies the machine.
+    #[serde(skip)]
+    pub mac: Mac,
     /// `None` before pass one.
     pub ip: Option<IpAddr>,
     /// Known together with `ip`, if the cluster has two address families.
@@ -52,11 +55,6 @@ impl Planned {
             autostart: config.autostart && self.pass == Pass::Two && self.role != Role::Bootstrap,
             ipv6: config.ipv6.as_ref().map(|ipv6| ipv6.machine_network),
         }
-    }
-
-    /// The MAC that identifies the machine.
-    pub fn mac(&self) -> Option<Mac> {
-        self.nics.first().map(|nic| nic.mac)
     }
 }
 
@@ -200,17 +198,17 @@ pub fn pass_one(config: &ClusterConfig, macs: &MacTable, vips: VipSource) -> Vec
     nodes
         .chain(helpers)
         .filter_map(|(name, node)| {
+            let mac = *macs.get(&node.name)?;
+            let network = node.network.to_owned();
             Some(Planned {
-                nics: vec![Nic {
-                    network: node.network.to_owned(),
-                    mac: *macs.get(&node.name)?,
-                }],
                 name,
                 node: node.name,
                 role: node.role,
                 place: node.place,
                 pass: Pass::One,
                 size: config.helper_size.clone(),
+                nics: vec![Nic { network, mac }],
+                mac,
                 ip: None,
                 ipv6: None,
             })
@@ -244,12 +242,10 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
         }];
         for (index, network) in node.extra_networks.iter().enumerate() {
             let nic = format!("{}/{}", node.name, index + 1);
+            let network = network.clone();
             let mac = derive_mac(tenant, &config.cluster_domain(), &nic, &taken);
             taken.insert(mac);
-            nics.push(Nic {
-                network: network.clone(),
-                mac,
-            });
+            nics.push(Nic { network, mac });
         }
         let ip = known.map(|known| known.ip).or(node.ip);
         let ipv6 = config.ipv6.as_ref().zip(ip);
@@ -260,6 +256,7 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
             pass: Pass::Two,
             size: node.size.clone(),
             nics,
+            mac,
             ip,
             ipv6: ipv6.map(|(ipv6, ip)| cluster::beside(ipv6.machine_network, ip)),
             node: node.name,
@@ -385,8 +382,11 @@ mod tests {
             ]
         );
         for machine in &two {
-            let before = one.iter().find(|other| other.node == machine.node).map(Planned::mac);
-            assert_eq!(before, Some(machine.mac()), "{} keeps its MAC", machine.name);
+            let before = one
+                .iter()
+                .find(|other| other.node == machine.node)
+                .map(|other| other.mac);
+            assert_eq!(before, Some(machine.mac), "{} keeps its MAC", machine.name);
         }
     }
 
@@ -571,7 +571,7 @@ mod tests {
         let two = pass_two(&config, &macs, None);
         let two: Vec<_> = two
             .iter()
-            .map(|machine| text(machine.node.as_str(), machine.mac(), machine.ip))
+            .map(|machine| text(machine.node.as_str(), Some(machine.mac), machine.ip))
             .collect();
         assert_eq!(
             two,

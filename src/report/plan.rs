@@ -160,7 +160,7 @@ fn machine(planned: &Planned) -> Vec<String> {
         &planned.size.cpus,
         &memory(planned.size.memory_mib),
         &disks(&planned.size),
-        &or_nothing(planned.mac()),
+        &planned.mac,
         &or_nothing(planned.ip),
     ])
 }

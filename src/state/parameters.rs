@@ -115,6 +115,17 @@ pub struct NodeAddress {
 }
 
 impl NodeAddress {
+    pub fn new(role: Role, lease: AddressAssignment) -> Self {
+        let AddressAssignment { name, mac, ip } = lease;
+        Self {
+            name,
+            role,
+            mac,
+            ip,
+            evidence: None,
+        }
+    }
+
     pub fn lease(&self) -> AddressAssignment {
         AddressAssignment {
             name: self.name.clone(),
