@@ -199,14 +199,14 @@ fn manifests(values: &mut Values<'_>) -> Option<PathBuf> {
     if !(values.sources.is_dir)(&path) {
         values.problem(
             &["manifests"],
-            format!("the folder {} does not exist", path.display()),
+            format!("the directory {} does not exist", path.display()),
             "",
         );
     }
     Some(path)
 }
 
-/// The folders of the user's own profiles, base first, then `ignition_extra`; the last wins.
+/// The directories of the user's own profiles, base first, then `ignition_extra`; the last wins.
 fn fragments(values: &mut Values<'_>) -> Vec<FragmentSource> {
     let mut fragments = values.profile_fragments.clone();
     let Some(value) = values.value("ignition_extra") else {

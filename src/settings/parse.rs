@@ -351,11 +351,11 @@ pub(super) fn sha256(text: &str) -> Result<String, String> {
     }
 }
 
-/// The URL of a folder, without a / at its end.
+/// The URL of a directory, without a / at its end.
 pub(super) fn folder_url(text: &str) -> Result<String, String> {
     http_url(text)?;
     match text.contains(['?', '#']) {
-        true => Err(format!("`{text}` is not the URL of a folder")),
+        true => Err(format!("`{text}` is not the URL of a directory")),
         false => Ok(text.trim_end_matches('/').to_owned()),
     }
 }

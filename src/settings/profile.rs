@@ -1,4 +1,4 @@
-//! Profiles: named defaults in YAML, included in the program or in a folder of the user.
+//! Profiles: named defaults in YAML, included in the program or in a directory of the user.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -87,14 +87,14 @@ pub(super) struct ProfileValue {
     pub value: String,
     /// The profile that sets it, as displayed.
     pub origin: String,
-    /// The folder of relative paths in it.
+    /// The directory of relative paths in it.
     pub folder: PathBuf,
 }
 
 /// The content of a profile and of the profiles that it extends.
 pub(super) struct Loaded {
     pub values: BTreeMap<&'static str, ProfileValue>,
-    /// Folders of Ignition configs, base first.
+    /// Directories of Ignition configs, base first.
     pub fragments: Vec<FragmentSource>,
 }
 
@@ -165,7 +165,7 @@ struct Found {
 }
 
 impl Found {
-    /// The folder of Ignition configs in the user's own profile; included profiles have none.
+    /// The directory of Ignition configs in the user's own profile; included profiles have none.
     fn nodes_folder(&self) -> Option<PathBuf> {
         self.label.contains('/').then(|| self.folder.join("nodes"))
     }
@@ -190,7 +190,7 @@ fn find(name: &str, folder: &Path, place: &Place, sources: &Sources<'_>, problem
         }
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
         let help = format!(
-            "available profiles: {}; for a folder of your own, write ./{name}",
+            "available profiles: {}; for a directory of your own, write ./{name}",
             names.join(", ")
         );
         problems.add(

@@ -38,7 +38,7 @@ struct Rule {
     mirror_source_policy: Option<String>,
 }
 
-/// The files of oc-mirror's folder with mirrors by digest, which the installer accepts as settings
+/// The files of oc-mirror's directory with mirrors by digest, which the installer accepts as settings
 /// (openshift/oc-mirror: `v2/internal/pkg/clusterresources/clusterresources.go`).
 const DIGESTS: &str = "idms-oc-mirror.yaml";
 /// Those that become manifests: mirrors by tag, and the signatures of releases, which are written twice.
@@ -55,7 +55,7 @@ struct Mirrors {
 }
 
 /// The mirrors of all entries, grouped by source, and files to add to the installer's manifests. An entry is
-/// `SOURCE=MIRROR`, a file, or oc-mirror's folder.
+/// `SOURCE=MIRROR`, a file, or oc-mirror's directory.
 pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<(Vec<RegistryMirror>, Vec<PathBuf>)> {
     let entries = values.list("registry_mirrors", |text| -> Result<_, String> {
         let Some((source, mirror)) = text.split_once('=') else {
@@ -97,14 +97,14 @@ fn add(all: &mut Vec<RegistryMirror>, source: String, mirror: String) {
     }
 }
 
-/// Adds what oc-mirror wrote to a folder; `false` after a problem.
+/// Adds what oc-mirror wrote to a directory; `false` after a problem.
 fn add_folder(values: &mut Values<'_>, path: &Path, all: &mut Mirrors) -> bool {
     let is_file = values.sources.is_file;
     let folders = RESOURCES.iter().map(|below| path.join(below));
     let has_mirrors = |folder: &PathBuf| [DIGESTS, TAGS].iter().any(|name| is_file(&folder.join(name)));
     let Some(folder) = folders.into_iter().find(has_mirrors) else {
         let message = format!("{} has no {DIGESTS}", path.display());
-        let help = "name the folder working-dir/cluster-resources that oc-mirror wrote";
+        let help = "name the directory working-dir/cluster-resources that oc-mirror wrote";
         values.problem(&["registry_mirrors"], message, help);
         return false;
     };
@@ -124,7 +124,7 @@ fn add_folder(values: &mut Values<'_>, path: &Path, all: &mut Mirrors) -> bool {
 
 /// Adds the mirrors of a file; `false` after a problem.
 fn add_file(values: &mut Values<'_>, path: &Path, all: &mut Vec<RegistryMirror>) -> bool {
-    const HELP: &str = "write SOURCE=MIRROR, or name the idms-oc-mirror.yaml that oc-mirror wrote, or its folder";
+    const HELP: &str = "write SOURCE=MIRROR, or name the idms-oc-mirror.yaml that oc-mirror wrote, or its directory";
     let name = path.display();
     let text = match (values.sources.read_file)(path) {
         Ok(text) => text,
@@ -157,7 +157,7 @@ fn add_file(values: &mut Values<'_>, path: &Path, all: &mut Vec<RegistryMirror>)
                 values.problem(
                     &["registry_mirrors"],
                     message,
-                    "name its folder instead: then it becomes a manifest",
+                    "name its directory instead: then it becomes a manifest",
                 );
                 return false;
             }

@@ -15,9 +15,9 @@ pub struct Sources<'a> {
     pub environment: BTreeMap<String, String>,
     /// Values from the command line, by the names of `variables`.
     pub flags: BTreeMap<String, String>,
-    /// The folder of relative paths in flags and environment.
+    /// The directory of relative paths in flags and environment.
     pub current_dir: PathBuf,
-    /// The state folder; `$OCPDEPLOY_HOME` in an env file.
+    /// The state directory; `$OCPDEPLOY_HOME` in an env file.
     pub home: PathBuf,
     pub rehearse: bool,
     /// The id of a cluster that is not deployed yet.
@@ -36,7 +36,8 @@ impl Sources<'_> {
         }
     }
 
-    /// The XDG cache folder; a relative path counts as not set. Without a home folder, it is in the state folder.
+    /// The XDG cache directory; a relative path counts as not set. Without a home directory, it is in the state
+    /// directory.
     pub(super) fn cache_folder(&self) -> PathBuf {
         let absolute = |name| Some(PathBuf::from(self.environment.get(name)?)).filter(|path| path.is_absolute());
         absolute("XDG_CACHE_HOME")
@@ -44,7 +45,7 @@ impl Sources<'_> {
             .unwrap_or_else(|| self.home.join("cache"))
     }
 
-    /// The folder of relative paths in the env file.
+    /// The directory of relative paths in the env file.
     pub(super) fn folder(&self) -> PathBuf {
         match &self.env_file {
             Some((path, _)) => self.current_dir.join(path.parent().unwrap_or(Path::new(""))),
@@ -58,7 +59,7 @@ pub(super) fn io_reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        io::ErrorKind::IsADirectory => "it is a folder, not a file".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a directory, not a file".to_owned(),
         io::ErrorKind::InvalidData => "it is not a text file".to_owned(),
         _ => error.to_string(),
     }

@@ -75,7 +75,7 @@ settings! {
         cluster: Text;
         /// Base domain. Host names end in <cluster>.<domain>. Required.
         domain: Text;
-        /// Named set of defaults: base, laptop, compact, standard, rook, bridge, or the path of a profile folder.
+        /// Named set of defaults: base, laptop, compact, standard, rook, bridge, or the path of a profile directory.
         profile: Text = "standard";
         /// Number of masters (control plane nodes): 1, 3 or 5, or 2 with arbiter=1.
         masters: Count = 3;
@@ -99,7 +99,7 @@ settings! {
         capabilities: Text;
         /// Capabilities to enable in addition to the baseline set, such as Console. From 4.16, None requires Ingress.
         additional_capabilities: List<Text>;
-        /// Folder of additional manifests, added to those of the installer.
+        /// Directory of additional manifests, added to those of the installer.
         manifests: Path;
         /// Additional Ignition configs for the nodes. The prefix worker:, master:, arbiter: or bootstrap: limits a file to
         /// one role.
@@ -405,7 +405,7 @@ settings! {
         service_network: Networks = "172.30.0.0/16";
     }
     "images and installer" on all {
-        /// Folder of images. A rehearsal uses coreos.qcow2 and helper.qcow2 in it.
+        /// Directory of images. A rehearsal uses coreos.qcow2 and helper.qcow2 in it.
         images_dir: Path = "$OCPDEPLOY_HOME/images";
         /// CoreOS image: a URL, a file (a path with a /), or the name of an image on the platform.
         /// auto: $images_dir/rhcos.qcow2 if it exists, otherwise the image of the release.
@@ -423,7 +423,7 @@ settings! {
         /// Release of openshift-install and oc to download: stable, candidate, nightly, okd, okd-4.N, 4.N or
         /// 4.N.Z. Default: no download.
         version: Text;
-        /// URL of a mirror of openshift-install: the folder that contains ocp/<version>/ with sha256sum.txt.
+        /// URL of a mirror of openshift-install: the directory that contains ocp/<version>/ with sha256sum.txt.
         /// For okd, the URL of the releases.
         mirror: Text;
         /// OpenPGP public keys to verify the signature of the mirror's sha256sum.txt (.gpg or .asc).
@@ -436,9 +436,9 @@ settings! {
         mirror_insecure: Switch = false;
         /// URL with signatures of release images as sha256=<digest>/signature-1. Default: the vendor's.
         signature_store: Text;
-        /// URL of a folder that contains images under their published file names.
+        /// URL of a directory that contains images under their published file names.
         image_mirror: Text;
-        /// Folder of downloaded files. It must belong to you, and only you may write to it.
+        /// Directory of downloaded files. It must belong to you, and only you may write to it.
         cache: Path = "${XDG_CACHE_HOME:-$HOME/.cache}/ocpdeploy";
         /// How nodes get their configuration from the machine config server. tls: requires a DNS that resolves api-int.
         /// embed: as part of their Ignition config. http: unencrypted. auto: tls or embed, never http.
@@ -459,9 +459,9 @@ settings! {
         https_proxy: Text;
         /// Hosts, .domains and networks to access without a proxy, in addition to those of the cluster.
         no_proxy: List<Text>;
-        /// Registry mirrors, each as SOURCE=MIRROR, as a file that oc-mirror wrote (idms-oc-mirror.yaml), or as its folder
-        /// (working-dir/cluster-resources), whose mirrors of tags and signatures become manifests. A source can have
-        /// several mirrors.
+        /// Registry mirrors, each as SOURCE=MIRROR, as a file that oc-mirror wrote (idms-oc-mirror.yaml), or as its
+        /// directory (working-dir/cluster-resources), whose mirrors of tags and signatures become manifests. A source
+        /// can have several mirrors.
         registry_mirrors: List<Text>;
         /// Pull images through the registry cache of this computer. auto: if `ocpdeploy cache up` has started one; nodes
         /// pull from the source if it does not answer. off: never.

@@ -45,7 +45,7 @@ pub(super) struct Value {
     pub text: String,
     pub layer: Layer,
     pub place: Place,
-    /// The folder of a relative path.
+    /// The directory of a relative path.
     pub folder: PathBuf,
     /// The name as written, possibly an alias.
     pub written: String,
@@ -62,8 +62,8 @@ impl Value {
     }
 }
 
-/// A struct whose fields are all read before the first missing one ends the function, so that all problems are reported.
-/// A field is read by the expression after its name; without one, it is a variable of this name.
+/// A struct whose fields are all read before the first missing one ends the function: so all problems are reported. A
+/// field is read by the expression after its name; without one, it is a variable of this name.
 macro_rules! read_all {
     ($name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {{
         $($(let $field = $value;)?)*
@@ -76,7 +76,7 @@ pub(super) use read_all;
 pub(super) struct Values<'a> {
     pub sources: &'a Sources<'a>,
     pub warnings: Vec<String>,
-    /// Folders of Ignition configs in the user's own profiles, base first.
+    /// Directories of Ignition configs in the user's own profiles, base first.
     pub profile_fragments: Vec<FragmentSource>,
     pub problems: Problems<'a>,
     pub values: BTreeMap<&'static str, Value>,
@@ -117,7 +117,7 @@ impl<'a> Values<'a> {
         let lookup = |name: &str| match name {
             "images_dir" => images_dir.as_ref().map(|path| path.display().to_string()),
             "XDG_CACHE_HOME" => Some(self.sources.cache_folder().display().to_string()),
-            // The cache has a folder even without HOME.
+            // The cache has a directory even without HOME.
             "HOME" if variable.name == "cache" => self.sources.variable(name).or(Some(String::new())),
             _ => self.sources.variable(name),
         };
@@ -269,7 +269,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// A path, made absolute with the folder of its source.
+    /// A path, made absolute with the directory of its source.
     pub fn path(&mut self, name: &'static str) -> Option<PathBuf> {
         let path = self.value(name)?.path();
         if let Some(value) = self.values.get_mut(name) {

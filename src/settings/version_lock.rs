@@ -6,7 +6,7 @@ use super::sources::io_reason;
 use super::values::Values;
 use crate::cluster::{LOCK_FILE, VersionLock, Wanted};
 
-/// The lock file in the env file's folder, if there is one. A rehearsal ignores it, because it installs no release.
+/// The lock file in the env file's directory, if there is one. A rehearsal ignores it, because it installs no release.
 pub(super) fn read(values: &mut Values<'_>) -> Option<VersionLock> {
     let sources = values.sources;
     let path = sources.folder().join(LOCK_FILE);

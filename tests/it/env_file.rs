@@ -34,7 +34,7 @@ fn nic0(ipv4: &str) -> String {
     format!("interfaces:\n- name: nic0\n  type: ethernet\n  ipv4: {ipv4}\n")
 }
 
-/// The files that a test's settings may name. Relative paths start at the env file's folder.
+/// The files that a test's settings may name. Relative paths start at the env file's directory.
 fn files() -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         (
@@ -1029,7 +1029,7 @@ fn sample() -> String {
 # Copy this file to env.sh. To change a setting, remove the `#` before it.
 #
 # The file is read without a shell: NAME=VALUE lines, `export`, quotes, $x, ${x}, ${x:-default}, ~/ and comments.
-# A name that begins with `_` is a variable for use in this file. Relative paths start at the folder of this file.
+# A name that begins with `_` is a variable for use in this file. Relative paths start at the directory of this file.
 # `ocpdeploy config` shows the value of every setting and where it comes from.
 "
     .to_owned();

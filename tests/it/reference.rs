@@ -40,7 +40,7 @@ env file with all settings.
 |---|---|
 | integer, MiB, GiB | decimal digits without a unit |
 | true or false | `true`, `yes`, `false` or `no` |
-| path | relative to the folder of the env file, or to the current folder on the command line |
+| path | relative to the directory of the env file, or to the current directory on the command line |
 | network | IPv4 network in CIDR notation, such as `10.0.0.0/24` |
 | duration | seconds, or with units: `600`, `10m`, `1h30m` |
 | list | values separated by commas or spaces |
