@@ -33,7 +33,7 @@ pub enum ImageVerb {
 
 /// Where downloads are kept.
 #[derive(Debug, Args)]
-pub struct CacheFolder {
+pub struct CacheDirectory {
     /// Cache directory [default: ~/.cache/ocpdeploy]
     #[arg(long, value_name = "DIR", env = "OCPDEPLOY_CACHE", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub cache: Option<PathBuf>,
@@ -50,7 +50,7 @@ Examples:
   ocpdeploy image list --cache /srv/ocpdeploy --format json")]
 pub struct ImageList {
     #[command(flatten)]
-    pub folder: CacheFolder,
+    pub folder: CacheDirectory,
     #[command(flatten)]
     pub output: Output,
 }
@@ -76,7 +76,7 @@ pub struct ImagePull {
     #[arg(long = "image", value_name = "NAME|URL")]
     pub images: Vec<String>,
     #[command(flatten)]
-    pub folder: CacheFolder,
+    pub folder: CacheDirectory,
     #[command(flatten)]
     pub output: Output,
 }
@@ -113,7 +113,7 @@ pub struct ImagePrune {
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
-    pub folder: CacheFolder,
+    pub folder: CacheDirectory,
     #[command(flatten)]
     pub output: Output,
 }

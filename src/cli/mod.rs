@@ -529,8 +529,8 @@ pub struct Stop {
     /// Stop even before the first certificate rotation
     #[arg(long)]
     pub force: bool,
-    /// First save etcd and the static pods' resources in this folder, over SSH
-    #[arg(long, value_name = "FOLDER")]
+    /// First save etcd and the static pods' resources in this directory, over SSH
+    #[arg(long, value_name = "DIR")]
     pub backup: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,

@@ -14,7 +14,7 @@ use crate::error::{ErrorKind, OperationError};
 use crate::local::registry::content::{self, Blob};
 use crate::local::registry::login;
 use crate::local::registry::warm::{Warmed, Warmer};
-use crate::local::registry::{self, Folder, Program, State, Upstream};
+use crate::local::registry::{self, Program, RegistryDirectory, State, Upstream};
 use crate::openshift::installer::Installer;
 use crate::report::cache::{CacheReport, Pruned, RegistryReport, Stopped, warmed};
 use crate::settings;
@@ -202,7 +202,7 @@ async fn report(dir: &CacheDir, cache: &RegistryCache) -> Result<CacheReport> {
             repositories: registry.repositories.clone(),
             blobs: blobs.len(),
             bytes: blobs.iter().map(|blob| blob.bytes).sum(),
-            errors: Folder(dir.registry(registry)).errors(),
+            errors: RegistryDirectory(dir.registry(registry)).errors(),
         });
     }
     Ok(CacheReport {
@@ -216,7 +216,7 @@ async fn report(dir: &CacheDir, cache: &RegistryCache) -> Result<CacheReport> {
     })
 }
 
-/// The folder with a registry's content.
+/// The directory with a registry's content.
 fn storage(cache: &RegistryCache, registry: &CachedRegistry) -> PathBuf {
     cache.storage.join(registry.folder_name())
 }
@@ -272,7 +272,7 @@ fn down(dir: &CacheDir, command: &CacheDown) -> Result<()> {
     dir.write(&cache)?;
     let mut stopped = Vec::new();
     for registry in &cache.registries {
-        if Folder(dir.registry(registry)).stop()? {
+        if RegistryDirectory(dir.registry(registry)).stop()? {
             stopped.push(registry.upstream.clone());
         }
     }

@@ -32,9 +32,9 @@ struct Target {
     workers_on: Option<WorkersOn>,
     /// How long to retry calls to unresponsive platforms.
     retry_limit: Duration,
-    /// The cluster's name, which is also the name of its folder.
+    /// The cluster's name, which is also the name of its directory.
     name: String,
-    /// Its folder; `None` if the folder of this name belongs to another cluster.
+    /// Its directory; `None` if the directory of this name belongs to another cluster.
     dir: Option<ClusterDir>,
 }
 
@@ -324,7 +324,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
         backend: (*backend).clone(),
         workers_on: None,
         retry_limit: DEFAULT_LIMIT,
-        // A folder of this name belongs to another deployment.
+        // A directory of this name belongs to another deployment.
         dir: None,
     }))
 }

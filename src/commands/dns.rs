@@ -127,7 +127,7 @@ fn show(session: &Session, target: &DnsTarget) -> Result<()> {
     })
 }
 
-/// The cluster's id, and its folder if it exists. A name with dots is an id, whose cluster may have no record.
+/// The cluster's id, and its directory if it exists. A name with dots is an id, whose cluster may have no record.
 fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterDomain, Option<ClusterDir>)> {
     let id = target.cluster.as_deref().and_then(|name| name.split_once('.'));
     let name = match id {

@@ -12,7 +12,7 @@ use crate::artifacts::catalogue::{self, Helper};
 use crate::artifacts::download::{Cache, Cached};
 use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, ImageRequest};
-use crate::cli::{CacheFolder, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
+use crate::cli::{CacheDirectory, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
 use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer::Installer;
@@ -35,8 +35,9 @@ pub fn run(session: &Session, command: &Image) -> Result<()> {
     }
 }
 
-/// The cache folder without an env file: the flag or the variable `OCPDEPLOY_CACHE`, otherwise the XDG cache folder.
-fn cache(folder: &CacheFolder) -> Result<Cache> {
+/// The cache directory without an env file: the flag or the variable `OCPDEPLOY_CACHE`, otherwise the XDG cache
+/// directory.
+fn cache(folder: &CacheDirectory) -> Result<Cache> {
     let place = match &folder.cache {
         Some(cache) if !cache.as_os_str().is_empty() => {
             std::path::absolute(cache).context("find the cache directory")?
@@ -160,7 +161,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
     print_pulled(command, pulled)
 }
 
-/// The configuration, with the cache folder of the command line.
+/// The configuration, with the cache directory of the command line.
 fn config(session: &Session, command: &ImagePull) -> Result<ClusterConfig> {
     let mut sources = session.sources(&command.source)?;
     if let Some(cache) = &command.folder.cache {

@@ -12,7 +12,7 @@ use crate::state::home::write_where_asked;
 /// How to write to stdout, for the commands whose default it is.
 pub const NO_OUTPUT: &str = "leave out --output";
 
-/// A regular file, or a new one in an existing folder.
+/// A regular file, or a new one in an existing directory.
 pub struct OutputFile(PathBuf);
 
 impl OutputFile {
@@ -21,7 +21,7 @@ impl OutputFile {
         let refuse =
             |why: &str| OperationError::new(ErrorKind::Tool, format!("cannot write {}: {why}", path.display()));
         let named = std::path::absolute(path).map_err(|error| refuse(&error.to_string()))?;
-        // In a folder such as /tmp, another user could make this user replace any file.
+        // In a directory such as /tmp, another user could make this user replace any file.
         if let Ok(link) = named.symlink_metadata()
             && link.is_symlink()
             && ![0, geteuid().as_raw()].contains(&link.uid())

@@ -1,4 +1,4 @@
-//! The settings of a deployed cluster, from the sources that are recorded in its folder.
+//! The settings of a deployed cluster, from the sources that are recorded in its directory.
 //!
 //! Only the sources are recorded, so later changes to the env file take effect. Secrets are left out: flags cannot
 //! contain any, and of a variable that is one, only the name is stored.

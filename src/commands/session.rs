@@ -257,7 +257,7 @@ pub(super) fn end(runtime: Runtime) {
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-/// The state directory: as given by `--home` or OCPDEPLOY_HOME, otherwise the XDG data folder.
+/// The state directory: as given by `--home` or OCPDEPLOY_HOME, otherwise the XDG data directory.
 pub(super) fn home(given: Option<&Path>) -> Result<Home> {
     let root = match given {
         Some(home) if !home.as_os_str().is_empty() => home.to_owned(),
@@ -362,7 +362,7 @@ pub fn runtime() -> Result<Runtime> {
         .context("start the runtime")
 }
 
-/// The XDG data folder. A relative path counts as not set, as the XDG specification requires.
+/// The XDG data directory. A relative path counts as not set, as the XDG specification requires.
 fn default_home(xdg_data_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let data = xdg_data_home

@@ -1,7 +1,7 @@
 //! The cluster's names on this computer: in the hosts file, or in a configuration file of the local resolver.
 //!
 //! Only text between a cluster's own markers, or in its own file, is written or removed. Changes are recorded in the
-//! cluster's folder, so that `destroy` reverts them.
+//! cluster's directory, so that `destroy` reverts them.
 //!
 //! More than 500 lines: three resolvers with one interface.
 
@@ -21,7 +21,7 @@ use crate::state::dir::NO_LINK;
 use crate::state::home::{ClusterDir, write_private};
 use crate::state::parameters::Parameters;
 
-/// Version of the record in the cluster's folder.
+/// Version of the record in the cluster's directory.
 const VERSION: u32 = 1;
 
 /// How the names are made known.
@@ -94,7 +94,7 @@ impl ClientDnsError {
     }
 }
 
-/// This computer's files; in tests a folder in place of `/`.
+/// This computer's files; in tests a directory in place of `/`.
 #[derive(Clone, Debug)]
 pub struct Computer {
     root: PathBuf,
@@ -115,7 +115,7 @@ impl Change {
     }
 }
 
-/// The record in the cluster's folder.
+/// The record in the cluster's directory.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Note {
@@ -128,7 +128,7 @@ impl Computer {
         Self { root: root.into() }
     }
 
-    /// Whether this is the real computer, not a folder in place of `/`.
+    /// Whether this is the real computer, not a directory in place of `/`.
     pub fn is_this(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -225,7 +225,7 @@ impl Computer {
         leads_to.to_string_lossy().contains("systemd/resolve/")
     }
 
-    /// Makes the resolver reload its files. In a folder in place of `/` there is none.
+    /// Makes the resolver reload its files. In a directory in place of `/` there is none.
     fn reload(&self, how: How) -> Result<(), ClientDnsError> {
         let command: &[&str] = match how {
             _ if !self.is_this() => return Ok(()),
@@ -289,7 +289,7 @@ pub fn apply(
 
 /// Removes the names and returns the changes. Without a record every method's file is checked.
 ///
-/// `dir` is the cluster's folder, if it still exists.
+/// `dir` is the cluster's directory, if it still exists.
 pub fn remove(
     computer: &Computer,
     dir: Option<&ClusterDir>,
@@ -348,7 +348,7 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
     };
     let text = serde_json::to_vec(&Note { v: VERSION, how }).map_err(|error| failed(error.into()))?;
     write_private(&path, &text).map_err(failed)?;
-    // Under sudo the folder still belongs to the user, who will destroy the cluster.
+    // Under sudo the directory still belongs to the user, who will destroy the cluster.
     let owner = std::fs::metadata(dir.path()).map_err(failed)?;
     let file = std::fs::metadata(&path).map_err(failed)?;
     if (owner.uid(), owner.gid()) != (file.uid(), file.gid()) {
@@ -470,7 +470,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// With its folder's label a hosts file would be unreadable for confined services.
+/// With its directory's label a hosts file would be unreadable for confined services.
 fn copy_label(from: &Path, to: &File) -> io::Result<()> {
     const LABEL: &str = "security.selinux";
     let mut label = [0; 256];
@@ -483,7 +483,7 @@ fn copy_label(from: &Path, to: &File) -> io::Result<()> {
     }
 }
 
-/// The `.conf` files of a folder, sorted as the resolver reads them.
+/// The `.conf` files of a directory, sorted as the resolver reads them.
 fn conf_files(folder: &Path) -> Result<Vec<PathBuf>, ClientDnsError> {
     let failed = |source| ClientDnsError::Io {
         operation: "list",

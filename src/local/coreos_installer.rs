@@ -58,7 +58,7 @@ impl Installation<'_> {
             output: output.to_owned(),
             why,
         };
-        // The program creates a file that others can read: therefore in a folder that they cannot enter.
+        // The program creates a file that others can read: therefore in a directory that they cannot enter.
         let mut folder = output.as_os_str().to_owned();
         folder.push(format!(".{:016x}", getrandom::u64().unwrap_or_default()));
         let folder = PathBuf::from(folder);

@@ -33,7 +33,7 @@ impl fmt::Display for Latency {
     }
 }
 
-/// Writes and syncs in a folder for some seconds at most; nothing remains. Blocks.
+/// Writes and syncs in a directory for some seconds at most; nothing remains. Blocks.
 pub fn latency(folder: &Path) -> io::Result<Latency> {
     // An unnamed file: the kernel removes it in any case.
     let mut file = tempfile::tempfile_in(folder)?;

@@ -28,7 +28,7 @@ use crate::state::parameters::Parameters;
 /// etcd's operator installs it on each master.
 const SCRIPT: &str = "/usr/local/bin/cluster-backup.sh";
 
-/// The folder on the master, for `mktemp`. It is deleted afterwards.
+/// The directory on the master, for `mktemp`. It is deleted afterwards.
 const FOLDER: &str = "/var/tmp/ocpdeploy-backup.XXXXXX";
 
 /// Limit for one master; etcd's database has up to 8 GiB.
@@ -40,15 +40,15 @@ const MOST_BYTES: u64 = 16 << 30;
 /// Limit for the messages of a command on the master.
 const MOST_OUTPUT: u64 = 1 << 20;
 
-/// Limit for the deletion of the master's folder.
+/// Limit for the deletion of the master's directory.
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
 
-/// Saves a backup in the folder `to`, which is created if missing, from the first master that can make one. Returns its
-/// files, with mode 0600. `without` is the command without a backup, for the hint.
+/// Saves a backup in the directory `to`, which is created if missing, from the first master that can make one. Returns
+/// its files, with mode 0600. `without` is the command without a backup, for the hint.
 pub(super) async fn back_up(dir: &ClusterDir, table: &Parameters, to: &Path, without: &str) -> Result<Vec<PathBuf>> {
     let mut builder = std::fs::DirBuilder::new();
     let created = builder.recursive(true).mode(0o700).create(to);
-    created.with_context(|| format!("create folder {}", to.display()))?;
+    created.with_context(|| format!("create directory {}", to.display()))?;
     let mut refusals = Vec::new();
     for node in table.of_role(Role::Master) {
         info!(target: PROGRESS, step = "backup", "saving etcd of {}", node.name);
@@ -88,7 +88,7 @@ async fn of_master(master: &ssh::Node<'_>, to: &Path) -> Result<Vec<PathBuf>> {
     fetched.with_context(|| format!("no backup within {} min", LIMIT.as_secs() / 60))?
 }
 
-/// Creates the backup in a folder of the master, and fetches its two files.
+/// Creates the backup in a directory of the master, and fetches its two files.
 async fn fetch(session: &Session, folder: &str, to: &Path) -> Result<Vec<PathBuf>> {
     output(session, &[SCRIPT, folder]).await?;
     let list = output(session, &["ls", "-1", "--", folder]).await?;

@@ -169,7 +169,7 @@ impl Run<'_> {
             .context("remove the previous installer's files")?;
         self.dir
             .sweep()
-            .context("remove unfinished files from the cluster's folder")?;
+            .context("remove unfinished files from the cluster's directory")?;
         self.record()?;
         self.record_durations();
         Ok(Deployed {

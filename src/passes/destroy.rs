@@ -16,7 +16,8 @@ use crate::state::journal;
 /// How often everything is deleted: the platform may complete a request of a killed run after the first listing.
 const ROUNDS: usize = 3;
 
-/// Deletes exactly the objects with the cluster's tag, and the cluster's folder in the state directory, if it exists.
+/// Deletes exactly the objects with the cluster's tag, and the cluster's directory in the state directory, if it
+/// exists.
 ///
 /// With `keep_addresses` the parameter file and the reservations stay for the next deployment. `begun` is called when
 /// all checks have passed.
@@ -48,13 +49,13 @@ async fn remove_all(
         delete_machines(backend, cluster, &machines).await?;
         if keep_addresses {
             let emptied = dir.map_or(Ok(()), ClusterDir::remove_all_but_addresses);
-            return emptied.context("empty the cluster's folder");
+            return emptied.context("empty the cluster's directory");
         }
         backend.delete_remaining(cluster).await?;
         left = backend.list_owned(cluster).await?;
         if left.is_empty() {
             let removed = dir.map_or(Ok(()), ClusterDir::remove);
-            return removed.context("remove the cluster's folder");
+            return removed.context("remove the cluster's directory");
         }
         machines = backend.list_machines(cluster).await?;
     }

@@ -16,7 +16,7 @@ use crate::limited_file;
 use crate::node::budget::{self, TooLarge};
 use crate::node::config::Fragment;
 
-/// A profile's folders of Ignition configs, in the order in which they are merged.
+/// A profile's directories of Ignition configs, in the order in which they are merged.
 const FOLDERS: [(&str, Option<Role>); 5] = [
     ("all", None),
     ("bootstrap", Some(Role::Bootstrap)),
@@ -98,7 +98,7 @@ fn read_one(origin: String, role: Option<Role>, path: &Path) -> Result<Fragment>
     Ok(Fragment { origin, role, content })
 }
 
-/// The folder's files that end in `.ign`, by name; a missing folder has none.
+/// The directory's files that end in `.ign`, by name; a missing directory has none.
 fn ign_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -48,7 +48,7 @@ impl ImageError {
                 "use an image of the same or an older minor version, or image=auto for the installer's own"
             }
             Self::OtherPlatform { .. } => "it would read its Ignition config from the wrong source; set image=auto",
-            Self::NoSum { .. } => "the checksum file must be in the same folder as the image on image_mirror",
+            Self::NoSum { .. } => "the checksum file must be in the same directory as the image on image_mirror",
             Self::NoCoreOs { .. } => "set image to a file, a URL or a name on the platform",
             Self::NotInCatalogue { .. } => "list all images with `ocpdeploy image list`",
         })

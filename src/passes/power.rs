@@ -60,7 +60,7 @@ pub struct StopOptions<'a> {
     pub force: bool,
     /// Power off machines that do not shut down in time.
     pub power_off: bool,
-    /// The folder for a backup of etcd.
+    /// The directory for a backup of etcd.
     pub backup: Option<&'a Path>,
 }
 

@@ -254,7 +254,7 @@ impl InstalledCluster<'_> {
             supported.map(|()| self.name_of(node)).map_err(|why| {
                 let text = format!("cluster {cluster} cannot have snapshots: {why}");
                 OperationError::new(ErrorKind::Tool, text).hint(format!(
-                    "nothing was stopped; `ocpdeploy stop {cluster} --backup FOLDER` saves etcd"
+                    "nothing was stopped; `ocpdeploy stop {cluster} --backup DIR` saves etcd"
                 ))
             })
         };
@@ -304,7 +304,7 @@ impl InstalledCluster<'_> {
             .hint(format!("`ocpdeploy snapshot list {cluster}` shows its snapshots"))
     }
 
-    /// Saves etcd in the snapshot's folder. A rehearsal and simulated machines have none.
+    /// Saves etcd in the snapshot's directory. A rehearsal and simulated machines have none.
     async fn back_up_for(&self, name: &SnapshotName, wanted: bool) -> Result<Vec<PathBuf>> {
         let is_simulated = refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip).is_err();
         if !wanted || self.known.rehearsal || is_simulated {

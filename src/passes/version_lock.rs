@@ -58,7 +58,7 @@ fn keep(what: &str, is: &str, locked: Option<&String>) -> Result<(), OperationEr
         Some(locked) => {
             let text = format!("{what} is {is}, and {LOCK_FILE} requires {locked}");
             Err(OperationError::new(ErrorKind::Usage, text).hint(format!(
-                "remove {LOCK_FILE} from the env file's folder to deploy with what is available now; \
+                "remove {LOCK_FILE} from the env file's directory to deploy with what is available now; \
                  `ocpdeploy config --lock > {LOCK_FILE}` writes it again"
             )))
         }

@@ -63,7 +63,7 @@ impl Interview {
         Ok(())
     }
 
-    /// The env file's folder: relative paths in it start there.
+    /// The env file's directory: relative paths in it start there.
     pub fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
     }

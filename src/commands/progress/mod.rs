@@ -78,7 +78,7 @@ impl Progress {
         Listener(self.screen.clone()).with_filter(ours(level))
     }
 
-    /// Also writes all further events to `log/ocpdeploy.jsonl` of this cluster, as soon as its folder exists.
+    /// Also writes all further events to `log/ocpdeploy.jsonl` of this cluster, as soon as its directory exists.
     pub fn log_to(&self, dir: &ClusterDir) {
         // With a second cluster in one process, the log remains that of the first.
         let _ = self.log.dir.set(dir.clone());
@@ -125,7 +125,7 @@ fn is_terminal() -> bool {
     terminal::is_for_errors() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The log of one cluster. Events before its folder exists are not stored: a read-only command writes nothing.
+/// The log of one cluster. Events before its directory exists are not stored: a read-only command writes nothing.
 #[derive(Clone, Default)]
 struct Log {
     dir: Arc<OnceLock<ClusterDir>>,

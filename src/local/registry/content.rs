@@ -72,7 +72,7 @@ pub fn blobs(storage: &Path) -> io::Result<Vec<Blob>> {
     Ok(blobs)
 }
 
-/// The paths in a folder; none if it does not exist.
+/// The paths in a directory; none if it does not exist.
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(folder) {
         Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
@@ -109,7 +109,7 @@ pub fn remove(blob: &Blob) -> io::Result<()> {
     Ok(())
 }
 
-/// The folders of downloads that a killed registry left incomplete.
+/// The directories of downloads that a killed registry left incomplete.
 pub fn stale_uploads(storage: &Path, now: SystemTime) -> io::Result<Vec<PathBuf>> {
     let mut folders = vec![storage.join(VERSION_2).join("repositories")];
     let mut stale = Vec::new();

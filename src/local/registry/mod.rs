@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 pub use self::error::RegistryError;
 pub use self::files::{Credentials, Upstream, credentials};
-pub use self::process::{Folder, Program};
+pub use self::process::{Program, RegistryDirectory};
 use crate::state::home::{create_private_dir, remove_folder, write_private};
 use crate::state::registry_cache::{CacheDir, CachedRegistry, RegistryCache, USER};
 
@@ -106,7 +106,7 @@ pub fn write_upstream_authorities(dir: &CacheDir, authorities: Option<&str>) -> 
 
 /// The upstream that a registry was configured with, and its credentials.
 pub fn configured(dir: &CacheDir, registry: &CachedRegistry) -> Option<Upstream> {
-    let text = fs::read_to_string(Folder(dir.registry(registry)).configuration()).ok()?;
+    let text = fs::read_to_string(RegistryDirectory(dir.registry(registry)).configuration()).ok()?;
     Upstream::of(&text)
 }
 
@@ -120,7 +120,7 @@ pub async fn start(
     upstream: &Upstream,
     restart: bool,
 ) -> Result<State> {
-    let folder = Folder(dir.registry(registry));
+    let folder = RegistryDirectory(dir.registry(registry));
     create_private_dir(&folder.0)?;
     create_private_dir(&cache.storage.join(registry.folder_name()))?;
     let online = files::configuration(dir, cache, registry, Some(upstream)).to_string();
@@ -170,7 +170,7 @@ pub async fn start(
 async fn start_with(
     program: &Program,
     client: &Client,
-    folder: &Folder,
+    folder: &RegistryDirectory,
     configuration: PathBuf,
     cache: &RegistryCache,
     registry: &CachedRegistry,
@@ -204,7 +204,7 @@ async fn answers(client: &Client, cache: &RegistryCache, registry: &CachedRegist
 
 /// Determines the state of a registry.
 pub async fn state(dir: &CacheDir, cache: &RegistryCache, registry: &CachedRegistry) -> State {
-    let folder = Folder(dir.registry(registry));
+    let folder = RegistryDirectory(dir.registry(registry));
     let configuration = folder.runs_with();
     if configuration.is_none() && dir.is_own() {
         return State::Stopped;
@@ -221,7 +221,7 @@ pub async fn state(dir: &CacheDir, cache: &RegistryCache, registry: &CachedRegis
     }
 }
 
-/// Removes the cache's files, and its content below the storage folder. Its processes must have ended.
+/// Removes the cache's files, and its content below the storage directory. Its processes must have ended.
 pub fn delete(dir: &CacheDir, cache: &RegistryCache) -> Result<()> {
     // The paths of another computer's cache do not exist on this one.
     if dir.is_own() {

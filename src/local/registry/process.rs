@@ -122,7 +122,7 @@ impl Program {
     /// podman stays in the foreground of its container: its output is the registry's, and it forwards SIGTERM
     /// (containers/podman: `docs/source/markdown/podman-run.1.md.in`, `options/sig-proxy.md`). The container has the
     /// user's files at their paths, as root, who is the user unless podman runs as root.
-    pub(super) fn start(&self, folder: &Folder, configuration: &Path, storage: &Path) -> io::Result<Child> {
+    pub(super) fn start(&self, folder: &RegistryDirectory, configuration: &Path, storage: &Path) -> io::Result<Child> {
         write_private(&folder.log(), b"")?;
         let log = append_private(&folder.log())?;
         let mut command = subprocess::command(&self.path, VARIABLES);
@@ -196,10 +196,10 @@ struct Process {
     configuration: PathBuf,
 }
 
-/// The folder with the files of one registry.
-pub struct Folder(pub PathBuf);
+/// The directory with the files of one registry.
+pub struct RegistryDirectory(pub PathBuf);
 
-impl Folder {
+impl RegistryDirectory {
     /// The configuration as a cache of its upstream registry.
     pub fn configuration(&self) -> PathBuf {
         self.0.join("config.yml")
@@ -372,7 +372,7 @@ panic: listen tcp 127.0.0.1:1: bind: address already in use
     #[test]
     fn only_the_process_with_the_configuration_is_stopped() {
         let temporary = tempfile::tempdir().unwrap();
-        let folder = Folder(temporary.path().to_owned());
+        let folder = RegistryDirectory(temporary.path().to_owned());
         assert!(!folder.stop().unwrap());
         let configuration = folder.configuration();
         let mut other = subprocess::command("sleep", &[]).arg("60").spawn().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ocpdeploy::local::registry::Folder;
+use ocpdeploy::local::registry::RegistryDirectory;
 use ocpdeploy::state::registry_cache::CacheDir;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ impl Drop for Pulls {
     fn drop(&mut self) {
         if let Ok(Some(cache)) = self.dir.read() {
             for registry in &cache.registries {
-                let _ = Folder(self.dir.registry(registry)).stop();
+                let _ = RegistryDirectory(self.dir.registry(registry)).stop();
             }
         }
     }

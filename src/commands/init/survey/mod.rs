@@ -276,7 +276,7 @@ impl<'a> Survey<'a> {
         self.answers.remove(setting);
     }
 
-    /// A value; in the name of a file, `~` is replaced by the home folder.
+    /// A value; in the name of a file, `~` is replaced by the home directory.
     fn written_out(&self, setting: &str, value: &str) -> String {
         let names_file = variables::find(setting).is_some_and(names_file);
         let home = self.sources.environment.get("HOME");
