@@ -34,18 +34,18 @@ pub fn is_untrusted(error: &io::Error) -> bool {
 
 /// Opens a file that was found in this folder, to be read by `limited_file`.
 pub fn open(path: &Path) -> io::Result<File> {
-    // A missing file is not an error of its folder.
+    // A missing file is not an error of its directory.
     path.symlink_metadata()?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // First the folder: in a trusted one, no other user has placed a FIFO.
+    // First the directory: in a trusted one, no other user has placed a FIFO.
     judge(folder, &folder.metadata()?, "its directory")?;
     open_ours(path)
 }
 
-/// As `open`, in any folder.
+/// As `open`, in any directory.
 pub fn open_ours(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;

@@ -47,7 +47,7 @@ impl Artifact {
         self.unpack && (named || summed)
     }
 
-    /// The same file name in another folder.
+    /// The same file name in another directory.
     pub fn in_folder(mut self, folder: Option<&str>) -> Self {
         if let Some(folder) = folder {
             self.url = format!("{folder}/{}", self.file_name());

@@ -4,7 +4,7 @@
 //! machines are not its task, nor are repetition and the name of the operation in errors (`platforms.rs`). To add a
 //! platform:
 //!
-//! 1. a folder here, which implements `Backend`, and its `Capabilities`,
+//! 1. a directory here, which implements `Backend`, and its `Capabilities`,
 //! 2. its arm in `connect.rs`, and its feature,
 //! 3. its configuration in `cluster/platform.rs`: a struct, a variant of `BackendConfig`, and a line of `on_platform!`,
 //!    and its settings: a group of the table, and a line in `settings/platforms/mod.rs`,
@@ -163,7 +163,7 @@ pub trait Backend {
         Ok(None)
     }
 
-    /// The folder on this computer that contains the disks, if they are on this computer.
+    /// The directory on this computer that contains the disks, if they are on this computer.
     async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
         Ok(None)
     }

@@ -512,7 +512,7 @@ impl Platforms {
 
     pub async fn local_disk_dir(&self) -> Result<Option<PathBuf>, PlatformError> {
         let call = async |backend: &dyn Backend| backend.local_disk_dir().await;
-        let verb = "query the folder of the disks of";
+        let verb = "query the directory of the disks of";
         self.call(&self.all, verb, &self.all.place, call).await
     }
 

@@ -135,7 +135,7 @@ impl InstallerChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Registry {
-    /// Its pod's folder; images are lost with the pod.
+    /// Its pod's directory; images are lost with the pod.
     EmptyDir,
     /// No registry until storage is configured.
     Removed,

@@ -55,7 +55,7 @@ pub struct Downloads {
     pub cache: PathBuf,
     /// The release to download; `None`: the available openshift-install.
     pub version: Option<Wanted>,
-    /// Replaces the public mirror of openshift-install: the folder with `ocp/`, or OKD's releases.
+    /// Replaces the public mirror of openshift-install: the directory with `ocp/`, or OKD's releases.
     pub mirror: Option<String>,
     /// Public keys that verify the mirror's checksum lists, in place of the vendor's.
     pub mirror_key: Option<PathBuf>,
@@ -69,7 +69,7 @@ pub struct Downloads {
     pub signature_store: Option<String>,
     /// How long to retry an unresponsive mirror.
     pub mirror_timeout: Duration,
-    /// A folder with images by their file names, in place of their publishers.
+    /// A directory with images by their file names, in place of their publishers.
     pub image_mirror: Option<String>,
 }
 
@@ -218,7 +218,7 @@ pub struct ClusterConfig {
     pub egress_check: bool,
     pub fips: bool,
     pub capabilities: Capabilities,
-    /// Folder of the user's own manifests, which are added unchanged.
+    /// Directory of the user's own manifests, which are added unchanged.
     pub manifests: Option<PathBuf>,
     /// Manifests of oc-mirror, added as those of the user.
     pub mirror_manifests: Vec<PathBuf>,

@@ -13,7 +13,7 @@ use super::names::{NodeName, Role};
 pub enum FragmentSource {
     /// A file of `ignition_extra`; without a role it applies to all nodes.
     File { role: Option<Role>, path: PathBuf },
-    /// The folder `nodes` of a profile: `<role>/*.ign`, and `all/*.ign` for all nodes.
+    /// The directory `nodes` of a profile: `<role>/*.ign`, and `all/*.ign` for all nodes.
     Folder { profile: String, path: PathBuf },
 }
 

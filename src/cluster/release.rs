@@ -84,7 +84,7 @@ impl FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // It becomes part of URLs and folder names.
+        // It becomes part of URLs and directory names.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         // SCOS is the only variant of OKD since 4.16.
         let okd = text.strip_prefix("okd-");

@@ -13,7 +13,7 @@ pub fn playbook() -> &'static str {
     include_str!("templates/playbook.yaml")
 }
 
-/// Every machine with MAC, address and size. `ignition` is the folder of the nodes' configs.
+/// Every machine with MAC, address and size. `ignition` is the directory of the nodes' configs.
 ///
 /// All but the bootstrap are highly available; `affinity` determines whether masters, and the arbiter, run on different
 /// hosts.
@@ -54,7 +54,7 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
         "all": {
             "vars": {
                 "cluster_id": parameters.cluster_domain(),
-                "ignition_folder": ignition,
+                "ignition_directory": ignition,
                 "ovirt_vnic_profile": parameters.network,
                 "masters_apart": affinity != Affinity::Off,
                 "masters_apart_always": affinity == Affinity::Hard,

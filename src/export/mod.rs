@@ -1,6 +1,6 @@
 //! Configuration for the user's own services, in their own formats.
 //!
-//! It depends only on the cluster's folder, so you can export it at any time.
+//! It depends only on the cluster's directory, so you can export it at any time.
 
 pub mod ansible;
 pub mod dhcp;

@@ -14,7 +14,7 @@ use crate::cluster::Role;
 use crate::ignition::IgnitionError;
 use crate::ignition::contents::{self, Contents};
 
-/// The manifests' folder on the bootstrap machine, as in the installer's own folder.
+/// The manifests' directory on the bootstrap machine, as in the installer's own directory.
 const FOLDER: &str = "/opt/openshift/";
 
 /// A MachineConfig among the manifests.

@@ -51,9 +51,9 @@ pub enum State {
     Unfinished,
     /// Created machines are missing: a `destroy` was interrupted, or others deleted them.
     Incomplete,
-    /// In the state folder, but without any objects.
+    /// In the state directory, but without any objects.
     Gone,
-    /// From another computer, or its folder is lost.
+    /// From another computer, or its directory is lost.
     Unrecorded,
 }
 
@@ -70,7 +70,7 @@ impl State {
 }
 
 impl Found {
-    /// A cluster with a folder in the state folder.
+    /// A cluster with a directory in the state directory.
     pub fn known(cluster: &Cluster, journal: &[Entry], machines: &[Machine], objects: Vec<Owned>) -> Self {
         let name = &cluster.known.name;
         let status = Status::of(cluster, journal, None, machines);
@@ -123,7 +123,7 @@ impl Found {
         }
     }
 
-    /// A cluster without a folder; `env` is the env file of the platform, as a word of a command.
+    /// A cluster without a directory; `env` is the env file of the platform, as a word of a command.
     pub fn unknown(deployment: DeploymentOnPlatform, objects: Vec<Owned>, env: Option<&str>) -> Self {
         let cluster = deployment.id.domain().clone();
         let id = deployment.id.deployment().clone();
@@ -179,7 +179,7 @@ impl Found {
 }
 
 impl Audit {
-    /// Whether all clusters are in the state folder and alive.
+    /// Whether all clusters are in the state directory and alive.
     pub fn is_clean(&self) -> bool {
         let mut all = self.platforms.iter().flat_map(|platform| &platform.clusters);
         all.all(Found::is_as_it_should)

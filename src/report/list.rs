@@ -1,4 +1,4 @@
-//! The clusters in the state folder, grouped by network, because their ids must be unique there.
+//! The clusters in the state directory, grouped by network, because their ids must be unique there.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -89,7 +89,7 @@ impl List {
 }
 
 impl Entry {
-    /// From the cluster's folder, and its machines if the platform was queried.
+    /// From the cluster's directory, and its machines if the platform was queried.
     pub fn of(
         cluster: &Cluster,
         journal: &[journal::Entry],

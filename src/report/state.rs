@@ -16,7 +16,7 @@ use crate::state::journal::{self, Entry, Event, Holder, INSTALLED, is_done};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It has a folder, but no step has begun.
+    /// It has a directory, but no step has begun.
     New,
     /// A process installs it, or one was interrupted; see the phase.
     Installing,

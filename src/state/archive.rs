@@ -23,7 +23,7 @@ use crate::state::inventory::{Cluster, Known};
 use crate::state::journal;
 use crate::state::parameters::Parameters;
 
-/// The files of a record, by folder: what commands after the deployment read. `*` is the name of a node or a role.
+/// The files of a record, by directory: what commands after the deployment read. `*` is the name of a node or a role.
 /// `docs/reference/files.md` has the reason of each, and what is left out.
 const FILES: &[(&str, &[&str])] = &[
     (
@@ -80,7 +80,7 @@ pub fn with_passphrase(passphrase: SecretString) -> Box<dyn Identity> {
     Box::new(identity)
 }
 
-/// The existing files of a record, by their path in the cluster's folder. Requires the cluster's lock.
+/// The existing files of a record, by their path in the cluster's directory. Requires the cluster's lock.
 pub fn files(dir: &ClusterDir) -> io::Result<Vec<String>> {
     let mut files = Vec::new();
     for (folder, _) in FILES {
@@ -159,7 +159,7 @@ pub fn decrypt<R: Read>(archive: Decryptor<R>, identities: &[Box<dyn Identity>])
     })
 }
 
-/// Unpacks a decrypted archive into an empty folder, and reads the cluster in it.
+/// Unpacks a decrypted archive into an empty directory, and reads the cluster in it.
 pub fn unpack(decrypted: impl Read, into: &ClusterDir) -> Result<Cluster> {
     let unzipped = MultiGzDecoder::new(io::BufReader::new(decrypted)).take(2 * MOST);
     let mut tar = tar::Archive::new(unzipped);
@@ -210,7 +210,7 @@ fn cluster(dir: &ClusterDir) -> Result<Cluster> {
     let invalid = |file, error: anyhow::Error| refused(format!("its {file} is invalid: {}", error.root_cause()));
     let known = Known::read(dir).map_err(|error| invalid("cluster.json", error.into()))?;
     let known = known.ok_or_else(|| refused("it has no cluster.json"))?;
-    // The name becomes that of a folder, both become names in files of the resolver.
+    // The name becomes that of a directory, both become names in files of the resolver.
     ClusterDomain::checked(&known.name, &known.domain).map_err(|why| refused(format!("its cluster.json: {why}")))?;
     let parameters = Parameters::read(&dir.parameters()).map_err(|error| invalid("parameters.yaml", error.into()))?;
     journal::read(&dir.journal()).map_err(|error| invalid("journal.jsonl", error.into()))?;

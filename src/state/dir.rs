@@ -1,6 +1,6 @@
-//! A folder accessed through a descriptor: renamed folders or added links cannot redirect operations in it.
+//! A directory accessed through a descriptor: renamed directories or added links cannot redirect operations in it.
 //!
-//! Every name is a single component and is opened without following a link. A folder is trusted if it belongs to
+//! Every name is a single component and is opened without following a link. A directory is trusted if it belongs to
 //! this user or to root and no other user can write to it: then no other user can replace its entries.
 
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ use crate::found_file::Access;
 /// For opening a file by its path: rejects a link as the last component.
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
-/// An open folder.
+/// An open directory.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
@@ -27,12 +27,12 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Opens the folder at a path that the user chose: links are followed.
+    /// Opens the directory at a path that the user chose: links are followed.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::at(CWD, path.as_os_str(), path.to_owned(), OFlags::empty())
     }
 
-    /// Opens the folder at a path whose last component is not a link.
+    /// Opens the directory at a path whose last component is not a link.
     pub fn open_no_link(path: &Path) -> io::Result<Self> {
         Self::at(CWD, path.as_os_str(), path.to_owned(), OFlags::NOFOLLOW)
     }
@@ -59,7 +59,7 @@ impl Dir {
         self.path.join(name.as_ref())
     }
 
-    /// Whether only users whose id `is_trusted` accepts own this folder and can write to it.
+    /// Whether only users whose id `is_trusted` accepts own this directory and can write to it.
     ///
     /// # Errors
     /// Who else owns it or can write to it. The sticky bit makes no difference.
@@ -68,13 +68,13 @@ impl Dir {
         access(&stat).judge(self.path.display(), is_trusted, || false)
     }
 
-    /// The existing folder of this name, which must not be a link; any owner.
+    /// The existing directory of this name, which must not be a link; any owner.
     pub fn look(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = single(name.as_ref())?;
         Self::at(&self.fd, name, self.join(name), OFlags::NOFOLLOW)
     }
 
-    /// As `look`, but the folder must be trusted.
+    /// As `look`, but the directory must be trusted.
     pub fn look_ours(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let folder = self.look(name)?;
         let judged = folder.judge(me_or_root);
@@ -82,7 +82,7 @@ impl Dir {
         Ok(folder)
     }
 
-    /// The trusted folder of this name; created with mode 0755 if missing.
+    /// The trusted directory of this name; created with mode 0755 if missing.
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = single(name.as_ref())?;
         match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
@@ -97,7 +97,7 @@ impl Dir {
         }
     }
 
-    /// An empty, trusted folder of this name; an existing entry is removed.
+    /// An empty, trusted directory of this name; an existing entry is removed.
     pub fn fresh(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         self.remove(&name)?;
         self.folder(name)
@@ -150,7 +150,7 @@ impl Dir {
         Ok(fs::statat(&self.fd, single(name.as_ref())?, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 
-    /// Moves an entry, replacing an existing one of the same kind (a folder: if empty).
+    /// Moves an entry, replacing an existing one of the same kind (a directory: if empty).
     pub fn rename(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> io::Result<()> {
         fs::renameat(&self.fd, single(name.as_ref())?, &to.fd, single(new.as_ref())?).map_err(io::Error::from)
     }
@@ -197,7 +197,7 @@ impl Dir {
         fs::fchmod(&self.fd, Mode::from_raw_mode(mode)).map_err(io::Error::from)
     }
 
-    /// Makes renames in this folder durable.
+    /// Makes renames in this directory durable.
     pub fn sync(&self) -> io::Result<()> {
         fs::fsync(&self.fd).map_err(io::Error::from)
     }
@@ -223,8 +223,8 @@ pub fn me_or_root(user: u32) -> bool {
     user == me() || user == 0
 }
 
-/// Whether only users whose id `is_trusted` accepts can replace what is at this path, or a folder or link that leads to
-/// it. While it is so, using the path is as safe as using a descriptor.
+/// Whether only users whose id `is_trusted` accepts can replace what is at this path, or a directory or link that leads
+/// to it. While it is so, using the path is as safe as using a descriptor.
 ///
 /// Others may be able to write to a folder with the sticky bit, such as `/tmp`: they cannot replace its entries. So may
 /// a user's private group. What is missing or cannot be read is accepted.

@@ -1,6 +1,6 @@
 //! Durations of earlier deployments, for estimates of the next one.
 //!
-//! `durations.json` in the state folder outlives the clusters: `destroy` removes their journals.
+//! `durations.json` in the state directory outlives the clusters: `destroy` removes their journals.
 
 use std::collections::BTreeMap;
 use std::fmt;

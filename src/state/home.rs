@@ -1,6 +1,6 @@
-//! The layout of the state folder, and durable private writes.
+//! The layout of the state directory, and durable private writes.
 //!
-//! `$OCPDEPLOY_HOME/clusters/<name>/` contains all files of a cluster; folders have mode 0700, files 0600.
+//! `$OCPDEPLOY_HOME/clusters/<name>/` contains all files of a cluster; directories have mode 0700, files 0600.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use rustix::fs::{CWD, OFlags, RenameFlags};
 use crate::found_file::is_trusted;
 use crate::state::dir::{self, Dir};
 
-/// The folder of all clusters.
+/// The directory of all clusters.
 const CLUSTERS: &str = "clusters";
 
-/// The folder in which an imported record is unpacked.
+/// The directory in which an imported record is unpacked.
 const IMPORT: &str = ".new-import";
 
 /// The root of all state, `$OCPDEPLOY_HOME`.
@@ -36,12 +36,12 @@ impl Home {
 
     /// Why no secret should be stored here: another user could read it or replace files.
     ///
-    /// The root may be a link of this user; no folder below it may be a link.
+    /// The root may be a link of this user; no directory below it may be a link.
     pub fn distrust(&self) -> Option<String> {
         if let Err(why) = dir::judge_path(&self.root, is_trusted) {
             return Some(why);
         }
-        // A missing folder is judged when it is created; errors of opening it are reported when it is used.
+        // A missing directory is judged when it is created; errors of opening it are reported when it is used.
         let root = Dir::open(&self.root).ok()?;
         let below = |folder: &Dir, name: &OsStr| match folder.is_link(name) {
             true => Err(format!("{} is a link", folder.join(name).display())),
@@ -113,7 +113,7 @@ impl Home {
         }
     }
 
-    /// Names of all clusters with a folder, sorted.
+    /// Names of all clusters with a directory, sorted.
     pub fn cluster_names(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(self.clusters()) {
             Ok(entries) => entries,
@@ -132,10 +132,10 @@ impl Home {
     }
 }
 
-/// Entries of a cluster's folder that belong to this computer; a record does not contain them.
+/// Entries of a cluster's directory that belong to this computer; a record does not contain them.
 const OF_THIS_COMPUTER: [&str; 4] = ["bin", "client-dns.json", "log", "snapshots"];
 
-/// The folder of one cluster.
+/// The directory of one cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterDir {
     path: PathBuf,
@@ -172,7 +172,7 @@ impl ClusterDir {
         self.path.join("lock")
     }
 
-    /// openshift-install's own folder.
+    /// openshift-install's own directory.
     pub fn installer(&self) -> PathBuf {
         self.path.join("installer")
     }
@@ -187,7 +187,7 @@ impl ClusterDir {
         self.installer().join("auth/kubeadmin-password")
     }
 
-    /// The folder of all configs of pass two.
+    /// The directory of all configs of pass two.
     pub fn ignition_folder(&self) -> PathBuf {
         self.path.join("ignition")
     }
@@ -241,13 +241,13 @@ impl ClusterDir {
         self.path.join("log")
     }
 
-    /// Creates the empty folder with private permissions.
+    /// Creates the empty directory with private permissions.
     pub fn create_bare(&self) -> io::Result<()> {
         create_state_dir(&self.path)?;
         Dir::open_no_link(&self.path)?.set_mode(0o700)
     }
 
-    /// Creates the folder with private permissions, and keeps its secrets out of a surrounding git repository.
+    /// Creates the directory with private permissions, and keeps its secrets out of a surrounding git repository.
     pub fn create(&self) -> io::Result<()> {
         self.create_bare()?;
         let ignore = self.ignore();
@@ -290,8 +290,8 @@ impl ClusterDir {
         Ok(())
     }
 
-    /// Makes an unpacked record this cluster's folder in one step. The previous folder takes its place, except for the
-    /// entries that belong to this computer.
+    /// Makes an unpacked record this cluster's directory in one step. The previous directory takes its place, except
+    /// for the entries that belong to this computer.
     pub fn replace_with(&self, unpacked: &Self) -> io::Result<()> {
         create_private_dir(parent(&self.path))?;
         let exists = self.exists();
@@ -313,7 +313,7 @@ impl ClusterDir {
         remove_folder(&self.old_installer())
     }
 
-    /// Removes the folder with its contents, the file that identifies the cluster for `destroy` last: an interrupted
+    /// Removes the directory with its contents, the file that identifies the cluster for `destroy` last: an interrupted
     /// removal can be repeated. Missing is success.
     pub fn remove(&self) -> io::Result<()> {
         let gone = |error: io::Error| match error.kind() {
@@ -334,7 +334,7 @@ impl ClusterDir {
     }
 }
 
-/// Removes a folder with its contents. Missing is success.
+/// Removes a directory with its contents. Missing is success.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -345,7 +345,7 @@ pub fn remove_folder(path: &Path) -> io::Result<()> {
 /// Name prefix of files that are not complete.
 const NEW: &str = ".new-";
 
-/// Removes the temporary files of interrupted writes from a folder; returns the folders in it.
+/// Removes the temporary files of interrupted writes from a directory; returns the directories in it.
 fn sweep(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -359,7 +359,7 @@ fn sweep(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Creates a folder and its parents with mode 0700; an existing folder keeps its mode.
+/// Creates a directory and its parents with mode 0700; an existing directory keeps its mode.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -373,8 +373,8 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
         })
 }
 
-/// Creates a folder of the state as `create_private_dir` does, then judges all that leads to it: since the start of the
-/// program, another user may have created or replaced a part of the path.
+/// Creates a directory of the state as `create_private_dir` does, then judges all that leads to it: since the start of
+/// the program, another user may have created or replaced a part of the path.
 pub fn create_state_dir(path: &Path) -> io::Result<()> {
     create_private_dir(path)?;
     dir::judge_path(path, is_trusted).map_err(|why| {
@@ -385,11 +385,11 @@ pub fn create_state_dir(path: &Path) -> io::Result<()> {
 
 /// Replaces a file with mode 0600, so that after a crash it has either the old content or the new one.
 ///
-/// Neither its folder nor the existing entry may be a link.
+/// Neither its directory nor the existing entry may be a link.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = state_folder(path)?;
     replace(&folder, path, content, |file| file.sync_all())?;
-    // A rename is only durable after the folder is synced as well.
+    // A rename is only durable after the directory is synced as well.
     folder.sync()
 }
 
@@ -399,7 +399,7 @@ pub fn write_private_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
     replace(&state_folder(path)?, path, content, |_| Ok(()))
 }
 
-/// Opens a log with mode 0600 for appending; neither it nor its folder may be a link.
+/// Opens a log with mode 0600 for appending; neither it nor its directory may be a link.
 pub fn append_private(path: &Path) -> io::Result<std::fs::File> {
     state_folder(path)?.file(
         path.file_name().unwrap_or_default(),
@@ -407,7 +407,7 @@ pub fn append_private(path: &Path) -> io::Result<std::fs::File> {
     )
 }
 
-/// Replaces a file as `write_private` does, at the user's path: its folder may be a link.
+/// Replaces a file as `write_private` does, at the user's path: its directory may be a link.
 pub fn write_where_asked(path: &Path, content: &[u8]) -> io::Result<()> {
     create_private_dir(parent(path))?;
     let folder = Dir::open(parent(path))?;

@@ -1,4 +1,4 @@
-//! The clusters in the state folder, and the addresses and ids that each uses on its network.
+//! The clusters in the state directory, and the addresses and ids that each uses on its network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -142,7 +142,7 @@ impl Known {
         write_private(&path, &text).map_err(|source| InventoryError::Io { path, source })
     }
 
-    /// `None` if the folder or the file does not exist.
+    /// `None` if the directory or the file does not exist.
     pub fn read(dir: &ClusterDir) -> Result<Option<Self>, InventoryError> {
         #[derive(Deserialize)]
         struct Head {
@@ -171,7 +171,7 @@ impl Known {
     }
 }
 
-/// A cluster with the contents of its folder.
+/// A cluster with the contents of its directory.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub known: Known,
@@ -179,7 +179,7 @@ pub struct Cluster {
     pub parameters: Option<Parameters>,
 }
 
-/// All clusters in the state folder, by name.
+/// All clusters in the state directory, by name.
 pub fn clusters(home: &Home) -> Result<Vec<Cluster>, InventoryError> {
     let names = home.cluster_names().map_err(|source| InventoryError::Io {
         path: home.clusters(),
@@ -192,7 +192,7 @@ pub fn clusters(home: &Home) -> Result<Vec<Cluster>, InventoryError> {
     Ok(clusters)
 }
 
-/// One cluster by name; `None` if its folder does not identify it.
+/// One cluster by name; `None` if its directory does not identify it.
 pub fn find(home: &Home, name: &str) -> Result<Option<Cluster>, InventoryError> {
     let dir = home.cluster(name);
     let Some(known) = Known::read(&dir)? else {

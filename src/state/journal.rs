@@ -202,7 +202,7 @@ struct Open {
 }
 
 impl Journal {
-    /// Locks the cluster's folder and reads the completed steps. Writes nothing but the lock.
+    /// Locks the cluster's directory and reads the completed steps. Writes nothing but the lock.
     pub fn open(dir: &ClusterDir, cluster: &str) -> Result<Self, JournalError> {
         let path = dir.journal();
         let lock = Lock::take(dir, cluster)?;
@@ -440,7 +440,7 @@ pub fn output<T: DeserializeOwned>(journal: &[Entry], step: &str) -> Option<T> {
     serde_json::from_value(last.output.clone()).ok()
 }
 
-/// The cluster of a journal: the name of its folder.
+/// The cluster of a journal: the name of its directory.
 fn cluster_of(journal: &Path) -> &str {
     let folder = journal.parent().and_then(Path::file_name);
     folder.and_then(|name| name.to_str()).unwrap_or_default()
@@ -524,7 +524,7 @@ pub fn lock(dir: &ClusterDir, cluster: &str) -> Result<Lock, JournalError> {
     Lock::take(dir, cluster)
 }
 
-/// An exclusive lock on a cluster's folder; the kernel releases it when the process ends.
+/// An exclusive lock on a cluster's directory; the kernel releases it when the process ends.
 pub struct Lock {
     _file: File,
 }
@@ -579,7 +579,8 @@ impl Lock {
                 }
                 Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
             }
-            // `destroy` may have removed the folder between opening and locking; then this file is no longer the lock.
+            // `destroy` may have removed the directory between opening and locking; then this file is no longer the
+            // lock.
             let same =
                 fs_err::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
             if !same {

@@ -1,4 +1,4 @@
-//! The state on this computer: a folder for each cluster with its journal and its address table.
+//! The state on this computer: a directory for each cluster with its journal and its address table.
 
 pub mod archive;
 pub mod dir;

@@ -1,4 +1,4 @@
-//! The registry cache of this computer: its folder in the state directory, and the file that describes it.
+//! The registry cache of this computer: its directory in the state directory, and the file that describes it.
 //!
 //! `$OCPDEPLOY_HOME/registry-cache/` outlives the clusters and is shared by them.
 
@@ -36,7 +36,7 @@ pub struct RegistryCache {
     pub enabled: bool,
     /// The address at which nodes reach this computer.
     pub address: Ipv4Addr,
-    /// The folder of the content.
+    /// The directory of the content.
     pub storage: PathBuf,
     /// The password of `USER`; nodes get it in their pull secret.
     pub password: String,
@@ -87,7 +87,7 @@ impl RegistryCache {
 }
 
 impl CachedRegistry {
-    /// The name of its folder: without a port's colon.
+    /// The name of its directory: without a port's colon.
     pub fn folder_name(&self) -> String {
         self.upstream.replace(':', "_")
     }
@@ -99,7 +99,7 @@ impl CachedRegistry {
 }
 
 impl CacheDir {
-    /// The folder in a state directory, which need not exist.
+    /// The directory in a state directory, which need not exist.
     pub fn of(home: &Home) -> Self {
         Self::at(home.root())
     }
@@ -148,7 +148,7 @@ impl CacheDir {
         self.path.join("htpasswd")
     }
 
-    /// The content's folder unless another one was chosen.
+    /// The content's directory unless another one was chosen.
     pub fn storage(&self) -> PathBuf {
         self.path.join("storage")
     }

@@ -1,9 +1,9 @@
 //! The download cache of one user: files are stored by digest, programs by how they were verified.
 //!
-//! Only this user owns the folder and can write to it, so no other user can change or replace a verified file.
+//! Only this user owns the directory and can write to it, so no other user can change or replace a verified file.
 //!
 //! `files/<digest>/` contains one file and `about.json`, and appears by one rename. `partial/` contains incomplete
-//! files, one folder and one lock each. `lists/` contains the checksum lists of helper images.
+//! files, one directory and one lock each. `lists/` contains the checksum lists of helper images.
 
 use std::fs::File;
 use std::io;
@@ -28,13 +28,13 @@ use crate::digest::sha256;
 use crate::state::dir::{self, Dir};
 use crate::state::home::{create_private_dir, write_private};
 
-/// The folder of complete files.
+/// The directory of complete files.
 const FILES: &str = "files";
-/// The folder of incomplete downloads.
+/// The directory of incomplete downloads.
 const PARTIAL: &str = "partial";
-/// The folder of all releases' programs.
+/// The directory of all releases' programs.
 const INSTALLERS: &str = "installers";
-/// The folder of checksum lists.
+/// The directory of checksum lists.
 const LISTS: &str = "lists";
 
 /// Pause between two attempts to get a lock.
@@ -46,7 +46,7 @@ const LONGEST_LIST: u64 = 4 << 20;
 /// CoreOS's largest published file has 16 GiB.
 const LARGEST: u64 = 64 << 30;
 
-/// The folder of all downloads.
+/// The directory of all downloads.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
@@ -122,14 +122,14 @@ impl Cache {
         all
     }
 
-    /// The cache's folder; created if missing.
+    /// The cache's directory; created if missing.
     fn root_folder(&self) -> Result<Dir, DownloadError> {
         create_private_dir(&self.root).map_err(disk(&self.root))?;
         let missing = || disk(&self.root)(io::ErrorKind::NotFound.into());
         self.existing()?.ok_or_else(missing)
     }
 
-    /// The cache's folder, `None` if it is missing.
+    /// The cache's directory, `None` if it is missing.
     fn existing(&self) -> Result<Option<Dir>, DownloadError> {
         let root = match Dir::open(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -143,12 +143,12 @@ impl Cache {
         Ok(Some(root))
     }
 
-    /// The folder of this name in the cache, if it exists.
+    /// The directory of this name in the cache, if it exists.
     fn existing_place(&self, name: &str) -> Option<Dir> {
         self.existing().ok()??.look_ours(name).ok()
     }
 
-    /// The folder of this name in the cache; created if missing.
+    /// The directory of this name in the cache; created if missing.
     fn place(&self, name: &str) -> Result<Dir, DownloadError> {
         let root = self.root_folder()?;
         root.folder(name).map_err(disk(&root.join(name)))
@@ -159,7 +159,7 @@ impl Cache {
         Space::new(self.largest)
     }
 
-    /// The folder of an incomplete artifact, locked by this process.
+    /// The directory of an incomplete artifact, locked by this process.
     pub(super) async fn partial(&self, artifact: &Artifact) -> Result<Partial, DownloadError> {
         let key = sha256(format!(
             "{}\n{}\n{}",
@@ -180,13 +180,13 @@ impl Cache {
         })
     }
 
-    /// The folder of the releases' programs that were downloaded with this trust; created if missing.
+    /// The directory of the releases' programs that were downloaded with this trust; created if missing.
     pub fn programs(&self, trust: &Trust) -> Result<Dir, DownloadError> {
         let (all, name) = (self.place(INSTALLERS)?, trust.folder_name());
         all.folder(&name).map_err(disk(&all.join(&name)))
     }
 
-    /// The folder of the releases' programs that were downloaded with this trust, if it exists.
+    /// The directory of the releases' programs that were downloaded with this trust, if it exists.
     pub fn existing_programs(&self, trust: &Trust) -> Option<Dir> {
         self.existing_place(INSTALLERS)?.look_ours(trust.folder_name()).ok()
     }
@@ -256,7 +256,7 @@ fn digests(files: &Dir) -> Vec<String> {
         .collect()
 }
 
-/// Removes a folder of plain files.
+/// Removes a directory of plain files.
 fn remove(parent: &Dir, name: &str, dry_run: bool) -> Result<Pruned, DownloadError> {
     let path = parent.join(name);
     let sizes = fs::read_dir(&path).into_iter().flatten().flatten();

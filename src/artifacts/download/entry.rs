@@ -42,7 +42,7 @@ pub(super) struct CacheMetadata {
     pub fetched: Timestamp,
 }
 
-/// The folder of a complete file, with its metadata.
+/// The directory of a complete file, with its metadata.
 pub(super) struct CacheEntry {
     pub folder: Dir,
     pub about: CacheMetadata,

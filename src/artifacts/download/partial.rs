@@ -27,7 +27,7 @@ pub(super) struct DownloadOrigin {
 /// An incomplete download; the lock ends with it, or with its process.
 pub(super) struct Partial {
     pub folder: Dir,
-    /// The folder that contains it, and its name there.
+    /// The directory that contains it, and its name there.
     pub all: Dir,
     pub key: String,
     pub files: Dir,
@@ -39,7 +39,7 @@ const PACKED: &str = "packed";
 /// The decompressed content.
 const CONTENT: &str = "content";
 const ORIGIN: &str = "origin.json";
-/// The folder that will be published.
+/// The directory that will be published.
 const WHOLE: &str = "whole";
 
 impl Partial {

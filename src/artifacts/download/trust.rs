@@ -49,7 +49,7 @@ impl Trust {
         matches!(self, Self::Pin(_) | Self::KeyFile(_) | Self::Vendor)
     }
 
-    /// The name of its folder of programs.
+    /// The name of its directory of programs.
     pub fn folder_name(&self) -> String {
         match self {
             Self::Pin(sum) => format!("pin-{sum}"),

@@ -106,8 +106,9 @@ pub(super) fn create(
 
 /// Whether a machine did not start only because of the log of its console.
 ///
-/// virtlogd opens it, and SELinux does not let it write into every pool: on Fedora it can only search the folders of
-/// images (libvirt/libvirt: src/util/virrotatingfile.c, `virRotatingFileWriterEntryNew`, names the file it cannot open).
+/// virtlogd opens it, and SELinux does not let it write into every pool: on Fedora it can only search the directories
+/// of images (libvirt/libvirt: src/util/virrotatingfile.c, `virRotatingFileWriterEntryNew`, names the file it cannot
+/// open).
 fn is_of_console(failure: &BackendError, paths: &Paths) -> bool {
     paths
         .console

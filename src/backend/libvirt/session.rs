@@ -73,7 +73,7 @@ impl From<Error> for BackendError {
                 Some("add this user to the group `libvirt`, or run as root".to_owned())
             }
             BackendErrorKind::Rejected if lower.contains("fw_cfg") || lower.contains("permission denied") => Some(
-                "the user of QEMU must be able to read the folder of the pool; with AppArmor, allow it in \
+                "the user of QEMU must be able to read the directory of the pool; with AppArmor, allow it in \
                  /etc/apparmor.d/local/abstractions/libvirt-qemu"
                     .to_owned(),
             ),

@@ -92,7 +92,7 @@ impl<'a> Storage<'a> {
         Ok(others.flat_map(|pool| pool.list_all_volumes(0)).flatten().collect())
     }
 
-    /// Makes libvirt list files that were created by other programs in the folder of the pool.
+    /// Makes libvirt list files that were created by other programs in the directory of the pool.
     pub fn refresh(&self) -> Result<(), BackendError> {
         retry_while_busy(|| self.pool.refresh(0))
     }

@@ -116,7 +116,7 @@ impl From<StoreError> for BackendError {
         let (kind, hint) = match &error {
             StoreError::Io(_) => (
                 BackendErrorKind::Unreachable,
-                "the simulated platform is a file: check its folder and permissions",
+                "the simulated platform is a file: check its directory and permissions",
             ),
             StoreError::Content { .. } => (
                 BackendErrorKind::Rejected,

@@ -102,7 +102,7 @@ impl Release {
     }
 }
 
-/// The folder that the kubelet watches.
+/// The directory that the kubelet watches.
 pub(super) const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
 /// A static pod, which the kubelet starts without an API: one container in the host's network.

@@ -15,10 +15,10 @@ use crate::node::machine_configs::own_name;
 use crate::node::overlay::document;
 use crate::templates::yaml;
 
-/// A manifest as a file of the installer's folder.
+/// A manifest as a file of the installer's directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manifest {
-    /// Below the installer's folder: `openshift/…` is new, `manifests/…` replaces the installer's own.
+    /// Below the installer's directory: `openshift/…` is new, `manifests/…` replaces the installer's own.
     pub path: String,
     /// YAML.
     pub content: String,

@@ -148,7 +148,7 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A folder with secrets that is removed when this is dropped, unless it was renamed.
+/// A directory with secrets that is removed when this is dropped, unless it was renamed.
 pub(super) struct Unfinished(PathBuf);
 
 impl Unfinished {
@@ -171,7 +171,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Kills all children and removes unfinished folders, because this program ends. No child is started afterwards.
+/// Kills all children and removes unfinished directories, because this program ends. No child is started afterwards.
 pub async fn end_all() {
     let (groups, folders) = {
         let mut here = here();
@@ -187,7 +187,7 @@ pub async fn end_all() {
     }
 }
 
-/// Kills the children of runs that were killed themselves: they may still write to a cluster's folder.
+/// Kills the children of runs that were killed themselves: they may still write to a cluster's directory.
 pub(super) async fn end_leftovers() {
     let left = leftovers();
     for pid in &left {

@@ -1,6 +1,6 @@
 //! Selects the openshift-install to use.
 //!
-//! Search order: the setting `installer`, the cluster's folder, the cache by version, PATH, then a mirror.
+//! Search order: the setting `installer`, the cluster's directory, the cache by version, PATH, then a mirror.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ impl Installer {
     }
 }
 
-/// The folder of a cluster's own programs.
+/// The directory of a cluster's own programs.
 fn bin(dir: &ClusterDir) -> PathBuf {
     dir.path().join("bin")
 }

@@ -37,7 +37,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// The pull secret, each credential in it, kubeadmin's password and the admin's kubeconfig, if the folder has them.
+    /// The pull secret, each credential in it, kubeadmin's password and the admin's kubeconfig, if the directory has
+    /// them.
     pub fn new(config: &ClusterConfig, folder: &Path) -> Self {
         let pull_secret = config.node_pull_secret();
         let pull_secret = pull_secret.expose_secret();

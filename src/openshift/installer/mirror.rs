@@ -1,6 +1,6 @@
 //! A mirror's release: which files it has, and whether its checksum list is trusted.
 //!
-//! A mirror's folder has `sha256sum.txt`, its signature, `release.txt` and archives with the version in their names
+//! A mirror's directory has `sha256sum.txt`, its signature, `release.txt` and archives with the version in their names
 //! (mirror.openshift.com: `pub/openshift-v4/clients/ocp/<version>/`; OKD: the assets of a release on GitHub). The
 //! programs in the archives are run on this computer, so whoever can change the list can run any code: see
 //! `check_list`.
@@ -42,7 +42,7 @@ pub struct Published {
     pub archives: Vec<Artifact>,
 }
 
-/// Possible folders of a release, the most probable first.
+/// Possible directories of a release, the most probable first.
 fn folders(wanted: &Wanted, mirror: Option<&str>) -> Vec<String> {
     let (ocp, okd) = (mirror.unwrap_or(OCP), mirror.unwrap_or(OKD));
     match wanted {
@@ -171,7 +171,7 @@ fn newest_tag(list: &[u8], wanted: &Wanted) -> Option<String> {
         .max_by_key(|tag| Precedence::of(tag))
 }
 
-/// Whether the list of a folder is authentic.
+/// Whether the list of a directory is authentic.
 ///
 /// The setting `mirror_sha256` decides alone. Otherwise a trusted key must have signed the list: the vendor's, or that
 /// of `mirror_key`. `mirror_insecure` accepts a missing signature and plain http, but never a wrong signature. OKD

@@ -79,7 +79,7 @@ impl Assets {
         }
     }
 
-    /// The same files where the cluster's folder is now: it may have been moved since they were recorded.
+    /// The same files where the cluster's directory is now: it may have been moved since they were recorded.
     pub fn moved_to(&self, dir: &ClusterDir) -> Self {
         Self::in_folder(&dir.installer(), self.arbiter.is_some(), self.made_at)
     }
@@ -166,9 +166,9 @@ impl Installer {
         }
     }
 
-    /// Creates the cluster's Ignition files in the installer's folder; either all of them exist afterwards or none.
+    /// Creates the cluster's Ignition files in the installer's directory; either all of them exist afterwards or none.
     ///
-    /// Files of an earlier cluster in that folder are moved to `installer.old` beside it.
+    /// Files of an earlier cluster in that directory are moved to `installer.old` beside it.
     pub async fn make_assets(
         &self,
         config: &ClusterConfig,
@@ -253,7 +253,7 @@ impl Installer {
         }
     }
 
-    /// Collects the logs of the bootstrap and the masters in the installer's folder, if the installer can.
+    /// Collects the logs of the bootstrap and the masters in the installer's directory, if the installer can.
     pub async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), OperationError> {
         match self {
             Self::OpenshiftInstall(real) => real.gather(wait, limit).await,

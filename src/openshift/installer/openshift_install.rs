@@ -199,7 +199,7 @@ impl OpenshiftInstall {
         release::ask(&self.oc, image, config, release::release).await
     }
 
-    /// Fills a new private folder; all files in it get mode 0600.
+    /// Fills a new private directory; all files in it get mode 0600.
     pub(super) async fn write_assets(
         &self,
         config: &ClusterConfig,
@@ -238,7 +238,7 @@ impl OpenshiftInstall {
         )?)
     }
 
-    /// Collects the logs of a failed bootstrap over SSH as `log-bundle-….tar.gz` in the folder.
+    /// Collects the logs of a failed bootstrap over SSH as `log-bundle-….tar.gz` in the directory.
     ///
     /// The installer uses the user's own SSH keys and agent.
     pub(super) async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), OperationError> {
@@ -393,7 +393,7 @@ mod tests {
     use super::*;
     use crate::state::home::{ClusterDir, Home};
 
-    /// An openshift-install that is a shell script, and the folder of a cluster it works on.
+    /// An openshift-install that is a shell script, and the directory of a cluster it works on.
     struct Fake {
         folder: tempfile::TempDir,
         config: ClusterConfig,

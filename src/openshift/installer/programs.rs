@@ -23,7 +23,7 @@ use crate::printable::shell_path;
 use crate::state::dir::{self, Dir};
 use crate::state::home::write_private;
 
-/// In the folder of a release: SHA-256 of each program, from the time when its archive was verified.
+/// In the directory of a release: SHA-256 of each program, from the time when its archive was verified.
 const DIGESTS: &str = "sha256.json";
 const LONGEST_DIGESTS: u64 = 64 << 10;
 /// In the folder of a trust: the newest version that each channel has selected.
@@ -52,10 +52,10 @@ fn announce(folder: &Dir, trust: &Trust) {
     }
 }
 
-/// Compares the programs of a folder with their digests from the time of verification.
+/// Compares the programs of a directory with their digests from the time of verification.
 ///
 /// # Errors
-/// Names the folder or program: other users can change it, it has changed, or it was never verified.
+/// Names the directory or program: other users can change it, it has changed, or it was never verified.
 fn check_programs(folder: &Dir) -> io::Result<()> {
     let refuse = |why: String| io::Error::other(format!("not running {}: {why}", folder.path().display()));
     folder.judge(dir::me_or_root).map_err(refuse)?;
@@ -75,8 +75,8 @@ fn check_programs(folder: &Dir) -> io::Result<()> {
     Ok(())
 }
 
-/// Rejects linked programs of the cluster's folder that other users can replace, or that were downloaded with another
-/// trust. Returns whether they are verified, see `Trust::is_verified`.
+/// Rejects linked programs of the cluster's directory that other users can replace, or that were downloaded with
+/// another trust. Returns whether they are verified, see `Trust::is_verified`.
 pub(super) fn check_pinned(path: &Path, trust: &Trust) -> io::Result<bool> {
     let mut is_verified = trust.is_verified();
     for name in [PROGRAM, "oc"] {
@@ -87,7 +87,7 @@ pub(super) fn check_pinned(path: &Path, trust: &Trust) -> io::Result<bool> {
         let parent = real.parent().unwrap_or(Path::new("/"));
         let folder = Dir::open_no_link(parent)?;
         if folder.has(DIGESTS) {
-            // The cache has a folder of programs for each trust.
+            // The cache has a directory of programs for each trust.
             let stored = parent.parent().and_then(Path::file_name);
             if stored != Some(OsStr::new(&trust.folder_name())) {
                 return Err(refuse(
@@ -185,7 +185,7 @@ pub(super) async fn fetch(cache: &Cache, trust: &Trust, published: &Published) -
     if reported != version {
         return Err(other_version(&published.archives[0].url, reported, version).into());
     }
-    // An existing folder is damaged.
+    // An existing directory is damaged.
     folder.remove(version)?;
     folder.rename(&name, &folder, version)?;
     let found = OpenshiftInstall::find(Some(&folder.join(version).join(PROGRAM)))?;

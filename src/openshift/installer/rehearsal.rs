@@ -28,7 +28,7 @@ const SHAPE: &str = include_str!("rehearsal-shape.txt");
 /// A syntactically valid certificate whose key was discarded; it signs nothing.
 const CA: &str = include_str!("rehearsal-ca.pem");
 
-/// Folder from which a rehearsal's guest serves configs in place of the machine config server.
+/// Directory from which a rehearsal's guest serves configs in place of the machine config server.
 const MCS: &str = "/opt/openshift-rehearsal/mcs/config";
 
 /// File with the addresses that a rehearsal's guest uses while no other machine has them.

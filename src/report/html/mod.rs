@@ -1,6 +1,6 @@
 //! The report: a self-contained page about one cluster, without scripts or network access.
 //!
-//! A pure function of the cluster's folder and one query of its machines. The template escapes all values as text.
+//! A pure function of the cluster's directory and one query of its machines. The template escapes all values as text.
 //!
 //! More than 500 lines: the values of one template.
 

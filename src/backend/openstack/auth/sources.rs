@@ -2,7 +2,7 @@
 //!
 //! Names, order and precedence are those of openstack/openstacksdk: `openstack/config/loader.py`. Unlike there, a file
 //! that was found is not used if another user can have written it, and a password is only added to a clouds.yaml in the
-//! same folder: another user's clouds.yaml could otherwise send it to any `auth_url`.
+//! same directory: another user's clouds.yaml could otherwise send it to any `auth_url`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -45,7 +45,7 @@ const SUFFIXES: [&str; 3] = ["yaml", "yml", "json"];
 pub struct CloudSources {
     /// The environment variables of this process that begin with `OS_`.
     pub variables: BTreeMap<String, String>,
-    /// The folders in which clouds.yaml is searched, in this order.
+    /// The directories in which clouds.yaml is searched, in this order.
     pub folders: Vec<PathBuf>,
 }
 
@@ -72,7 +72,7 @@ impl CloudSources {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// The first `name` with one of the suffixes in the folders, or the file that a variable refers to.
+    /// The first `name` with one of the suffixes in the directories, or the file that a variable refers to.
     pub fn find(&self, name: &str, variable: &str) -> Result<Option<(PathBuf, Value)>, AuthConfigError> {
         self.find_in(&self.folders, name, variable)
     }
@@ -170,7 +170,7 @@ pub fn from_file(
         ));
     };
     let mut merged = found.clone();
-    // openstacksdk searches secure.yaml in all folders (`SECURE_FILES`).
+    // openstacksdk searches secure.yaml in all directories (`SECURE_FILES`).
     let beside = path.parent().unwrap_or(Path::new("")).to_owned();
     if let Some((_, secure)) = sources.find_in(&[beside], "secure", "OS_CLIENT_SECURE_FILE")? {
         merge(&mut merged, &secure["clouds"][name]);
