@@ -320,6 +320,7 @@ const EXCLUDED: &[&str] = &[
     "door",
     "ended well",
     "ends well",
+    "folder*",
     "for good",
     "give back",
     "gives back",
