@@ -519,7 +519,7 @@ fn begun_steps(entries: &[Entry]) -> BTreeSet<String> {
     begun
 }
 
-/// Locks a cluster's folder without reading its journal, which may be damaged.
+/// Locks a cluster's directory without reading its journal, which may be damaged.
 pub fn lock(dir: &ClusterDir, cluster: &str) -> Result<Lock, JournalError> {
     Lock::take(dir, cluster)
 }

@@ -18,11 +18,11 @@ const VERSION: u32 = 1;
 /// The user that nodes pull as.
 pub const USER: &str = "ocpdeploy";
 
-/// The folder with the CA certificates of the upstream registries. A registry's folder is named after its host, which
+/// The directory with the CA certificates of the upstream registries. A registry's directory is named after its host, which
 /// has no underscore.
 pub const AUTHORITIES: &str = "upstream_ca";
 
-/// The folder of the cache.
+/// The directory of the cache.
 #[derive(Clone, Debug)]
 pub struct CacheDir {
     path: PathBuf,
@@ -124,7 +124,7 @@ impl CacheDir {
         self.path.join("ca.pem")
     }
 
-    /// The CA certificates of the upstream registries, in a folder of their own.
+    /// The CA certificates of the upstream registries, in a directory of their own.
     pub fn upstream_authorities(&self) -> PathBuf {
         self.path.join(AUTHORITIES).join("ca.pem")
     }

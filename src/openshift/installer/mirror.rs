@@ -268,7 +268,7 @@ fn release_name(text: &str) -> Option<String> {
     Some(name.trim().to_owned()).filter(|version| is_plain(version))
 }
 
-/// Whether it can be the name of a folder.
+/// Whether it can be the name of a directory.
 pub(super) fn is_plain(version: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     version.starts_with(|c: char| c.is_ascii_digit()) && version.chars().all(plain)

@@ -26,7 +26,7 @@ use crate::state::home::write_private;
 /// In the directory of a release: SHA-256 of each program, from the time when its archive was verified.
 const DIGESTS: &str = "sha256.json";
 const LONGEST_DIGESTS: u64 = 64 << 10;
-/// In the folder of a trust: the newest version that each channel has selected.
+/// In the directory of a trust: the newest version that each channel has selected.
 const CHANNELS: &str = "channels.json";
 const LONGEST_CHANNELS: u64 = 64 << 10;
 /// openshift-install 4.20 has 0.7 GB.
@@ -157,7 +157,7 @@ pub(super) async fn keep_newest(
     write_private(&path, &serde_json::to_vec(&newest)?).with_context(|| format!("write {}", path.display()))
 }
 
-/// Downloads, verifies and unpacks; the whole folder appears atomically.
+/// Downloads, verifies and unpacks; the whole directory appears atomically.
 pub(super) async fn fetch(cache: &Cache, trust: &Trust, published: &Published) -> anyhow::Result<OpenshiftInstall> {
     let version = &published.version;
     let folder = cache.programs(trust)?;
