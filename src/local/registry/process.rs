@@ -154,7 +154,7 @@ impl Program {
 }
 
 /// podman's arguments before those of the registry. SELinux would hide files that are not labelled for containers.
-fn container(folder: &Folder, storage: &Path, authorities: Option<&OsStr>) -> Vec<OsString> {
+fn container(folder: &RegistryDirectory, storage: &Path, authorities: Option<&OsStr>) -> Vec<OsString> {
     let volume = |path: &Path, options: &str| {
         let mut volume = OsString::from("--volume=");
         volume.extend([path.as_os_str(), ":".as_ref(), path.as_os_str(), options.as_ref()]);
