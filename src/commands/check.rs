@@ -15,7 +15,8 @@ use crate::passes::{self, CheckResult};
 use crate::report;
 
 pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
-    let loaded = session.load_settings(&session.sources(&command.source)?)?;
+    let mut loaded = session.load_settings(&session.sources(&command.source)?)?;
+    loaded.config.downloads.allow_downgrade = command.source.allow_downgrade;
     let config = &loaded.config;
     let mut looked = settings(loaded.warnings);
     looked.extend(session.finish_or_stop(async {

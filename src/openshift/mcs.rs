@@ -76,7 +76,7 @@ impl McsError {
             Self::Failing { url, version, .. } => Some(format!(
                 "its log has the reason: `ocpdeploy node ssh {} bootstrap -- 'sudo crictl logs $(sudo crictl ps -aq \
                  --name machine-config-server)'`, or after the bootstrap `oc -n openshift-machine-config-operator logs \
-                 -l k8s-app=machine-config-server`; usually a MachineConfig in the folder `manifests` has a field that \
+                 -l k8s-app=machine-config-server`; usually a MachineConfig in the directory `manifests` has a field that \
                  Ignition {version} does not have",
                 cluster_of_host(host(url))
             )),

@@ -81,7 +81,7 @@ fn of_ovn(config: &ClusterConfig, what: &str, range: IpNetwork, own: &OvnNetwork
             None => Verdict::Fail,
         },
         hint: Some(format!(
-            "use another range; before 4.19 a manifest for the Network operator ({}) in the folder `manifests` moves that \
+            "use another range; before 4.19 a manifest for the Network operator ({}) in the directory `manifests` moves that \
              of OVN-Kubernetes, and from 4.18 ovn_join_network moves its join network",
             own.field
         )),

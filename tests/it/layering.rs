@@ -112,6 +112,7 @@ const YAML: &[&str] = &[
     "export::kubeconfig",
     "node::machine_configs",
     "node::network_config::document",
+    "node::services::combined",
     "openshift::installer::mask",
     "report",
     "settings::platforms::kubevirt",

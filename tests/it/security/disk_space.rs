@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ocpdeploy::artifacts::catalogue::Artifact;
 use ocpdeploy::artifacts::download::{Cache, DownloadError, RetryPolicy};
+use ocpdeploy::digest::sha256;
 
 use crate::support::left_out::is_root;
 use crate::support::mirror::{Mirror, Served};
@@ -64,7 +65,9 @@ fn a_download_leaves_some_of_the_disk_free() {
         return;
     }
     let mirror = Mirror::start();
-    mirror.serve("/a.qcow2.gz", Served::new(bomb(400)));
+    let packed = bomb(400);
+    let url = format!("{}#sha256={}", mirror.url("/a.qcow2.gz"), sha256(&packed));
+    mirror.serve("/a.qcow2.gz", Served::new(packed));
     let folder = tempfile::tempdir().unwrap();
     // A disk of 320 MiB in its own mount namespace; the last line is the least free space at any time.
     let script = r#"
@@ -78,14 +81,7 @@ fn a_download_leaves_some_of_the_disk_free() {
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c", script, "sh", "cache"])
         .arg(env!("CARGO_BIN_EXE_ocpdeploy"))
-        .args([
-            "image",
-            "pull",
-            "--image",
-            &mirror.url("/a.qcow2.gz"),
-            "--cache",
-            "cache",
-        ])
+        .args(["image", "pull", "--image", &url, "--cache", "cache"])
         .current_dir(folder.path())
         .env("HOME", folder.path())
         .env_remove("OCPDEPLOY_HOME")
