@@ -20,7 +20,9 @@ use async_trait::async_trait;
 use ipnetwork::{IpNetwork, Ipv6Network};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::cluster::{AddressAssignment, ClusterId, Creation, Dhcp, Mac, MachineName, NodeName, Pass, Role, Size};
+use crate::cluster::{
+    AddressAssignment, ClusterId, Creation, Dhcp, ExternalVips, Mac, MachineName, NodeName, Pass, Role, Size, Vip,
+};
 use crate::digest::sha256;
 
 mod action;
@@ -149,6 +151,12 @@ pub trait Backend {
     /// balancers.
     async fn ensure_load_balancer(&self, _: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
         Ok(None)
+    }
+
+    /// Where computers outside of the machine network reach these VIPs, by the settings. Missing addresses are created, if
+    /// `create`; they lead to a VIP when it has been reserved, or has its load balancer.
+    async fn external_vips(&self, _: &ClusterId, _: &[Vip], _create: bool) -> Result<ExternalVips, BackendError> {
+        Ok(ExternalVips::default())
     }
 
     /// The choices of `ocpdeploy init` for settings that refer to objects of the platform. Changes nothing.

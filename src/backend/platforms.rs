@@ -26,7 +26,9 @@ use super::{
 };
 use crate::PROGRESS;
 use crate::backoff::Backoff;
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, NodeName, Role, WorkersOn, place_of};
+use crate::cluster::{
+    AddressAssignment, ClusterId, ExternalVips, MachineName, NodeName, Role, Vip, WorkersOn, place_of,
+};
 
 /// How long a call is repeated without a setting. It is enough for a restart of an engine or API server.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
@@ -489,6 +491,18 @@ impl Platforms {
         let object = format!("{}{at}{to}", balancer.vip);
         let call = async |backend: &dyn Backend| backend.ensure_load_balancer(balancer).await;
         self.call(&self.all, "set the load balancer of", object, call).await
+    }
+
+    /// The VIPs are on the masters' platform.
+    pub async fn external_vips(
+        &self,
+        cluster: &ClusterId,
+        vips: &[Vip],
+        create: bool,
+    ) -> Result<ExternalVips, PlatformError> {
+        let call = async |backend: &dyn Backend| backend.external_vips(cluster, vips, create).await;
+        let verb = "get the external addresses of cluster";
+        self.call(&self.all, verb, cluster, call).await
     }
 
     pub async fn choices(&self) -> Result<PlatformChoices, PlatformError> {

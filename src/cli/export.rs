@@ -30,6 +30,7 @@ pub enum ExportVerb {
     Dhcp(ExportDhcp),
     Kcli(ExportKcli),
     Ansible(ExportAnsible),
+    Csi(ExportCsi),
 }
 
 /// The cluster, and the output file.
@@ -160,4 +161,30 @@ pub enum AnsibleFormat {
     #[default]
     Playbook,
     Inventory,
+}
+
+/// Write manifests of kubevirt-csi-driver for a cluster on KubeVirt
+///
+/// The driver lets the cluster use storage classes of the platform. One part is for the
+/// namespace of the machines: a service account with the driver's rights. The other is for
+/// the cluster: the driver, a storage class, and annotations of the nodes. Also reads the
+/// kubeconfig of the platform.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy export csi lab --part platform >platform.yaml
+  ocpdeploy export csi lab -o csi.yaml")]
+pub struct ExportCsi {
+    /// Where the manifests are applied
+    #[arg(long, value_enum, default_value_t)]
+    pub part: CsiPart,
+    #[command(flatten)]
+    pub target: ExportTarget,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CsiPart {
+    #[default]
+    Cluster,
+    Platform,
 }

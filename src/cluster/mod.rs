@@ -134,6 +134,29 @@ impl From<IpAddr> for ApiEndpoint {
     }
 }
 
+/// Where computers outside of the machine network reach the VIPs, if they have other addresses there: floating IPs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExternalVips {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<IpAddr>,
+}
+
+impl ExternalVips {
+    pub fn of(&self, vip: Vip) -> Option<IpAddr> {
+        match vip {
+            Vip::Api => self.api,
+            Vip::Ingress => self.ingress,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Time limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {

@@ -1,7 +1,7 @@
 //! The platforms, and the settings of each.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -110,6 +110,9 @@ pub struct OpenStackConfig {
     pub cloud: Option<String>,
     pub region: Option<String>,
     pub boot: OsBoot,
+    /// Whether machines have volumes: to boot from, or extra disks.
+    #[serde(default = "yes")]
+    pub volumes: bool,
     /// Type of created volumes; the cloud's default if not set.
     pub volume_type: Option<String>,
     /// Availability zones of the servers, separated by commas.
@@ -120,6 +123,8 @@ pub struct OpenStackConfig {
     pub volume_timeout: Duration,
     pub affinity: Affinity,
     pub flavors: OsFlavors,
+    /// Selects the subnet of the nodes; by default one with DHCP.
+    pub machine_network: Option<IpNetwork>,
     /// The network for floating IPs; without it none are created.
     pub external_network: Option<String>,
     /// Existing floating IPs of the project.
@@ -132,10 +137,17 @@ pub struct OpenStackConfig {
     pub image_import: bool,
     /// Networks with access to SSH and node ports, besides the machine network and this computer.
     pub admit: Vec<IpNetwork>,
+    /// The address of this computer behind NAT, as the cloud sees it.
+    pub client_ip: Option<IpAddr>,
     /// The nodes are a rehearsal's guests, which listen on port 8080.
     pub rehearsal: bool,
     /// Services may have no TLS: see `os_insecure`.
     pub insecure: Insecure,
+}
+
+/// For records of earlier versions: what is unknown may be used.
+fn yes() -> bool {
+    true
 }
 
 /// Settings of the simulated platform.
@@ -156,12 +168,21 @@ pub struct KubevirtConfig {
     pub namespace: Option<String>,
     /// `None`: the default storage class.
     pub storage_class: Option<String>,
+    /// The access mode of all volumes; `None`: that of the storage class's StorageProfile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_mode: Option<AccessMode>,
+    /// The volume mode of all volumes; `None`: that of the storage class's StorageProfile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_mode: Option<VolumeMode>,
     /// The URL of CDI's upload proxy, if this user cannot read it from CDI.
     pub upload_proxy: Option<String>,
     /// A PEM file of the CA of the upload proxy's certificate.
     pub upload_ca: Option<PathBuf>,
     /// Masters run on different hosts, and so do workers.
     pub affinity: Affinity,
+    /// What happens to machines whose host is drained.
+    #[serde(default)]
+    pub eviction: Eviction,
     /// Creates a missing namespace, and deletes it with its last cluster.
     pub makes_namespace: bool,
     /// With `network=pod`: the machines use the pod network.
@@ -183,6 +204,33 @@ impl PartialEq for Insecure {
 }
 
 impl Eq for Insecure {}
+
+/// How hosts can use a volume; Kubernetes' names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccessMode {
+    ReadWriteOnce,
+    /// Required to move a running machine to another host.
+    ReadWriteMany,
+}
+
+/// What a volume is to its pod; Kubernetes' names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeMode {
+    Filesystem,
+    Block,
+}
+
+/// What happens to a machine that is evicted from its host; KubeVirt's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Eviction {
+    /// It moves to another host while it runs if its disks allow that, otherwise it is shut down.
+    #[default]
+    LiveMigrateIfPossible,
+    /// The eviction of a machine that cannot move is denied.
+    LiveMigrate,
+    /// It is shut down.
+    None,
+}
 
 /// How Services for the virtual IPs are exposed outside of the platform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -272,7 +272,7 @@ fn advertisement(packet: &[u8]) -> Option<(u8, Ipv4Addr)> {
 }
 
 /// This computer's address for connections to another one; sends nothing.
-fn own_address(near: IpAddr) -> io::Result<IpAddr> {
+pub fn own_address(near: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match near {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

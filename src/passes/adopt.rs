@@ -1,6 +1,6 @@
 //! Recreates the lost record of a cluster from its objects on the platform, or completes an outdated one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
@@ -9,6 +9,7 @@ use tracing::info;
 use super::check;
 use super::deployments::{DeploymentOnPlatform, deployments_of, env_word};
 use super::error::{no_range, no_router_id, preflight, refuse};
+use super::one::external_vips;
 use super::reserve::HOLD;
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
@@ -119,6 +120,8 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
         table,
     );
     parameters.tenant.clone_from(&config.tenant);
+    let addresses = [api, ingress].map(|vip| Some(vip.ip));
+    parameters.external_vips = external_vips(backend, config, addresses, false).await?;
     parameters.ipv6 = addresses::ipv6_table(config, &facts, [api.ip, ingress.ip]);
     let settings = config.with_workers_of(parameters.nodes.iter().map(|node| &node.name));
     if let Some(what) = mismatch(&settings, &parameters) {
@@ -180,7 +183,7 @@ fn node_of(machine: &Machine, reserved: &[&AddressAssignment]) -> Result<NodeAdd
 fn bootstrap(
     config: &ClusterConfig,
     macs: &MacTable,
-    free: Vec<IpAddr>,
+    free: BTreeSet<IpAddr>,
     nodes: &[NodeAddress],
     vips: &[AddressAssignment; 2],
 ) -> NodeAddress {

@@ -9,7 +9,7 @@ use tracing::info;
 
 use super::complete::refuse_changes;
 use super::effective_settings::EffectiveSettings;
-use super::error::{no_range, preflight, unfit_table};
+use super::error::{FEW_ADDRESSES, no_range, preflight, unfit_table};
 use super::options::DeployOptions;
 use super::report::{CheckReport, CheckedFacts};
 use super::simulated::refuse_simulated;
@@ -19,7 +19,7 @@ use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, Carrier, Finding, NetworkFacts, PlatformError, Verdict};
 use crate::cluster::{
     AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Precedence, Role, Vip, major_minor,
-    platform_names, unsupported_release,
+    overlap, platform_names, unsupported_release,
 };
 use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
@@ -30,10 +30,13 @@ use crate::openshift::installer::fetch::Choice;
 use crate::openshift::installer::{self, Installer};
 use crate::passes::image_sources;
 use crate::plan::address_pool;
-use crate::plan::addresses::{ipv6_gateway, ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken};
+use crate::plan::addresses::{
+    Others, free_addresses, ipv6_gateway, ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken,
+};
 use crate::plan::connections::connections;
 use crate::plan::machines::{self, MacTable, VipSource};
 use crate::plan::mismatch::mismatch;
+use crate::printable::count;
 use crate::state::home::Home;
 use crate::state::inventory::{self, Cluster, Known};
 use crate::state::journal::{self, Entry};
@@ -123,6 +126,7 @@ pub(super) async fn look_around(
         report.add("platform", networks::findings(config, facts));
         report.add("platform", runs_nothing(config, facts));
         report.add("platform", too_large(config, facts));
+        report.add("addresses", other_network(config, facts));
         report.add("addresses", static_network(config, facts));
         report.add("addresses", ipv6_network(config, facts));
         report.add("addresses", network_config(config, facts, seen.table.as_ref()));
@@ -150,6 +154,9 @@ pub(super) async fn look_around(
             own,
             is_reserved,
         ));
+        if known.is_none() {
+            findings.extend(too_few_addresses(config, facts, &neighbours.addresses));
+        }
         match &seen.table {
             Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(Finding::fail)),
             None if backend.common_capabilities().guests_reachable => {
@@ -193,6 +200,30 @@ fn unprotected_images(config: &ClusterConfig, seen: &CheckedFacts) -> Vec<Findin
         findings.extend(found.filter(|found| !findings.contains(found)));
     }
     findings
+}
+
+/// A machine network that has no address of the platform's network.
+fn other_network(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
+    let (given, known) = (config.given.machine_network?, facts.cidr?);
+    (!overlap(given, known)).then(|| {
+        let text = format!("network {} is {known}, but machine_network is {given}", config.network);
+        Finding::fail(text).hint("set machine_network to the range of the network, or remove it")
+    })
+}
+
+/// Whether the network has fewer free addresses than pass one reserves.
+fn too_few_addresses(config: &ClusterConfig, facts: &NetworkFacts, others: &Others) -> Option<Finding> {
+    let network = config.given.machine_network.or(facts.cidr)?;
+    let vips = Vip::ALL.into_iter().filter(|vip| machines::is_harvested(config, *vip));
+    let (wanted, free) = (
+        config.nodes().len() + vips.count(),
+        free_addresses(network, facts, others).len(),
+    );
+    let is_short = config.harvest == Harvest::Reserve && free < wanted;
+    is_short.then(|| {
+        let free = count(free, "free address");
+        Finding::fail(format!("network {} has {free}, too few for {wanted}", config.network)).hint(FEW_ADDRESSES)
+    })
 }
 
 /// Whether the registry cache that the nodes will use works.

@@ -243,7 +243,8 @@ impl Run<'_> {
         let (mut leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
         let free = self.free_of_pool(address_pool::names(self.config).len(), None).await?;
         let endpoint = self.balanced_vips(&mut leases, &macs).await?;
-        self.write_parameters(leases, (&macs, &free), &heard, endpoint)
+        let external = self.external_vips(&leases).await?;
+        self.write_parameters(leases, (&macs, &free), &heard, (endpoint, external))
     }
 
     /// Reserves the table's addresses where the platform supports it, and deletes the machines of pass one.

@@ -10,6 +10,10 @@ use crate::plan::harvest::Seen;
 use crate::printable::count;
 use crate::state::parameters::{NodeAddress, Parameters};
 
+/// The hint if a network has too few addresses for the nodes.
+pub(super) const FEW_ADDRESSES: &str = "enlarge the DHCP range of the network (in OpenStack the allocation pools of the \
+     subnet), use another network, or set the addresses in the env file with harvest=static";
+
 /// Problems that the checks found, with the hints of each.
 pub(super) fn preflight(findings: Vec<Finding>) -> OperationError {
     let lines: String = findings.iter().map(|finding| format!("\n  {}", finding.text)).collect();
@@ -104,7 +108,10 @@ impl Subject<'_> {
             lines(missing)
         );
         let agent = match missing.iter().any(|missing| missing.seen == Seen::Silent) {
-            true => "an image without qemu-guest-agent needs the network to fetch it; ",
+            true => {
+                "an image without qemu-guest-agent needs the network to fetch it, and a platform can report a late agent's \
+                 addresses minutes later; "
+            }
             false => "",
         };
         let instead = match is_installed {
@@ -126,7 +133,8 @@ impl Subject<'_> {
                      nodes are not affected"
                 .to_owned(),
             false => format!(
-                "fix the cause. The cluster is not installed yet: `ocpdeploy destroy {cluster}`, then deploy again"
+                "fix the cause, then run the same command again, which also creates missing machines. If that does not \
+                 help: the cluster is not installed yet: `ocpdeploy destroy {cluster}`, then deploy again"
             ),
         })
     }

@@ -17,7 +17,7 @@ use crate::PROGRESS;
 use crate::backend::{Finding, Power, ReservationState};
 use crate::cluster::{InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::error::{ErrorKind, OperationError};
-use crate::local::ssh;
+use crate::local::{reach, ssh};
 use crate::node::config::NodeConfigs;
 use crate::node::services;
 use crate::openshift::api::ClusterApi;
@@ -53,7 +53,7 @@ impl Run<'_> {
             return Ok(Reach::Rehearsal);
         }
         refuse_simulated(&self.config.name, &self.config.backend, table.api_ip)?;
-        let api = ClusterApi::open(&self.dir.kubeconfig(), table.api_endpoint()).await?;
+        let api = ClusterApi::open(&self.dir.kubeconfig(), reach::api_endpoint(table)).await?;
         let version = api.version().await?;
         info!(target: PROGRESS, step = "cluster", "{} at {} answers: Kubernetes {version}", api.name(), api.address());
         Ok(Reach::Api(api))

@@ -10,8 +10,11 @@ use ipnetwork::IpNetwork;
 
 use super::error::{no_range, no_router_id, pool_exhausted, refuse, unfit_table};
 use super::run::Run;
+use crate::backend::platforms::Platforms;
 use crate::backend::{BalancedVip, Finding};
-use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterConfig, Evidence, Harvest, Lb, NodeName, Role, Vip};
+use crate::cluster::{
+    AddressAssignment, ApiEndpoint, ClusterConfig, Evidence, ExternalVips, Harvest, Lb, NodeName, Role, Vip,
+};
 use crate::error::OperationError;
 use crate::local::network_probe;
 use crate::plan::address_pool;
@@ -100,6 +103,17 @@ impl Run<'_> {
         Ok(endpoint)
     }
 
+    /// Where computers outside of the network reach the VIPs. Both may be one; those of the pool are chosen later.
+    pub(super) async fn external_vips(&self, leases: &[AddressAssignment]) -> Result<ExternalVips> {
+        let ip = |vip| {
+            leases
+                .iter()
+                .find(|lease| lease.name == NodeName::vip(vip))
+                .map(|lease| lease.ip)
+        };
+        external_vips(self.backend, self.config, Vip::ALL.map(ip), true).await
+    }
+
     /// Changes the platform's load balancers to the table: their ports and members.
     pub(super) async fn balance(&self, config: &ClusterConfig, table: &Parameters) -> Result<()> {
         if config.lb != Lb::Platform {
@@ -137,7 +151,7 @@ impl Run<'_> {
         mut leases: Vec<AddressAssignment>,
         (macs, pool): (&MacTable, &[IpAddr]),
         heard: &BTreeMap<u8, Ipv4Addr>,
-        endpoint: Option<ApiEndpoint>,
+        (endpoint, external): (Option<ApiEndpoint>, ExternalVips),
     ) -> Result<Parameters> {
         let network = self.machine_network()?;
         let _allocation = inventory::allocate(self.home)?;
@@ -194,6 +208,7 @@ impl Run<'_> {
             nodes,
         );
         parameters.api_endpoint = endpoint;
+        parameters.external_vips = external;
         parameters.tenant.clone_from(&self.config.tenant);
         parameters.ipv6 = ipv6;
         if self.config.lb == Lb::Keepalived {
@@ -202,6 +217,22 @@ impl Run<'_> {
         parameters.write(&self.dir.parameters())?;
         Ok(parameters)
     }
+}
+
+/// Where computers outside of the network reach the VIPs with these addresses, if they are known.
+pub(super) async fn external_vips(
+    backend: &Platforms,
+    config: &ClusterConfig,
+    [api, ingress]: [Option<IpAddr>; 2],
+    create: bool,
+) -> Result<ExternalVips> {
+    let is_one = api.is_some() && api == ingress;
+    let vips: &[Vip] = if is_one { &[Vip::Api] } else { &Vip::ALL };
+    let mut external = backend.external_vips(&config.id(), vips, create).await?;
+    if is_one {
+        external.ingress = external.api;
+    }
+    Ok(external)
 }
 
 fn vrrp_password() -> Result<VrrpPassword> {

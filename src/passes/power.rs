@@ -20,6 +20,7 @@ use crate::backend::platforms::Platforms;
 use crate::backend::{Action, Machine, PlatformError, Power, SnapshotName, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::error::{ErrorKind, OperationError};
+use crate::local::reach;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::installer::{self, Assets};
 use crate::openshift::wait::{
@@ -204,7 +205,7 @@ impl<'a> InstalledCluster<'a> {
 
     async fn api(&self) -> Result<ClusterApi> {
         refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip)?;
-        Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_endpoint()).await?)
+        Ok(ClusterApi::open(&self.dir.kubeconfig(), reach::api_endpoint(&self.table)).await?)
     }
 
     /// While the cluster uses the installer's certificates, it must run to replace them. For a cluster that is off,

@@ -4,15 +4,15 @@
 //!
 //! Reserving is atomic: of two clusters that choose the same address, the platform rejects the second one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_set};
 use std::net::{IpAddr, Ipv6Addr};
-use std::vec;
 
 use anyhow::Result;
 use serde::Serialize;
 use tracing::info;
 
 use super::destroy::delete_machine;
+use super::error::FEW_ADDRESSES;
 use super::free_addresses::{Answering, Silent};
 use super::run::{Run, leased_vips};
 use crate::PROGRESS;
@@ -49,9 +49,9 @@ fn hold_step(holds: &[AddressReservation]) -> Result<Step> {
 pub(super) struct AddressChoice<P> {
     /// The reservations that exist.
     held: Vec<AddressAssignment>,
-    /// The usable addresses that the DHCP server has leased.
+    /// The addresses that the DHCP server has leased.
     leased: BTreeMap<Mac, IpAddr>,
-    free: Silent<vec::IntoIter<IpAddr>, P>,
+    free: Silent<btree_set::IntoIter<IpAddr>, P>,
 }
 
 impl Run<'_> {
@@ -89,19 +89,18 @@ impl Run<'_> {
                     leases.push(AddressAssignment { name, mac, ip });
                 }
             }
-            leases.extend(self.reserve_free(&rest, |_| true).await?);
+            leases.extend(self.reserve_free(&rest).await?);
             Ok(leases)
         };
         self.journal.run(&leases_step(workflow, macs)?, choose).await
     }
 
-    /// Reserves VIPs that no helper leases, in the range of the DHCP server, where no machine has a static address.
+    /// Reserves VIPs that no helper leases.
     pub(super) async fn reserve_vips(&self, vips: &MacTable) -> Result<Vec<AddressAssignment>> {
         if vips.is_empty() {
             return Ok(Vec::new());
         }
-        let reserve = self.reserve_free(vips, |ip| self.in_dhcp_range(ip));
-        self.journal.run(&vips_step(vips)?, reserve).await
+        self.journal.run(&vips_step(vips)?, self.reserve_free(vips)).await
     }
 
     /// Whether the addresses of pass one's machines are reserved before these boot.
@@ -119,18 +118,9 @@ impl Run<'_> {
             && (capabilities.simulated || ranges.iter().all(is_near))
     }
 
-    pub(super) fn in_dhcp_range(&self, ip: IpAddr) -> bool {
-        let ranges = &self.facts.dhcp_ranges;
-        ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip))
-    }
-
     /// Chooses and reserves an address for each of these MACs.
-    async fn reserve_free(
-        &self,
-        macs: &MacTable,
-        is_usable: impl Fn(IpAddr) -> bool,
-    ) -> Result<Vec<AddressAssignment>> {
-        let mut choice = self.choose(macs, is_usable).await?;
+    async fn reserve_free(&self, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
+        let mut choice = self.choose(macs).await?;
         let mut leases = Vec::new();
         for (name, mac) in macs {
             leases.push(self.reserve_next(&mut choice, name, *mac).await?);
@@ -138,11 +128,10 @@ impl Run<'_> {
         Ok(leases)
     }
 
-    /// Prepares the choice of addresses for these MACs, of the usable ones that nothing uses.
+    /// Prepares the choice of addresses for these MACs, of those that nothing uses.
     pub(super) async fn choose(
         &self,
         macs: &MacTable,
-        is_usable: impl Fn(IpAddr) -> bool,
     ) -> Result<AddressChoice<impl AsyncFnMut(&[IpAddr]) -> Answering>> {
         let network = self.machine_network()?;
         let neighbours = self.neighbours()?;
@@ -155,7 +144,6 @@ impl Run<'_> {
             .map(|lease| lease.ip);
         let given = Vip::ALL.into_iter().filter_map(|vip| self.config.given.vip(vip));
         let not: BTreeSet<IpAddr> = kept.chain(given).collect();
-        let is_usable = |ip: &IpAddr| !not.contains(ip) && is_usable(*ip);
         // Those of an earlier pass one may have been released since the run began.
         let now = self.backend.network_facts(&self.config.network).await?;
         let facts = NetworkFacts {
@@ -163,13 +151,13 @@ impl Run<'_> {
             ..self.facts.clone()
         };
         let mut leased = BTreeMap::new();
-        for (ip, mac) in facts.taken.iter().filter(|(ip, _)| is_usable(ip)) {
+        for (ip, mac) in facts.taken.iter().filter(|(ip, _)| !not.contains(ip)) {
             if let Some(mac) = mac {
                 leased.entry(*mac).or_insert(*ip);
             }
         }
         let mut free = free_addresses(network, &facts, &neighbours.addresses);
-        free.retain(is_usable);
+        free.retain(|ip| !not.contains(ip));
         Ok(AddressChoice {
             held: ours.into_iter().map(|held| held.assignment).collect(),
             leased,
@@ -230,8 +218,9 @@ impl Run<'_> {
             Some(error) => error.into(),
             None => {
                 let text = format!("no free address is left on network {} for {name}", self.config.network);
-                let hint = "use another network, or give the addresses in the env file with harvest=static";
-                OperationError::new(ErrorKind::Platform, text).hint(hint).into()
+                OperationError::new(ErrorKind::Platform, text)
+                    .hint(FEW_ADDRESSES)
+                    .into()
             }
         })
     }

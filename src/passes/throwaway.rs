@@ -126,7 +126,7 @@ impl Run<'_> {
             .map(|machine| (machine.node.clone(), machine.mac))
             .collect();
         let choice = match reserves {
-            true => Some(Mutex::new(self.choose(&macs, |ip| self.in_dhcp_range(ip)).await?)),
+            true => Some(Mutex::new(self.choose(&macs).await?)),
             false => None,
         };
         let reserve_and_create = async |machine: &Planned| {

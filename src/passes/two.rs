@@ -25,6 +25,7 @@ use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, NodeSpec
 use crate::digest::sha512;
 use crate::error::{ErrorKind, OperationError};
 use crate::ignition::Version;
+use crate::local::reach;
 use crate::node::budget::{self, Fitted};
 use crate::node::config::{Fragment, NodeConfigs};
 use crate::node::host::HostParts;
@@ -45,6 +46,11 @@ use crate::state::parameters::Parameters;
 
 /// The step that writes the nodes' Ignition configs.
 const MERGE: &str = "merge";
+
+/// The note with the address that a machine of a workflow has shown.
+fn address_note(workflow: &str, node: &NodeName) -> String {
+    format!("{workflow}/{node}/address")
+}
 
 /// The step that queries the machine config server.
 pub(super) fn served_step(role: Role) -> String {
@@ -207,7 +213,7 @@ impl Run<'_> {
         if self.config.is_rehearsal() {
             server = server.of_rehearsal();
         }
-        let endpoint = parameters.api_endpoint().to(server.port);
+        let endpoint = reach::api_endpoint(parameters).to(server.port);
         let port = endpoint.port();
         let at_endpoint = Server { port, ..server.clone() };
         let api_ip = parameters.api_ip;
@@ -359,8 +365,17 @@ impl Run<'_> {
         planned
     }
 
+    /// Creates a machine. One that a former run created may since have failed or have been deleted before it ever ran:
+    /// then it is created again.
     async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<()> {
         let step = create_step(machine, config, images)?;
+        let was_seen = self
+            .journal
+            .done_at(&address_note("pass-two/create", &machine.node))
+            .is_some();
+        if self.journal.done_at(step.name()).is_some() && !was_seen {
+            self.journal.forget(step.name())?;
+        }
         self.journal.run(&step, self.make(machine, images)).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
         Ok(())
@@ -431,7 +446,7 @@ impl Run<'_> {
                         true => "join",
                         false => "pass-two/create",
                     };
-                    self.journal.note(&format!("{workflow}/{}/address", plan.node), &ip)?;
+                    self.journal.note(&address_note(workflow, &plan.node), &ip)?;
                 }
             }
             if let Some(moved) = planned.iter().find_map(|plan| moved(plan, &watch, &machines, held)) {

@@ -24,7 +24,7 @@ use crate::backend::platforms::Platforms;
 use crate::backend::{AddressReservation, Machine, ReservationState, Reserved};
 use crate::cluster::{AddressAssignment, ClusterConfig, ClusterId, MachineName, NodeName, Pass, Role, Vip};
 use crate::error::{ErrorKind, OperationError};
-use crate::local::network_probe;
+use crate::local::{network_probe, reach};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::releases::{ClusterRelease, Releases};
 use crate::plan::harvest::{Seen, judge_planned};
@@ -162,7 +162,7 @@ pub async fn verify(
     } else {
         let asked = async {
             refuse_simulated(&known.name, &known.backend, table.api_ip)?;
-            let api = ClusterApi::open(&dir.kubeconfig(), table.api_endpoint()).await?;
+            let api = ClusterApi::open(&dir.kubeconfig(), reach::api_endpoint(&table)).await?;
             Ok::<_, anyhow::Error>((api.nodes().await?, api.cluster_version().await?))
         };
         match asked.await {

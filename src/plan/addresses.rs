@@ -7,8 +7,11 @@ use ipnetwork::IpNetwork;
 use sha2::{Digest, Sha256};
 
 use crate::backend::{Ipv6Facts, NetworkFacts};
-use crate::cluster::{ClusterConfig, ClusterDomain, Ipv6Settings, Ipv6Table, Mac, Vip, reserved_as};
+use crate::cluster::{AddressRange, ClusterConfig, ClusterDomain, Ipv6Settings, Ipv6Table, Mac, Vip, reserved_as};
 use crate::state::parameters::Parameters;
+
+/// The maximum number of addresses from which one is chosen.
+const MOST: usize = 65_536;
 
 /// Derives the MAC of a NIC from its tenant, cluster and name, avoiding those in use.
 ///
@@ -203,23 +206,30 @@ pub fn ipv6_vips_taken<'a>(
     })
 }
 
-/// Free addresses of a network, lowest first: outside the DHCP ranges, then inside.
-pub fn free_addresses(network: IpNetwork, facts: &NetworkFacts, others: &Others) -> Vec<IpAddr> {
-    let usable = |ip: &IpAddr| {
-        reserved_as(network, *ip).is_none()
+/// Free addresses that may be reserved without a choice of the user, lowest first: those that the platform itself
+/// assigns, or all of a network without DHCP ranges. Other addresses may belong to devices that the platform does not
+/// know, such as routers and machines with static addresses.
+pub fn free_addresses(network: IpNetwork, facts: &NetworkFacts, others: &Others) -> BTreeSet<IpAddr> {
+    let is_free = |ip: &IpAddr| {
+        network.contains(*ip)
+            && reserved_as(network, *ip).is_none()
             && facts.gateway != Some(*ip)
             && !facts.taken.contains_key(ip)
             && !others.contains_key(ip)
     };
-    let in_range = |ip: &IpAddr| {
-        facts
-            .dhcp_ranges
-            .iter()
-            .any(|(first, last)| (*first..=*last).contains(ip))
-    };
+    let ranges = facts.dhcp_ranges.iter();
+    let assigned = ranges.flat_map(|(first, last)| {
+        AddressRange {
+            first: *first,
+            last: *last,
+        }
+        .iter()
+    });
     // A /16 has enough addresses; larger networks are not searched to their end.
-    let (inside, outside): (Vec<_>, Vec<_>) = network.iter().take(65_536).filter(usable).partition(in_range);
-    outside.into_iter().chain(inside).collect()
+    match facts.dhcp_ranges.is_empty() {
+        true => network.iter().take(MOST).filter(is_free).collect(),
+        false => assigned.take(MOST).filter(is_free).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -480,9 +490,27 @@ mod tests {
     }
 
     #[test]
-    fn free_addresses_prefer_those_outside_the_dhcp_range() {
-        let free = free_addresses("10.0.0.0/28".parse().unwrap(), &facts(), &Others::new());
-        let expected = [2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14].map(|last| IpAddr::from([10, 0, 0, last]));
-        assert_eq!(free, expected);
+    fn a_free_address_is_one_of_the_dhcp_ranges_if_the_network_has_some() {
+        let facts = facts();
+        let in_two = NetworkFacts {
+            dhcp_ranges: [(2, 4), (12, 15)]
+                .map(|(first, last)| (IpAddr::from([10, 0, 0, first]), IpAddr::from([10, 0, 0, last])))
+                .into(),
+            ..facts.clone()
+        };
+        let without = NetworkFacts {
+            dhcp_ranges: Vec::new(),
+            ..facts.clone()
+        };
+        let others = Others::from([(IpAddr::from([10, 0, 0, 9]), "api of cluster prod".to_owned())]);
+        for (facts, expected) in [
+            (&facts, &[8, 10, 11, 12, 13, 14][..]),
+            (&in_two, &[2, 4, 12, 13, 14]),
+            (&without, &[2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14]),
+        ] {
+            let free = free_addresses("10.0.0.0/28".parse().unwrap(), facts, &others);
+            let expected = expected.iter().map(|last| IpAddr::from([10, 0, 0, *last]));
+            assert_eq!(free, expected.collect(), "{:?}", facts.dhcp_ranges);
+        }
     }
 }

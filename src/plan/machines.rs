@@ -273,7 +273,8 @@ pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requir
             there.cloned().collect()
         };
         let names = images.into_iter().filter_map(|image| match image {
-            ImageSource::Platform(name) => Some(name.clone()),
+            // Without a name, no machine needs it.
+            ImageSource::Platform(name) => Some(name.clone()).filter(|name| !name.is_empty()),
             _ => None,
         });
         Requirements {

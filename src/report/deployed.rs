@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::backend::ReservationState;
-use crate::cluster::{ClusterConfig, ClusterDomain, InstallerChoice, Mac, NodeName, Role, Vip};
+use crate::cluster::{ClusterConfig, ClusterDomain, ExternalVips, InstallerChoice, Mac, NodeName, Role, Vip};
 use crate::passes::{Deployed, NodeRow};
 use crate::state::home::ClusterDir;
 
@@ -21,6 +21,9 @@ pub struct Installed {
     pass_one_skipped: bool,
     api_ip: IpAddr,
     ingress_ip: IpAddr,
+    /// Where computers outside of the network reach them.
+    #[serde(skip_serializing_if = "ExternalVips::is_empty")]
+    external_vips: ExternalVips,
     /// Bootstrap first.
     nodes: Vec<Node>,
     /// Not of a rehearsal.
@@ -93,6 +96,7 @@ impl Installed {
             pass_one_skipped: deployed.skipped_pass_one,
             api_ip,
             ingress_ip,
+            external_vips: deployed.parameters.external_vips,
             nodes: deployed.rows.iter().map(Node::from).collect(),
             access: (!rehearsal).then(|| Access {
                 kubeconfig: dir.kubeconfig(),
@@ -145,12 +149,9 @@ impl Installed {
 
     /// The kubeconfig, the console, and the lines for a client's hosts file if DNS does not resolve the cluster's names.
     fn reach(&self, access: &Access) -> String {
-        let Self {
-            cluster: id,
-            api_ip,
-            ingress_ip,
-            ..
-        } = self;
+        let id = &self.cluster;
+        let api_ip = self.external_vips.api.unwrap_or(self.api_ip);
+        let ingress_ip = self.external_vips.ingress.unwrap_or(self.ingress_ip);
         format!(
             "\nkubeconfig {}\nconsole    {}\npassword of kubeadmin: {}\n\n\
              lines for /etc/hosts, if DNS does not resolve the cluster's names:\n\

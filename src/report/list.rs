@@ -10,7 +10,7 @@ use super::state::Progress;
 use super::status::made_at;
 use super::{fitted, row};
 use crate::backend::Machine;
-use crate::cluster::{DeploymentId, Role, Vip};
+use crate::cluster::{DeploymentId, ExternalVips, Role, Vip};
 use crate::openshift::wait::clock::{Certificates, Clock};
 use crate::printable::printable_line;
 use crate::state::inventory::Cluster;
@@ -47,6 +47,9 @@ pub struct Addresses {
     pub network_identity: String,
     pub api_ip: IpAddr,
     pub ingress_ip: IpAddr,
+    /// Where computers outside of the network reach them.
+    #[serde(skip_serializing_if = "ExternalVips::is_empty")]
+    pub external_vips: ExternalVips,
     pub virtual_router_id: u8,
     pub ingress_virtual_router_id: u8,
     pub masters: usize,
@@ -112,6 +115,7 @@ impl Entry {
                     network_identity: parameters.network_identity.clone(),
                     api_ip: parameters.api_ip,
                     ingress_ip: parameters.ingress_ip,
+                    external_vips: parameters.external_vips,
                     virtual_router_id: parameters.router_id(Vip::Api),
                     ingress_virtual_router_id: parameters.router_id(Vip::Ingress),
                     masters: count(Role::Master),
@@ -141,9 +145,9 @@ impl Entry {
             Some(known) => row([
                 &name,
                 &backend,
-                &known.api_ip,
+                &shown(known.api_ip, known.external_vips.api),
                 &known.virtual_router_id,
-                &known.ingress_ip,
+                &shown(known.ingress_ip, known.external_vips.ingress),
                 &known.ingress_virtual_router_id,
                 &match known.arbiters {
                     0 => format!("{}+{}", known.masters, known.workers),
@@ -154,5 +158,13 @@ impl Entry {
             ]),
             None => row([&name, &backend, &"", &"", &"", &"", &"", &certificates, &state]),
         }
+    }
+}
+
+/// A VIP, with its external address if it has one.
+fn shown(ip: IpAddr, external: Option<IpAddr>) -> String {
+    match external {
+        Some(external) => format!("{ip} ({external})"),
+        None => ip.to_string(),
     }
 }

@@ -73,6 +73,9 @@ pub struct VipStatus {
     pub ip: IpAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6Addr>,
+    /// Where computers outside of the network reach it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external_ip: Option<IpAddr>,
     pub mac: Mac,
     pub virtual_router_id: u8,
 }
@@ -183,6 +186,7 @@ impl Status {
                     name: lease.name,
                     ip: lease.ip,
                     ipv6: ipv6.map(|ipv6| ipv6.vip(vip)),
+                    external_ip: parameters.external_vips.of(vip),
                     mac: lease.mac,
                     virtual_router_id: parameters.router_id(vip),
                 }
@@ -231,11 +235,14 @@ impl Status {
         }
         if !self.vips.is_empty() {
             let has_ipv6 = self.vips.iter().any(|vip| vip.ipv6.is_some());
+            let has_external = self.vips.iter().any(|vip| vip.external_ip.is_some());
             let mut head = row([&"VIP", &"MAC", &"IP", &"VRID"]);
             head.extend(has_ipv6.then(|| "IPV6".to_owned()));
+            head.extend(has_external.then(|| "EXTERNAL IP".to_owned()));
             let vips = self.vips.iter().map(|vip| {
                 let mut cells = row([&vip.name, &vip.mac, &vip.ip, &vip.virtual_router_id]);
                 cells.extend(has_ipv6.then(|| or_nothing(vip.ipv6)));
+                cells.extend(has_external.then(|| or_nothing(vip.external_ip)));
                 cells
             });
             let rows: Vec<_> = std::iter::once(head).chain(vips).collect();

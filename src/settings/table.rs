@@ -6,8 +6,8 @@
 use super::choices::choices;
 use super::entry::{Group, Kind, Variable};
 use crate::cluster::{
-    Affinity, BackendConfig, CacheUse, Dhcp, DiskCache, Dns, Expose, Harvest, Lb, Mcs, OsBoot, OsIgnition, Registry,
-    Routes, VirtType, WorkersWhen,
+    AccessMode, Affinity, BackendConfig, CacheUse, Dhcp, DiskCache, Dns, Eviction, Expose, Harvest, Lb, Mcs, OsBoot,
+    OsIgnition, Registry, Routes, VirtType, VolumeMode, WorkersWhen,
 };
 
 macro_rules! kind {
@@ -190,9 +190,11 @@ settings! {
         /// Octavia provider with lb=platform, e.g. amphora or ovn. Default: the default provider of the cloud.
         os_lb_provider: Text;
         /// Networks that may reach SSH and node ports of the nodes, besides the machine network and this computer.
-        /// IPv6 networks require two address families. If this computer is behind NAT, include the address that the
-        /// cloud sees.
+        /// IPv6 networks require two address families.
         os_admit: List<Network>;
+        /// Address from which the cloud sees this computer, if it is behind NAT. It may reach SSH, node ports and the
+        /// machine config server of the nodes.
+        os_client_ip: Ip;
         /// Where to store Ignition configs that machines fetch. glance: a private image. swift: an
         /// object. auto: the first of these that accepts it.
         os_ignition: Choice<OsIgnition> = "auto";
@@ -211,6 +213,11 @@ settings! {
         namespace: Text;
         /// Storage class of all volumes. Default: the default storage class.
         storage_class: Text;
+        /// Access mode of all volumes. Default: that of the storage class's StorageProfile.
+        /// ReadWriteMany allows machines to move to another host while they run.
+        access_mode: Choice<AccessMode>;
+        /// Volume mode of all volumes. Default: that of the storage class's StorageProfile.
+        volume_mode: Choice<VolumeMode>;
         /// URL of the CDI upload proxy. Required if you cannot read it from the CDI configuration.
         upload_proxy: Text;
         /// PEM file of the CA that signed the certificate of the upload proxy.
@@ -218,6 +225,10 @@ settings! {
         /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
         /// at all.
         kubevirt_affinity: Choice<Affinity> = "soft";
+        /// What happens to machines when their host is drained. LiveMigrateIfPossible: they move to another host if their
+        /// volumes allow this, otherwise they shut down. LiveMigrate: a host cannot be drained while machines run on it that
+        /// cannot move. None: they shut down.
+        eviction_strategy: Choice<Eviction> = "LiveMigrateIfPossible";
         /// Create the namespace if it does not exist. It is deleted with the last cluster in it, unless it has other objects.
         make_namespace: Switch = false;
         /// With network=pod: how to expose the API and ingress outside the platform.
@@ -470,7 +481,7 @@ settings! {
         egress_check: Switch = true;
     }
     "timeouts and retries" on all {
-        /// Timeout until all pass-one machines have an address.
+        /// Timeout until all pass-one machines have an address. On oVirt: 20m.
         harvest_timeout: Duration = "10m";
         /// Timeout until each node appears with its planned address.
         address_timeout: Duration = "15m";

@@ -40,6 +40,15 @@ pub struct Known {
     pub sizes: Sizes,
     /// How long its platforms may be unresponsive, in seconds.
     pub platform_timeout: u64,
+    /// Networks of the nodes' additional NICs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_networks: Vec<String>,
+    /// Those of a pool's nodes, if they have others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pool_networks: BTreeMap<String, Vec<String>>,
+    /// Whether machines start with their host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub autostart: bool,
 }
 
 /// The identity of a new deployment: random, and begun now by this user on this computer.
@@ -98,6 +107,14 @@ impl Known {
             rehearsal: config.is_rehearsal(),
             sizes: config.sizes(),
             platform_timeout: config.timeouts.platform.as_secs(),
+            extra_networks: config.extra_networks.clone(),
+            pool_networks: config
+                .pools
+                .iter()
+                .filter(|pool| pool.extra_networks != config.extra_networks)
+                .map(|pool| (pool.name.clone(), pool.extra_networks.clone()))
+                .collect(),
+            autostart: config.autostart,
         }
     }
 

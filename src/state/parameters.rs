@@ -11,8 +11,8 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{
-    AddressAssignment, ApiEndpoint, ClusterDomain, Evidence, Harvest, Ipv6Table, LONGEST_IPV6_PREFIX, Mac, NodeName,
-    Role, Vip,
+    AddressAssignment, ApiEndpoint, ClusterDomain, Evidence, ExternalVips, Harvest, Ipv6Table, LONGEST_IPV6_PREFIX,
+    Mac, NodeName, Role, Vip,
 };
 use crate::state::home;
 
@@ -52,6 +52,9 @@ pub struct Parameters {
     pub api_mac: Mac,
     pub ingress_ip: IpAddr,
     pub ingress_mac: Mac,
+    /// Where computers outside of the machine network reach the VIPs.
+    #[serde(default, skip_serializing_if = "ExternalVips::is_empty")]
+    pub external_vips: ExternalVips,
     /// VRRP id of `api_ip`, 1–255.
     pub virtual_router_id: u8,
     /// VRRP id of `ingress_ip`.
@@ -198,6 +201,7 @@ impl Parameters {
             api_mac: api.mac,
             ingress_ip: ingress.ip,
             ingress_mac: ingress.mac,
+            external_vips: ExternalVips::default(),
             virtual_router_id,
             ingress_virtual_router_id,
             vrrp_password: None,
@@ -305,9 +309,11 @@ impl Parameters {
         self.nodes.iter().filter(|node| node.role.has_etcd())
     }
 
-    /// Where this computer reaches the API.
+    /// Where computers outside of the machine network reach the API. For this computer see `local::reach`.
     pub fn api_endpoint(&self) -> ApiEndpoint {
-        self.api_endpoint.clone().unwrap_or_else(|| self.api_ip.into())
+        let external = self.external_vips.api.map(ApiEndpoint::from);
+        let endpoint = self.api_endpoint.clone().or(external);
+        endpoint.unwrap_or_else(|| self.api_ip.into())
     }
 
     pub fn vip(&self, vip: Vip) -> AddressAssignment {
@@ -345,6 +351,16 @@ impl Parameters {
     pub fn vip_addresses(&self, vip: Vip) -> Vec<IpAddr> {
         let ipv6 = self.ipv6.as_ref().map(|ipv6| IpAddr::V6(ipv6.vip(vip)));
         std::iter::once(self.vip(vip).ip).chain(ipv6).collect()
+    }
+
+    /// As `vip_addresses`, for computers outside of the machine network.
+    pub fn client_addresses(&self, vip: Vip) -> Vec<IpAddr> {
+        let mut all = self.vip_addresses(vip);
+        if let Some(external) = self.external_vips.of(vip) {
+            all.retain(|ip| ip.is_ipv4() != external.is_ipv4());
+            all.insert(0, external);
+        }
+        all
     }
 
     /// Every address of the second family: VIPs first, then nodes.

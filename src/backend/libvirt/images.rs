@@ -67,7 +67,8 @@ pub(super) fn ensure(
                 let content = VolumeContent::Raw(image.bytes);
                 match storage.create(&name, &content) {
                     Ok(volume) => upload(storage, &volume, image, progress)?,
-                    Err(failure) if failure.kind == BackendErrorKind::Conflict => {}
+                    // Another process creates it.
+                    Err(failure) if failure.kind == BackendErrorKind::Conflict => sleep(CHECK_PAUSE),
                     Err(failure) => return Err(failure),
                 }
                 seen = (0, Instant::now());

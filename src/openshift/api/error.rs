@@ -62,10 +62,10 @@ impl ApiError {
                 "use a newer kubeconfig of the cluster, and check this computer's clock".to_owned()
             }
             Self::Unreachable { address, name, .. } => format!(
-                "{} is the api VIP: check with `ocpdeploy status {}` that the cluster's machines are running, and that \
-                 this computer has a route to it and no firewall blocks port {}",
-                address.ip(),
+                "check with `ocpdeploy status {}` that the cluster's machines are running, and that this computer has a \
+                 route to {} and no firewall blocks port {}",
                 cluster_of_host(name),
+                address.ip(),
                 address.port()
             ),
             Self::Untrusted { address, .. } => format!(

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ClusterConfig, Mac, NodeName, Role};
+use crate::local::reach;
 use crate::openshift::api::{ApiError, ClusterApi};
 use crate::openshift::wait;
 use crate::state::home::ClusterDir;
@@ -23,7 +24,7 @@ pub struct WaitContext<'a> {
 impl<'a> WaitContext<'a> {
     /// The API of the cluster that the installer's files belong to.
     pub async fn api(&self) -> Result<ClusterApi, ApiError> {
-        ClusterApi::open(&self.dir.kubeconfig(), self.parameters.api_endpoint()).await
+        ClusterApi::open(&self.dir.kubeconfig(), reach::api_endpoint(self.parameters)).await
     }
 
     pub(super) fn cluster(&self, api: &'a ClusterApi) -> wait::Cluster<'a> {

@@ -15,6 +15,7 @@ use crate::PROGRESS;
 use crate::cluster::MachineName;
 use crate::error::{ErrorKind, OperationError};
 use crate::http_limits::{self, innermost};
+use crate::local::reach;
 use crate::printable::count;
 
 /// Limit for one attempt to reach a guest.
@@ -134,10 +135,8 @@ pub async fn guests_answer(guests: &[(MachineName, IpAddr)], limit: Duration) ->
 /// Checks that the api VIP, now on a master, serves configs to late workers.
 pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(), OperationError> {
     let client = client()?;
-    let url = format!(
-        "http://{}/config/worker",
-        SocketAddr::new(wait.parameters.api_ip, 22624)
-    );
+    let address = reach::api_endpoint(wait.parameters).to(22_624);
+    let url = format!("http://{address}/config/worker");
     let end = Instant::now() + limit;
     loop {
         let answer = client
@@ -146,7 +145,7 @@ pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(
             .await
             .and_then(reqwest::Response::error_for_status);
         let Err(error) = answer else {
-            info!(target: PROGRESS, step = "install", "the api VIP {} answers", wait.parameters.api_ip);
+            info!(target: PROGRESS, step = "install", "the api VIP at {} answers", address.ip());
             return Ok(());
         };
         if Instant::now() + PAUSE >= end {

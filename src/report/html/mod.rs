@@ -361,7 +361,10 @@ fn vips(
         };
         VipView {
             names: vip.to_string(),
-            ip: lease.ip.to_string(),
+            ip: match parameters.external_vips.of(vip) {
+                Some(external) => format!("{} ({external})", lease.ip),
+                None => lease.ip.to_string(),
+            },
             mac: lease.mac.to_string(),
             id,
             held: held_by(held.get(&lease.name)),

@@ -6,18 +6,21 @@ use http::Uri;
 use serde_json::Value;
 
 use crate::cluster::{BackendConfig, Insecure, KubevirtConfig, PodNetwork, WorkersOn};
-use crate::settings::parse;
 use crate::settings::sources::Sources;
 use crate::settings::values::{Values, read_all};
+use crate::settings::{choices, parse};
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<KubevirtConfig> {
     Some(read_all!(KubevirtConfig {
         namespace: values.optional("namespace", parse::kube_name),
         storage_class: values.optional("storage_class", parse::kube_name),
+        access_mode: values.optional("access_mode", choices::choice),
+        volume_mode: values.optional("volume_mode", choices::choice),
         kubeconfig: Some(values.file("kubeconfig", "")),
         upload_ca: Some(values.file("upload_ca", "")),
         upload_proxy: values.optional("upload_proxy", upload_proxy),
         affinity: values.choice("kubevirt_affinity"),
+        eviction: values.choice("eviction_strategy"),
         makes_namespace: makes_namespace(values),
         insecure: values.switch("kubevirt_insecure").map(Insecure),
         pods: match values.text("network").as_deref() {

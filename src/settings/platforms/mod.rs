@@ -19,7 +19,13 @@ use crate::cluster::{BackendConfig, Pool, SimConfig, WorkersOn};
 pub(super) fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
     let backend = read(values, "backend", false)?;
     match backend {
-        BackendConfig::Ovirt(_) => values.replace_default("network", "backend ovirt", "ovirtmgmt"),
+        BackendConfig::Ovirt(_) => {
+            values.replace_default("network", "backend ovirt", "ovirtmgmt");
+            // An agent that starts more than 120 s after its machine is found within 300 s, and on 4.3 its addresses
+            // within 120 s more (oVirt/vdsm: lib/vdsm/common/config.py.in, `qga_initial_info_interval`,
+            // `qga_info_period`, `qga_sysinfo_period`).
+            values.replace_default("harvest_timeout", "backend ovirt", "20m");
+        }
         // A port keeps its address without any machine.
         BackendConfig::OpenStack(_) => values.replace_default("harvest", "backend openstack", "reserve"),
         _ => {}
@@ -78,6 +84,11 @@ pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>
         let message = "worker_libvirt_uri and libvirt_uri are the same host";
         let help = "remove worker_libvirt_uri, or set it to another host";
         values.problem(&["worker_libvirt_uri"], message, help);
+        return None;
+    }
+    if matches!(backend, BackendConfig::Kubevirt(_)) && network.as_deref() == Some("pod") {
+        let help = "nodes on the pod network can reach only each other; set it to a NetworkAttachmentDefinition";
+        values.problem(&["worker_network"], "worker_network=pod is not supported", help);
         return None;
     }
     if network.is_none() {

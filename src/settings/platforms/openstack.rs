@@ -2,13 +2,17 @@
 
 use std::net::Ipv4Addr;
 
-use crate::cluster::{Insecure, Lb, OpenStackConfig, OsBalancers, OsFlavors};
+use crate::cluster::{Insecure, Lb, OpenStackConfig, OsBalancers, OsBoot, OsFlavors};
 use crate::settings::values::{Values, read_all};
 use crate::settings::{parse, pools};
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
+    let boot = values.choice("os_boot");
+    let disks = ["extra_disk", "extra_disks", "worker_extra_disks", "pool_extra_disks"];
+    let volumes = boot == Some(OsBoot::Volume) || disks.into_iter().any(|name| values.is_given(name));
     Some(read_all!(OpenStackConfig {
-        boot: values.choice("os_boot"),
+        boot,
+        volumes: Some(volumes),
         affinity: values.choice("os_affinity"),
         ignition: values.choice("os_ignition"),
         image_import: values.switch("os_image_import"),
@@ -25,8 +29,10 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         volume_type: Some(values.text("os_volume_type")),
         zone: Some(values.text("os_zone")),
         volume_zone: Some(values.text("os_volume_zone")),
+        machine_network: Some(values.first_network("machine_network")),
         external_network: Some(values.text("os_external_network")),
         api_floating_ip: Some(values.ip4("os_api_floating_ip")),
+        client_ip: Some(values.ip("os_client_ip")),
         rehearsal: Some(values.sources.rehearse),
     }))
 }
