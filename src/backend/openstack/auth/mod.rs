@@ -25,11 +25,47 @@ pub(super) struct CloudAccess {
     pub region: Option<String>,
     /// `public`, `internal` or `admin`.
     pub interface: String,
+    /// Those of single services, by the service's type with underscores.
+    interfaces: BTreeMap<String, String>,
     /// PEM file of the CA of the services.
     pub ca: Option<PathBuf>,
     /// Configured endpoints, by the service's type with underscores.
     overrides: BTreeMap<String, String>,
 }
+
+/// The end of the names of configured endpoints.
+const OVERRIDE: &str = "_endpoint_override";
+
+/// The settings that are sent or compared as text.
+const TEXTS: [&str; 27] = [
+    "application_credential_id",
+    "application_credential_name",
+    "application_credential_secret",
+    "auth_token",
+    "auth_type",
+    "auth_url",
+    "cacert",
+    "default_domain",
+    "default_domain_id",
+    "default_domain_name",
+    "domain_id",
+    "domain_name",
+    "interface",
+    "password",
+    "project_domain_id",
+    "project_domain_name",
+    "project_id",
+    "project_name",
+    "tenant_id",
+    "tenant_name",
+    "token",
+    "trust_id",
+    "user_domain_id",
+    "user_domain_name",
+    "user_id",
+    "user_name",
+    "username",
+];
 
 /// A method of Keystone.
 #[derive(Clone, Copy)]
@@ -86,7 +122,8 @@ impl CloudAccess {
         let (name, keys) = match cloud {
             None if sources.variable("OS_AUTH_URL").is_some() => {
                 let mut keys = from_variables(sources);
-                keys.extend(region.map(|region| ("region_name".to_owned(), region.to_owned())));
+                keys.texts
+                    .extend(region.map(|region| ("region_name".to_owned(), region.to_owned())));
                 (None, keys)
             }
             _ => {
@@ -99,7 +136,7 @@ impl CloudAccess {
     }
 
     fn of_keys(name: String, keys: &CloudKeys) -> Result<Self, AuthConfigError> {
-        let get = |key: &str| keys.get(key).map(String::as_str).filter(|text| !text.is_empty());
+        let get = |key: &str| keys.get(key);
         let missing = |what: &str| {
             let message = format!("{name} has no {what}");
             AuthConfigError::new(
@@ -108,6 +145,13 @@ impl CloudAccess {
                  directory of clouds.yaml, or set OS_CLIENT_SECURE_FILE to its path",
             )
         };
+        let of_file = |key: &&str| TEXTS.contains(key) || key.ends_with(OVERRIDE);
+        if let Some(key) = keys.not_texts.iter().map(String::as_str).find(of_file) {
+            return Err(AuthConfigError::new(
+                format!("the value of {key} in {name} is not text in YAML, but a boolean, a number or a date"),
+                format!("write it in quotes: {key}: '...'"),
+            ));
+        }
         if get("verify").is_some_and(is_no) || get("insecure").is_some_and(|text| !is_no(text)) {
             return Err(AuthConfigError::new(
                 format!("{name} disables the verification of certificates, which is not supported"),
@@ -155,7 +199,7 @@ impl CloudAccess {
             let found = prefixes.iter().find_map(named);
             found.unwrap_or_else(|| json!({"id": get("default_domain").unwrap_or("default")}))
         };
-        let user = || match (get("user_id"), get("username")) {
+        let user = || match (get("user_id"), get("username").or(get("user_name"))) {
             (Some(id), _) => Some(json!({"id": id})),
             (None, Some(name)) => Some(json!({"name": name, "domain": domain("user")})),
             (None, None) => None,
@@ -202,21 +246,29 @@ impl CloudAccess {
                 password: secret("password").ok_or_else(|| missing("password"))?,
             },
         };
+        // openstack/openstacksdk: `openstack/config/loader.py`, `_fix_backwards_interface`.
         let interface = get("interface").or(get("endpoint_type")).unwrap_or("public");
-        let suffix = "_endpoint_override";
-        let overrides = keys.iter().filter_map(|(key, url)| {
-            let service = key.strip_suffix(suffix)?;
-            Some((service.to_owned(), url.clone()))
-        });
+        let of_services = |suffixes: [&str; 2]| {
+            let each = suffixes.into_iter().rev().flat_map(|suffix| {
+                let pairs = keys.texts.iter();
+                pairs.filter_map(move |(key, value)| Some((key.strip_suffix(suffix)?.to_owned(), value.clone())))
+            });
+            each.collect::<BTreeMap<_, _>>()
+        };
         Ok(Self {
             auth_url,
             identity,
             region: get("region_name").map(str::to_owned),
             interface: interface.trim_end_matches("URL").to_owned(),
+            interfaces: of_services(["_interface", "_endpoint_type"]),
             ca: get("cacert").map(expand),
-            overrides: overrides.collect(),
+            overrides: of_services([OVERRIDE, "_endpoint"]),
             name,
         })
+    }
+
+    pub fn has_only_a_token(&self) -> bool {
+        matches!(self.identity, Identity::Token { .. })
     }
 
     /// The body of `POST /v3/auth/tokens`. Contains the secret.
@@ -248,6 +300,25 @@ impl CloudAccess {
         json!({"auth": auth})
     }
 
+    /// The sign-in, and what selects the endpoints of the services.
+    pub fn shown(&self) -> Value {
+        let services = [
+            Service::Compute,
+            Service::Network,
+            Service::Image,
+            Service::Volume,
+            Service::Object,
+            Service::Balancer,
+        ];
+        json!({
+            "url": format!("{}/auth/tokens", self.auth_url),
+            "body": self.sign_in(),
+            "region": self.region,
+            "interfaces": services.map(|service| self.interface_of(service)),
+            "endpoints": services.map(|service| self.given(service)),
+        })
+    }
+
     /// The regions of a service, if there are several and none is selected: any of them could be the wrong one.
     pub fn undecided_regions<'a>(&self, service: Service, interface: &str, catalog: &'a Value) -> BTreeSet<&'a str> {
         let mut regions = BTreeSet::new();
@@ -267,8 +338,15 @@ impl CloudAccess {
 
     /// The configured URL of a service.
     fn given(&self, service: Service) -> Option<&str> {
-        let mut types = service.types().iter();
-        types.find_map(|name| self.overrides.get(&name.replace('-', "_")).map(String::as_str))
+        service.of(&self.overrides)
+    }
+
+    /// The interface of a service.
+    pub fn interface_of(&self, service: Service) -> &str {
+        let own = service
+            .of(&self.interfaces)
+            .map(|interface| interface.trim_end_matches("URL"));
+        own.unwrap_or(&self.interface)
     }
 
     /// The URL of a service, without a slash at its end.
@@ -281,7 +359,7 @@ impl CloudAccess {
             service.types().iter().find_map(of_type)
         };
         // A configured URL is one of the configured interface: machines need a public one.
-        let given = self.given(service).filter(|_| interface == self.interface);
+        let given = self.given(service).filter(|_| interface == self.interface_of(service));
         let url = given.or_else(found)?.trim_end_matches('/');
         Some(match service {
             // Catalog entries of these services may or may not end in a version.
@@ -317,6 +395,16 @@ impl Service {
             Service::Object => &["object-store"],
             Service::Balancer => &["load-balancer"],
         }
+    }
+
+    /// Its entry, by any name of its type (openstack/os-service-types: `os_service_types/data/service-types.json`).
+    fn of(self, all: &BTreeMap<String, String>) -> Option<&str> {
+        let former: &[&str] = match self {
+            Service::Volume => &["volumev2", "volume"],
+            _ => &[],
+        };
+        let mut types = self.types().iter().chain(former);
+        types.find_map(|name| all.get(&name.replace('-', "_")).map(String::as_str))
     }
 
     pub fn name(self) -> &'static str {
