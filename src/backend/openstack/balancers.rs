@@ -15,9 +15,9 @@ use tracing::{info, warn};
 use super::auth::Service::{Balancer as OCTAVIA, Network as NEUTRON};
 use super::cloud::{OpenStack, PAUSE};
 use super::listing::has_tags;
-use super::network::{NeutronNetwork, Subnet};
+use super::network::Subnet;
 use super::ports::Port;
-use super::security_groups::{near, our_address};
+use super::security_groups::near;
 use super::wire::{self, TAG, query, text};
 use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind, BalancedVip, LoadBalancer};
@@ -51,7 +51,10 @@ impl OpenStack {
         let id = text(&balancer, "id").to_owned();
         let balancer = self.active_balancer(&id).await?;
         if let Some(members) = &wanted.members {
-            self.refuse_open_mcs(wanted.vip, &network, &balancer)?;
+            // With OVN only the nodes' security group restricts the machine config server.
+            if wire::is_ovn(&balancer) {
+                self.refuse_exposure(wanted.vip, &network)?;
+            }
             let listeners = self.listeners_of(&balancer).await?;
             for port in &wanted.ports {
                 let listener = listeners.iter().find(|listener| listener["protocol_port"] == *port);
@@ -164,7 +167,8 @@ impl OpenStack {
         subnet: &Subnet,
     ) -> Result<(), BackendError> {
         let id = text(balancer, "id");
-        let near = near(Some(subnet.cidr.into()), our_address(subnet));
+        let us = self.our_addresses(Some(&wanted.cluster), Some(subnet)).await?;
+        let near = near(Some(subnet.cidr.into()), us.into_iter().filter(IpAddr::is_ipv4));
         let cidrs = wire::allowed_cidrs(balancer, port, &near);
         let listener = match listener {
             Some(listener) => listener.clone(),
@@ -294,20 +298,6 @@ impl OpenStack {
         }
     }
 
-    /// Whether the VIP of the API gets a floating IP.
-    pub(super) fn has_api_floating_ip(&self) -> bool {
-        self.config.external_network.is_some() || self.config.api_floating_ip.is_some()
-    }
-
-    /// Rejects a floating IP that would expose the machine config server. With OVN only the nodes' security group
-    /// protects it.
-    fn refuse_open_mcs(&self, vip: Vip, network: &NeutronNetwork, balancer: &Value) -> Result<(), BackendError> {
-        if vip == Vip::Api && self.has_api_floating_ip() && wire::is_ovn(balancer) && !network.port_security {
-            return Err(BackendError::new(BackendErrorKind::Rejected, open_mcs(&network.name)).hint(OPEN_MCS_HINT));
-        }
-        Ok(())
-    }
-
     /// The cluster's load balancers. Each is compared with the tags.
     pub(super) async fn balancers_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
         let tags = format!("{TAG},{}", cluster.tag());
@@ -321,17 +311,11 @@ impl OpenStack {
         self.balancers(&path, &[TAG]).await
     }
 
-    /// None without Octavia, and for a user without rights there whose cluster has no load balancers.
     async fn balancers(&self, path: &str, tags: &[&str]) -> Result<Vec<Value>, BackendError> {
-        let is_optional = self.config.balancers.is_none();
-        if !self.session.has(OCTAVIA).await? && is_optional {
-            return Ok(Vec::new());
-        }
         let is_tagged = |balancer: &Value| has_tags(balancer, tags);
-        match self.session.list_own(OCTAVIA, path, "loadbalancers", is_tagged).await {
-            Err(failure) if is_optional && failure.code == Some(403) => Ok(Vec::new()),
-            listed => listed.map_err(with_role_hint),
-        }
+        let listed = self.session.list_own(OCTAVIA, path, "loadbalancers", is_tagged);
+        let listed = self.if_used(OCTAVIA, listed).await.map_err(with_role_hint)?;
+        Ok(listed.unwrap_or_default())
     }
 
     /// Deletes the cluster's load balancers with all of their parts and ports, and waits until they are deleted.
@@ -382,14 +366,6 @@ fn is_busy(failure: &BackendError) -> bool {
             .iter()
             .any(|part| failure.message.contains(part))
 }
-
-/// What a network without port security means for the machine config server.
-pub(super) fn open_mcs(network: &str) -> String {
-    format!("network {network} has no port security: a floating IP would expose the machine config server to everyone")
-}
-
-pub(super) const OPEN_MCS_HINT: &str =
-    "use a network with port security, or remove os_external_network and os_api_floating_ip";
 
 /// Adds a hint if Octavia's policy denies a request.
 pub(super) fn with_role_hint(failure: BackendError) -> BackendError {

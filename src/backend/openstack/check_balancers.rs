@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::auth::Service::Balancer as OCTAVIA;
-use super::balancers::{LBAAS, OPEN_MCS_HINT, open_mcs, with_role_hint};
+use super::balancers::{LBAAS, with_role_hint};
 use super::cloud::OpenStack;
 use super::preflight::QuotaRow;
 use super::wire::{self, some_of, text};
@@ -64,7 +64,6 @@ impl OpenStack {
                 ),
             }
         }
-        self.check_exposure(requirements, found).await;
         self.balancer_rows(requirements, project).await
     }
 
@@ -100,22 +99,6 @@ impl OpenStack {
                 let path = format!("{LBAAS}/loadbalancers/{id}?cascade=true");
                 self.session.delete(OCTAVIA, &path).await.map(drop)
             }
-        }
-    }
-
-    /// Without port security nothing protects the machine config server from a floating IP.
-    async fn check_exposure(&self, requirements: &Requirements, found: &mut Findings) {
-        if !self.has_api_floating_ip() {
-            return;
-        }
-        let Some(name) = requirements.networks.first() else {
-            return;
-        };
-        // The error was reported by the check of networks.
-        if let Ok(network) = self.network(name).await
-            && !network.port_security
-        {
-            found.fail(open_mcs(name), OPEN_MCS_HINT);
         }
     }
 

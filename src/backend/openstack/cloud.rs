@@ -2,22 +2,27 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
+use tokio::time::timeout;
+use tracing::warn;
 
+use super::auth::Service;
 use super::network::NeutronNetwork;
 use super::session::OpenStackSession;
 use super::wire::Flavor;
-use crate::backend::BackendError;
-use crate::cluster::{ClusterId, MachineName, OpenStackConfig};
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::cluster::{ClusterId, MachineName, OpenStackConfig, OsIgnition};
 
 /// The pause between two queries of a changing object.
 pub(super) const PAUSE: Duration = Duration::from_millis(900);
+
+/// How long to wait for a service that the settings do not use.
+const OPTIONAL: Duration = Duration::from_secs(15);
 
 /// A project of a cloud.
 pub struct OpenStack {
@@ -39,8 +44,8 @@ pub struct OpenStack {
     pub(super) live: Mutex<BTreeSet<String>>,
     /// The tokens in the user data of machines that fetch their config, until the stored config is deleted.
     pub(super) content_tokens: Mutex<HashMap<(ClusterId, MachineName), Arc<SecretString>>>,
-    /// Whether Swift failed although it may not have been used. Then it is not queried again.
-    pub(super) swift_failed: AtomicBool,
+    /// Services that failed and are not used by the settings. They are not queried again.
+    skipped: Mutex<BTreeSet<Service>>,
     /// The lock for changes in Swift: a container exists with the key of all its URLs, or not at all.
     pub(super) swift: tokio::sync::Mutex<()>,
 }
@@ -62,9 +67,51 @@ impl OpenStack {
             in_use: RwLock::default(),
             live: Mutex::default(),
             content_tokens: Mutex::default(),
-            swift_failed: AtomicBool::default(),
+            skipped: Mutex::default(),
             swift: tokio::sync::Mutex::default(),
         })
+    }
+}
+
+impl OpenStack {
+    /// Whether the settings require a service that a cloud may lack.
+    fn uses(&self, service: Service) -> bool {
+        match service {
+            Service::Balancer => self.config.balancers.is_some(),
+            Service::Volume => self.config.volumes,
+            // With `auto`, only if Glance rejects a config, and an object that remains expires.
+            Service::Object => self.config.ignition == OsIgnition::Swift,
+            Service::Compute | Service::Network | Service::Image => true,
+        }
+    }
+
+    /// The response of a service about the cluster's objects; `None` if it can have none. A failure of a service that
+    /// the settings do not use is only a warning.
+    pub(super) async fn if_used<T>(
+        &self,
+        service: Service,
+        asked: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<Option<T>, BackendError> {
+        if self.uses(service) {
+            return asked.await.map(Some);
+        }
+        if !self.session.has(service).await? || lock(&self.skipped).contains(&service) {
+            return Ok(None);
+        }
+        let failure = match timeout(OPTIONAL, asked).await {
+            Ok(Ok(answer)) => return Ok(Some(answer)),
+            Ok(Err(failure)) => failure,
+            Err(_) => {
+                let message = format!("no response within {} s", OPTIONAL.as_secs());
+                BackendError::new(BackendErrorKind::Timeout, message)
+            }
+        };
+        // Requests at the same time fail alike.
+        if lock(&self.skipped).insert(service) {
+            let (name, why) = (service.name(), failure.message);
+            warn!("{name} is skipped, because the settings do not use it: {why}");
+        }
+        Ok(None)
     }
 }
 

@@ -5,20 +5,18 @@
 
 use std::io::Cursor;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
-use tokio::time::timeout;
 use tracing::warn;
 
 use super::auth::Service::{Image as GLANCE, Object as SWIFT};
 use super::cloud::{OpenStack, lock};
 use super::images::CONTENT;
+use super::session::OpenStackSession;
 use super::wire::{TAG, escape, text};
 use crate::backend::{BackendError, BackendErrorKind, Carrier, MachineSpec, Payload};
 use crate::cluster::{ClusterId, MachineName, OsIgnition};
@@ -26,14 +24,13 @@ use crate::digest::{hex, hmac_sha256, sha512};
 use crate::ignition::stub::{Stub, stub};
 use crate::ignition::version;
 
-/// A token in user data must be valid for this many minutes: the machine is created, boots and fetches its config.
-pub(super) const TOKEN_MINUTES: i64 = 30;
+/// A token in user data must be valid for this many minutes: the machine is created, boots and fetches its config. Some
+/// clouds have tokens of 30 minutes (`expiration` of openstack/keystone: `keystone/conf/token.py`).
+pub(super) const TOKEN_MINUTES: i64 = 20;
 /// The validity of a temporary URL in seconds. The config is fetched at the first boot.
 const FETCHABLE: i64 = 2 * 3600;
 /// The header with the key of a container's temporary URLs. Only members who may write to the container see it.
 const KEY: &str = "X-Container-Meta-Temp-URL-Key";
-/// How long to wait for a Swift that may not have been used.
-const OPTIONAL: Duration = Duration::from_secs(15);
 
 /// Where a config is stored.
 struct Place {
@@ -129,7 +126,7 @@ impl OpenStack {
         let token = self.session.separate_token().await?;
         if token.minutes_left() < TOKEN_MINUTES {
             self.revoke(&token.value).await;
-            return Err(short_lived(self.session.name(), token.minutes_left()));
+            return Err(short_lived(&self.session, token.minutes_left()));
         }
         let key = (spec.cluster.clone(), spec.name.clone());
         lock(&self.content_tokens).insert(key, Arc::clone(&token.value));
@@ -184,8 +181,11 @@ impl OpenStack {
                 "{} does not support temporary URLs",
                 super::auth::Service::Object.name()
             );
-            return Err(BackendError::new(BackendErrorKind::Denied, message)
-                .hint("enable the middleware tempurl with sha256 in its proxy, or set os_ignition=glance"));
+            return Err(BackendError::new(BackendErrorKind::Denied, message).hint(
+                "set os_ignition=glance; Swift supports them with the middleware tempurl and sha256 in its proxy, \
+                     Ceph's RADOS Gateway only with a key of the account, which is shared with its other users and not \
+                     set by this program",
+            ));
         }
         Ok(Place { url, token: None })
     }
@@ -206,43 +206,12 @@ impl OpenStack {
     }
 
     /// A list of Swift; `None` if nothing can have been stored there.
-    ///
-    /// A failure is an error only with `os_ignition=swift`. With `auto`, Swift is used only if Glance rejects a config,
-    /// and an object that remains expires.
     async fn listed_in_swift(&self, path: &str) -> Result<Option<Value>, BackendError> {
-        let is_optional = match self.config.ignition {
-            OsIgnition::Glance => return Ok(None),
-            OsIgnition::Swift => false,
-            OsIgnition::Auto => true,
-        };
-        if !self.session.has(SWIFT).await? || self.swift_failed.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let asked = self.session.find(SWIFT, path);
-        let answer = match is_optional {
-            false => asked.await,
-            true => match timeout(OPTIONAL, asked).await {
-                Ok(answer) => answer,
-                Err(_) => Err(BackendError::new(
-                    BackendErrorKind::Timeout,
-                    format!("no response within {} s", OPTIONAL.as_secs()),
-                )),
-            },
-        };
-        match answer {
-            // Without permission to list, this user has never stored anything.
-            Err(failure) if failure.kind == BackendErrorKind::Denied => Ok(None),
-            Err(failure) if is_optional => {
-                self.swift_failed.store(true, Ordering::Relaxed);
-                warn!(
-                    "object storage (Swift) is skipped: {}. A container {TAG}-CLUSTER may remain; its objects expire \
-                     {} h after they were stored",
-                    failure.message,
-                    FETCHABLE / 3600
-                );
-                Ok(None)
+        match self.config.ignition {
+            OsIgnition::Glance => Ok(None),
+            OsIgnition::Swift | OsIgnition::Auto => {
+                Ok(self.if_used(SWIFT, self.session.find(SWIFT, path)).await?.flatten())
             }
-            answer => answer,
         }
     }
 
@@ -350,14 +319,21 @@ impl OpenStack {
 }
 
 /// A machine may not have fetched its config when this token expires.
-pub(super) fn short_lived(cloud: &str, minutes: i64) -> BackendError {
+pub(super) fn short_lived(session: &OpenStackSession, minutes: i64) -> BackendError {
+    let cloud = session.name();
     let message = format!(
         "a new token of {cloud} is valid for {minutes} min; machines need {TOKEN_MINUTES} min to fetch their configs with it"
     );
-    BackendError::new(BackendErrorKind::Denied, message).hint(
-        "sign in with a password or an application credential instead of a token, or set os_ignition=swift, which needs \
-         no token",
-    )
+    BackendError::new(BackendErrorKind::Denied, message).hint(match session.has_only_a_token() {
+        true => {
+            "sign in with a password or an application credential instead of a token, or set os_ignition=swift, which \
+             needs no token"
+        }
+        false => {
+            "ask the administrator of the cloud for a longer `expiration` of Keystone's tokens, or set \
+             os_ignition=swift, which needs no token"
+        }
+    })
 }
 
 /// The bytes of an upload, and their number.

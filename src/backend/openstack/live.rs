@@ -10,9 +10,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::auth::Service::Network as NEUTRON;
 use super::cloud::{OpenStack, lock};
+use super::ports::Port;
+use super::security_groups::our_address_towards;
 use super::wire::text;
-use crate::backend::{BackendError, Machine, Power};
+use crate::backend::{BackendError, Machine, Power, SeenNic};
 use crate::cluster::Pass;
 
 /// The port of SSH, which runs in every stock image.
@@ -28,8 +31,8 @@ impl OpenStack {
         mut machine: Machine,
     ) -> Result<Machine, BackendError> {
         if machine.pass == Pass::One && machine.power == Power::Running {
-            let all: Vec<_> = machine.nics.iter().flat_map(|nic| nic.addresses.clone()).collect();
-            if !all.is_empty() && !self.is_live(server, &all).await? {
+            let has_address = machine.nics.iter().any(|nic| !nic.addresses.is_empty());
+            if has_address && !self.is_live(server, &machine.nics).await? {
                 machine.nics.iter_mut().for_each(|nic| nic.addresses.clear());
             }
         }
@@ -37,21 +40,26 @@ impl OpenStack {
     }
 
     /// Whether the guest responds to this computer, or its console contains one of its addresses. Success is cached.
-    async fn is_live(&self, server: &Value, addresses: &[IpAddr]) -> Result<bool, BackendError> {
+    async fn is_live(&self, server: &Value, nics: &[SeenNic]) -> Result<bool, BackendError> {
         let id = text(server, "id");
         if lock(&self.live).contains(id) {
             return Ok(true);
         }
         let mut is_live = false;
-        for ip in addresses {
-            is_live |= has_ssh(*ip).await;
+        for nic in nics {
+            for ip in &nic.addresses {
+                is_live |= has_ssh(*ip).await && !self.is_elsewhere(&nic.network, *ip).await?;
+            }
         }
         if !is_live {
             // The complete console, because the line with the address may be far from the end.
-            is_live = match self.act(server, &json!({"os-getConsoleOutput": {}})).await {
-                Ok(answer) => contains_address(text(&answer, "output"), addresses),
+            is_live = match self.console_output(server, json!({})).await {
+                Ok(answer) => {
+                    let addresses: Vec<_> = nics.iter().flat_map(|nic| nic.addresses.clone()).collect();
+                    contains_address(text(&answer, "output"), &addresses)
+                }
                 // Without consoles, the address of Neutron has to be sufficient.
-                Err(failure) if matches!(failure.code, Some(403 | 501)) => {
+                Err(failure) if has_no_console(&failure) => {
                     let name = text(server, "name");
                     warn!("{name} does not respond and has no console: using the address that Neutron assigned");
                     true
@@ -64,6 +72,34 @@ impl OpenStack {
             lock(&self.live).insert(id.to_owned());
         }
         Ok(is_live)
+    }
+}
+
+impl OpenStack {
+    /// Whether this computer is on another network with the same addresses, on which other machines have them: it has an
+    /// address of the subnet that Neutron does not know.
+    async fn is_elsewhere(&self, network: &str, ip: IpAddr) -> Result<bool, BackendError> {
+        let network = self.network(network).await?;
+        let (Ok(subnet), Some(IpAddr::V4(own))) = (network.subnet_of(ip), our_address_towards(ip)) else {
+            return Ok(false);
+        };
+        if !subnet.cidr.contains(own) {
+            return Ok(false);
+        }
+        let filter = [("network_id", network.id.as_str())];
+        let ports = self.session.list_where(NEUTRON, "/ports", &filter, "ports").await?;
+        Ok(!ports.iter().any(|port| Port::read(port).ips.contains(&own)))
+    }
+}
+
+/// Whether Nova never returns a console: not allowed, not supported by the hypervisor, or none in this machine. The same
+/// status means that the machine is not on its host yet (openstack/nova: `nova/api/openstack/compute/console_output.py`,
+/// `get_console_output`; `nova/exception.py`, `ConsoleNotAvailable`).
+fn has_no_console(failure: &BackendError) -> bool {
+    match failure.code {
+        Some(403 | 501) => true,
+        Some(404) => failure.message.contains("does not have a console"),
+        _ => false,
     }
 }
 

@@ -4,7 +4,6 @@
 //! The tag of a cluster is in the metadata and tags of servers, in the metadata of volumes, in the tags of images, and in
 //! the description or name of other objects.
 
-mod answers;
 mod auth;
 mod balancers;
 mod check_balancers;
@@ -28,7 +27,8 @@ mod transport;
 mod volumes;
 mod wire;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
@@ -38,13 +38,13 @@ use self::auth::Service::Network as NETWORK;
 pub use self::choices::clouds;
 pub use self::cloud::OpenStack;
 use self::cloud::turn;
-use self::wire::{Flavor, tag_text, text};
+use self::wire::{Flavor, text};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Description, Finding, ImageHandle,
     ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
     ReservationState, Reserved, Stop,
 };
-use crate::cluster::{ClusterId, MachineName};
+use crate::cluster::{ClusterId, ExternalVips, MachineName, Vip};
 
 /// How often `delete_remaining` checks for objects that a pending request may still create.
 const DELETE_ROUNDS: u32 = 5;
@@ -58,12 +58,10 @@ impl OpenStack {
                 name: name.to_owned(),
             });
         };
-        let tag = tag_text(cluster);
-        let by_tag = [("description", tag.as_str())];
         let (servers, ports, floating, groups, server_groups, images, volumes, objects, balancers) = futures::try_join!(
             self.servers_of(cluster),
             self.ports_of(cluster),
-            self.floating_ips(&by_tag),
+            self.floating_ips_of(cluster),
             self.security_groups(cluster),
             self.server_groups(cluster),
             self.images_of(cluster),
@@ -130,6 +128,7 @@ impl OpenStack {
         if servers.is_empty() {
             let _exclusive = self.in_use.write().await;
             self.delete_security_group(cluster).await?;
+            self.refuse_users_of_group(cluster).await?;
             self.delete_server_groups(cluster).await?;
         }
         self.release_images(cluster).await
@@ -156,6 +155,19 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     let machine = wire::machine(&value);
     wire::without_payload(value);
     machine
+}
+
+/// What this program reads from clouds.yaml and `OS_*` with these variables in this folder, for a comparison with
+/// openstacksdk. Contains the secret.
+#[doc(hidden)]
+pub fn read_cloud(
+    variables: BTreeMap<String, String>,
+    folder: &Path,
+    cloud: Option<&str>,
+    region: Option<&str>,
+) -> Result<Value, String> {
+    let access = auth::CloudAccess::read(cloud, region, &auth::CloudSources::of(variables, folder));
+    access.map(|access| access.shown()).map_err(|error| error.message)
 }
 
 #[async_trait(?Send)]
@@ -251,6 +263,15 @@ impl Backend for OpenStack {
 
     async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
         self.ensure_balancer(balancer).await.map(Some)
+    }
+
+    async fn external_vips(
+        &self,
+        cluster: &ClusterId,
+        vips: &[Vip],
+        create: bool,
+    ) -> Result<ExternalVips, BackendError> {
+        self.floating_ips_of_vips(cluster, vips, create).await
     }
 
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {

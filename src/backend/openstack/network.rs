@@ -19,6 +19,7 @@ pub(super) struct NeutronNetwork {
     /// Whether ports are filtered. Otherwise there are neither security groups nor address pairs.
     pub port_security: bool,
     pub mtu: Option<u16>,
+    /// That of the nodes first.
     pub subnets: Vec<Subnet>,
     pub ipv6_subnets: Vec<Ipv6Subnet>,
 }
@@ -75,9 +76,9 @@ impl Ipv6Subnet {
 }
 
 impl NeutronNetwork {
-    /// The subnet of the nodes: preferably one with DHCP.
+    /// The subnet of the nodes.
     pub fn main(&self) -> Option<&Subnet> {
-        self.subnets.iter().find(|subnet| subnet.dhcp).or(self.subnets.first())
+        self.subnets.first()
     }
 
     pub fn subnet_of(&self, ip: IpAddr) -> Result<&Subnet, BackendError> {

@@ -9,6 +9,7 @@ use super::network::{Ipv6Subnet, NeutronNetwork, Subnet};
 use super::ports::Port;
 use super::wire::{some_of, text};
 use crate::backend::{BackendError, BackendErrorKind, Ipv6Facts, NetworkFacts};
+use crate::cluster::overlap;
 
 impl OpenStack {
     /// The network with this name or id.
@@ -47,6 +48,15 @@ impl OpenStack {
         let id = text(network, "id").to_owned();
         let filter = [("network_id", id.as_str())];
         let subnets = self.session.list_where(NEUTRON, "/subnets", &filter, "subnets").await?;
+        let ipv6_subnets = subnets.iter().filter_map(Ipv6Subnet::read).collect();
+        let mut subnets: Vec<_> = subnets.iter().filter_map(Subnet::read).collect();
+        // Neutron lists them by their random ids.
+        let is_chosen = |subnet: &Subnet| {
+            self.config
+                .machine_network
+                .is_some_and(|chosen| overlap(chosen, subnet.cidr))
+        };
+        subnets.sort_by_key(|subnet| (!is_chosen(subnet), !subnet.dhcp));
         Ok(NeutronNetwork {
             name: text(network, "name").to_owned(),
             project: text(network, "project_id").to_owned(),
@@ -56,8 +66,8 @@ impl OpenStack {
                 .as_u64()
                 .and_then(|mtu| mtu.try_into().ok())
                 .filter(|mtu| *mtu > 0),
-            subnets: subnets.iter().filter_map(Subnet::read).collect(),
-            ipv6_subnets: subnets.iter().filter_map(Ipv6Subnet::read).collect(),
+            subnets,
+            ipv6_subnets,
             id,
         })
     }

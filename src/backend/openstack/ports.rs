@@ -169,6 +169,7 @@ impl OpenStack {
             }
         };
         if let Some(vip) = vip {
+            self.refuse_exposure(vip, &network)?;
             self.assign_floating_ip(cluster, vip, &port.id).await?;
         }
         Ok(ReservationState::ByPlatform)
@@ -354,6 +355,10 @@ impl OpenStack {
         port["name"] = json!(name);
         port["description"] = json!(tag_text(cluster));
         port["mac_address"] = json!(nic.mac);
+        // Neutron would choose any of them.
+        if let Some(main) = network.main().filter(|_| network.subnets.len() > 1) {
+            port["fixed_ips"] = json!([{"subnet_id": main.id}]);
+        }
         let created = self
             .session
             .post(NEUTRON, "/ports", &json!({"port": port}))

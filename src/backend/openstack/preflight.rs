@@ -15,7 +15,7 @@ use super::wire::{FlavorRequirements, some_of, text};
 use crate::backend::findings::Findings;
 use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements, Verdict};
-use crate::cluster::{OsBoot, OsIgnition, Pass, Role, Size};
+use crate::cluster::{OsBoot, OsIgnition, Pass, Role, Size, Vip};
 
 /// A quota: its resource, limit and use if they are known, what is required, and what this cluster already uses.
 pub(super) type QuotaRow = (&'static str, Option<(i64, i64)>, u64, u64);
@@ -48,6 +48,14 @@ impl OpenStack {
             self.session.name(),
             token.project
         ));
+        // openstack/keystone: `keystone/cmd/bootstrap.py`: the roles of a new cloud; all others have rights of their own.
+        if !token.roles.is_empty() && token.roles.iter().all(|role| role == "reader") {
+            found.fail(
+                "this user has only the role reader in the project, which may change nothing".to_owned(),
+                "ask the administrator of the cloud for the role member in this project",
+            );
+            return Ok(found.0);
+        }
         if !self.check_services(requirements, &mut found).await? {
             return Ok(found.0);
         }
@@ -106,7 +114,7 @@ impl OpenStack {
             }
             _ => {
                 let text = format!("Nova supports microversions `{least}` to `{most}`, {COMPUTE_VERSION} is required");
-                found.fail(text, "upgrade the cloud to the release Stein (2019) or later");
+                found.fail(text, "upgrade the cloud to the release Rocky (2018) or later");
                 Ok(false)
             }
         }
@@ -147,7 +155,7 @@ impl OpenStack {
             self.revoke(&token.value).await;
         }
         if minutes < TOKEN_MINUTES {
-            found.take::<()>(Err(short_lived(self.session.name(), minutes)))?;
+            found.take::<()>(Err(short_lived(&self.session, minutes)))?;
         }
         Ok(())
     }
@@ -178,7 +186,17 @@ impl OpenStack {
                     );
                     continue;
                 }
-                Some(subnet) => found.ok(format!("network {name} is {}", subnet.cidr)),
+                Some(subnet) => {
+                    found.ok(format!("network {name} is {}", subnet.cidr));
+                    if index == 0 && network.subnets.len() > 1 && self.config.machine_network.is_none() {
+                        let all: Vec<_> = network.subnets.iter().map(|subnet| subnet.cidr.to_string()).collect();
+                        found.add(
+                            Verdict::Warn,
+                            format!("network {name} has {} IPv4 subnets: {}", all.len(), all.join(", ")),
+                            Some("choose one with machine_network"),
+                        );
+                    }
+                }
             }
             if let Some(wanted) = requirements.ipv6.filter(|_| index == 0) {
                 check_ipv6(&network, wanted, found);
@@ -274,6 +292,13 @@ impl OpenStack {
                 format!("network {name} is not an external network"),
                 "set os_external_network to one of `openstack network list --external`",
             );
+        }
+        // If it does not exist, `check_networks` has reported it.
+        if let Some(name) = requirements.networks.first()
+            && let Ok(network) = self.network(name).await
+        {
+            let mut refused = Vip::ALL.iter().map(|vip| self.refuse_exposure(*vip, &network));
+            found.take(refused.find(Result::is_err).unwrap_or(Ok(())))?;
         }
         self.check_floating_ips(requirements, found).await?;
         self.check_zones(found).await?;
@@ -516,24 +541,37 @@ impl OpenStack {
                 u64::try_from(ports.len() + vips).unwrap_or_default(),
             ));
             let groups = match &requirements.cluster {
-                Some(cluster) => self.security_groups(cluster).await?.len(),
-                None => 0,
+                Some(cluster) => self.security_groups(cluster).await?,
+                None => Vec::new(),
             };
+            let rules = |group: &Value| group["security_group_rules"].as_array().map_or(0, Vec::len);
+            let mut wanted = 0;
+            if let Some(network) = requirements.networks.first()
+                && let Ok(network) = self.network(network).await
+            {
+                let (cluster, ipv6) = (requirements.cluster.as_ref(), requirements.ipv6);
+                // A new group has a rule for outgoing packets of each family.
+                let further = usize::from(ipv6.is_none());
+                wanted = self.wanted_rules(cluster, "", network.main(), ipv6).await?.len() + further;
+            }
             rows.push((
                 "security groups",
                 of_network("security_group"),
                 1,
-                u64::try_from(groups).unwrap_or_default(),
+                u64::try_from(groups.len()).unwrap_or_default(),
+            ));
+            rows.push((
+                "security group rules",
+                of_network("security_group_rule"),
+                u64::try_from(wanted).unwrap_or_default(),
+                u64::try_from(groups.iter().map(rules).sum::<usize>()).unwrap_or_default(),
             ));
         }
         if self.config.external_network.is_some() {
             let given = [self.config.api_floating_ip, self.config.ingress_floating_ip];
             let wanted = given.iter().filter(|ip| ip.is_none()).count();
             let there = match &requirements.cluster {
-                Some(cluster) => self
-                    .floating_ips(&[("description", &super::wire::tag_text(cluster))])
-                    .await?
-                    .len(),
+                Some(cluster) => self.floating_ips_of(cluster).await?.len(),
                 None => 0,
             };
             rows.push((
@@ -543,7 +581,7 @@ impl OpenStack {
                 u64::try_from(there).unwrap_or_default(),
             ));
         }
-        rows.extend(self.volume_rows(requirements).await?);
+        rows.extend(self.volume_rows(requirements, project).await?);
         rows.extend(balancers);
         for (what, room, wanted, have) in rows {
             let Some((limit, used)) = room else { continue };
@@ -559,7 +597,7 @@ impl OpenStack {
         Ok(())
     }
 
-    async fn volume_rows(&self, requirements: &Requirements) -> Result<Vec<QuotaRow>, BackendError> {
+    async fn volume_rows(&self, requirements: &Requirements, project: &str) -> Result<Vec<QuotaRow>, BackendError> {
         if !self.session.has(Service::Volume).await? {
             return Ok(Vec::new());
         }
@@ -576,27 +614,37 @@ impl OpenStack {
             return Ok(Vec::new());
         }
         let gib = of_pass(|size, boots| boots * size.disk_gib + size.extra_disks_gib.iter().sum::<u64>());
+        let disks = requirements.sizes.iter().flat_map(|(_, _, size)| {
+            let boot = (boots > 0).then_some(size.disk_gib);
+            boot.into_iter().chain(size.extra_disks_gib.iter().copied())
+        });
+        let largest = disks.max().unwrap_or_default();
         let there = match &requirements.cluster {
             Some(cluster) => self.volumes_of(cluster).await?,
             None => Vec::new(),
         };
         let have = u64::try_from(there.len()).unwrap_or_default();
         let have_gib = there.iter().filter_map(|volume| volume["size"].as_u64()).sum();
-        let answer = self.session.get(Service::Volume, "/limits").await?;
-        let limits = &answer["limits"]["absolute"];
-        let room = |limit: &str, used: &str| {
-            let limit = limits[limit].as_i64().filter(|limit| *limit >= 0)?;
-            Some((limit, limits[used].as_i64().unwrap_or_default()))
+        // openstack/cinder: `cinder/api/contrib/quotas.py`, `show`.
+        let path = format!("/os-quota-sets/{project}?usage=true");
+        let quota = part(self.session.get(Service::Volume, &path).await?, "/quota_set");
+        let room = |key: &str| {
+            let row = &quota[key];
+            let limit = row["limit"].as_i64().filter(|limit| *limit >= 0)?;
+            let used = |key: &str| row[key].as_i64().unwrap_or_default();
+            Some((limit, used("in_use") + used("reserved")))
         };
-        Ok(vec![
-            ("volumes", room("maxTotalVolumes", "totalVolumesUsed"), count, have),
-            (
-                "GiB of volumes",
-                room("maxTotalVolumeGigabytes", "totalGigabytesUsed"),
-                gib,
-                have_gib,
-            ),
-        ])
+        let mut rows = vec![
+            ("volumes", room("volumes"), count, have),
+            ("GiB of volumes", room("gigabytes"), gib, have_gib),
+            ("GiB of one volume", room("per_volume_gigabytes"), largest, 0),
+        ];
+        if let Some(kind) = &self.config.volume_type {
+            let [of_type, gib_of_type] = ["volumes", "gigabytes"].map(|key| room(&format!("{key}_{kind}")));
+            rows.push(("volumes of os_volume_type", of_type, count, have));
+            rows.push(("GiB of volumes of os_volume_type", gib_of_type, gib, have_gib));
+        }
+        Ok(rows)
     }
 }
 

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use super::auth::Service::Network as NEUTRON;
 use super::cloud::OpenStack;
 use super::network::Subnet;
+use super::ports::Port;
 use super::wire::{ROUTER_STATUS, TAG, tag_text, text};
+use crate::backend::ownership::conflict;
 use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::ClusterId;
@@ -36,18 +38,7 @@ impl OpenStack {
         };
         let id = text(&group, "id").to_owned();
         let there = group["security_group_rules"].as_array().cloned().unwrap_or_default();
-        let mut wanted = rules(
-            &id,
-            network.map(|subnet| subnet.cidr),
-            network.and_then(our_address),
-            &self.config.admit,
-            self.config.rehearsal,
-            self.config.balancers.is_some(),
-        );
-        if let Some(network) = ipv6 {
-            let us = our_address_towards(network.network().into());
-            wanted.extend(ipv6_rules(&id, network, us, &self.config.admit, self.config.rehearsal));
-        }
+        let wanted = self.wanted_rules(Some(cluster), &id, network, ipv6).await?;
         let lacking: Vec<_> = wanted
             .iter()
             .filter(|rule| !there.iter().any(|other| same_rule(other, rule)))
@@ -61,6 +52,53 @@ impl OpenStack {
             self.session.delete(NEUTRON, &path).await?;
         }
         Ok(id)
+    }
+
+    /// The rules of a group, which does not have to exist.
+    pub(super) async fn wanted_rules(
+        &self,
+        cluster: Option<&ClusterId>,
+        group: &str,
+        network: Option<&Subnet>,
+        ipv6: Option<Ipv6Network>,
+    ) -> Result<Vec<Value>, BackendError> {
+        let mut us = self.our_addresses(cluster, network).await?;
+        us.extend(ipv6.and_then(|network| our_address_towards(network.network().into())));
+        let (admit, rehearsal) = (&self.config.admit, self.config.rehearsal);
+        let balanced = self.config.balancers.is_some();
+        let mut wanted = rules(
+            group,
+            network.map(|subnet| subnet.cidr),
+            &us,
+            admit,
+            rehearsal,
+            balanced,
+        );
+        if let Some(network) = ipv6 {
+            wanted.extend(ipv6_rules(group, network, &us, admit, rehearsal));
+        }
+        Ok(wanted)
+    }
+
+    /// The addresses of this computer, as nodes see them on connections to their subnet and to floating IPs of the VIPs.
+    pub(super) async fn our_addresses(
+        &self,
+        cluster: Option<&ClusterId>,
+        subnet: Option<&Subnet>,
+    ) -> Result<BTreeSet<IpAddr>, BackendError> {
+        let gateway = |subnet: &Subnet| IpAddr::V4(subnet.gateway.unwrap_or(subnet.cidr.network()));
+        let mut towards: Vec<IpAddr> = subnet.map(gateway).into_iter().collect();
+        let given = [self.config.api_floating_ip, self.config.ingress_floating_ip];
+        towards.extend(given.into_iter().flatten().map(IpAddr::V4));
+        if let Some(cluster) = cluster.filter(|_| self.config.external_network.is_some()) {
+            let created = self.floating_ips_of(cluster).await?;
+            let ips = created
+                .iter()
+                .filter_map(|floating| text(floating, "floating_ip_address").parse().ok());
+            towards.extend::<Vec<IpAddr>>(ips.collect());
+        }
+        let ours = towards.into_iter().filter_map(our_address_towards);
+        Ok(ours.chain(self.config.client_ip).collect())
     }
 
     pub(super) async fn security_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, BackendError> {
@@ -83,12 +121,31 @@ impl OpenStack {
     }
 }
 
-/// The address of this computer on connections to a subnet. No packet is sent.
-pub(super) fn our_address(subnet: &Subnet) -> Option<IpAddr> {
-    our_address_towards(subnet.gateway.unwrap_or(subnet.cidr.network()).into())
+impl OpenStack {
+    /// Names a port of another owner that uses the group, so that Neutron does not delete it.
+    pub(super) async fn refuse_users_of_group(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        for group in self.security_groups(cluster).await? {
+            let (name, id) = (text(&group, "name"), text(&group, "id"));
+            let ports = self.ports(&[]).await?;
+            let is_user = |port: &&Port| !port.is_of(cluster) && port.groups.iter().any(|group| group == id);
+            if let Some(port) = ports.iter().find(is_user) {
+                let message = format!(
+                    "security group {name} is in use by port {} {}, which belongs to another owner",
+                    port.id, port.name
+                );
+                return Err(conflict(message.trim_end()).hint(format!(
+                    "remove it from the port with `openstack port unset --security-group {id} {}`, and run the same command \
+                     again",
+                    port.id
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
-fn our_address_towards(destination: IpAddr) -> Option<IpAddr> {
+/// The address of this computer on connections to another one. No packet is sent.
+pub(super) fn our_address_towards(destination: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match destination {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -109,7 +166,7 @@ fn our_address_towards(destination: IpAddr) -> Option<IpAddr> {
 fn rules(
     group: &str,
     network: Option<Ipv4Network>,
-    us: Option<IpAddr>,
+    us: &BTreeSet<IpAddr>,
     admit: &[IpNetwork],
     rehearsal: bool,
     balanced: bool,
@@ -120,6 +177,7 @@ fn rules(
         icmp: "icmp",
     };
     let admit = admit.iter().copied().filter(IpNetwork::is_ipv4);
+    let us = us.iter().copied().filter(IpAddr::is_ipv4);
     let mut rules = family.rules(&near(network.map(IpNetwork::V4), us), admit, rehearsal);
     if let Some(network) = &network {
         rules.push(from(family.rule(Some("112"), None), network));
@@ -138,7 +196,7 @@ fn rules(
 fn ipv6_rules(
     group: &str,
     network: Ipv6Network,
-    us: Option<IpAddr>,
+    us: &BTreeSet<IpAddr>,
     admit: &[IpNetwork],
     rehearsal: bool,
 ) -> Vec<Value> {
@@ -150,6 +208,7 @@ fn ipv6_rules(
         icmp: "ipv6-icmp",
     };
     let admit = admit.iter().copied().filter(IpNetwork::is_ipv6);
+    let us = us.iter().copied().filter(IpAddr::is_ipv6);
     family.rules(&near(Some(network.into()), us), admit, rehearsal)
 }
 
@@ -219,10 +278,11 @@ fn from(mut rule: Value, network: &dyn Display) -> Value {
     rule
 }
 
-/// The machine network, and this computer if it is elsewhere.
-pub(super) fn near(network: Option<IpNetwork>, us: Option<IpAddr>) -> Vec<IpNetwork> {
-    let us = us.filter(|us| network.is_none_or(|network| !network.contains(*us)));
-    network.into_iter().chain(us.map(IpNetwork::from)).collect()
+/// The machine network, and those addresses of this computer that are elsewhere.
+pub(super) fn near(network: Option<IpNetwork>, us: impl IntoIterator<Item = IpAddr>) -> Vec<IpNetwork> {
+    let us = us.into_iter();
+    let elsewhere = us.filter(|us| network.is_none_or(|network| !network.contains(*us)));
+    network.into_iter().chain(elsewhere.map(IpNetwork::from)).collect()
 }
 
 /// Whether a rule is ours and no longer required: this computer had another address, or the settings changed.
@@ -245,6 +305,7 @@ pub(super) fn same_rule(existing: &Value, wanted: &Value) -> bool {
         "port_range_min",
         "port_range_max",
         "remote_group_id",
+        "remote_address_group_id",
         "remote_ip_prefix",
     ];
     let value = |rule: &Value, key: &str| match &rule[key] {
@@ -260,6 +321,10 @@ pub(super) fn same_rule(existing: &Value, wanted: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of(ip: [u8; 4]) -> BTreeSet<IpAddr> {
+        [ip.into()].into()
+    }
 
     #[test]
     fn rules_of_the_second_family_open_the_same_services() {
@@ -284,20 +349,20 @@ mod tests {
             BTreeSet::from_iter(rules.iter().filter(vrrp).map(service))
         };
         let near = ["fd00:1::/64", "2001:db8::7/128", "2001:db8:1::/48"];
-        let rules_of_second = ipv6_rules("g", second, Some(us), &admit, true);
+        let rules_of_second = ipv6_rules("g", second, &[us].into(), &admit, true);
         assert_eq!(
             opened(&rules_of_second, near),
             opened(
-                &rules("g", Some(first), Some([192, 0, 2, 7].into()), &admit, true, false),
+                &rules("g", Some(first), &of([192, 0, 2, 7]), &admit, true, false),
                 ["10.0.0.0/24", "192.0.2.7/32", "198.51.100.0/24"]
             )
         );
         assert!(rules_of_second.iter().all(|rule| rule["ethertype"] == "IPv6"));
         // This computer is on the machine network.
-        let beside = ipv6_rules("g", second, Some("fd00:1::9".parse().unwrap()), &admit, true);
+        let beside = ipv6_rules("g", second, &["fd00:1::9".parse().unwrap()].into(), &admit, true);
         assert_eq!(
             opened(&beside, near),
-            opened(&ipv6_rules("g", second, None, &admit, true), near)
+            opened(&ipv6_rules("g", second, &BTreeSet::new(), &admit, true), near)
         );
         // What Neutron shows for all addresses.
         let mut shown = rules_of_second.last().unwrap().clone();
@@ -309,7 +374,7 @@ mod tests {
     fn rules_are_compared_in_neutrons_format() {
         let network = Some("10.0.0.0/24".parse().unwrap());
         let admit = ["198.51.100.0/24".parse().unwrap()];
-        let wanted = rules("g", network, Some([192, 0, 2, 7].into()), &admit, false, false);
+        let wanted = rules("g", network, &of([192, 0, 2, 7]), &admit, false, false);
         for rule in &wanted {
             let mut there = rule.clone();
             there["id"] = json!("1");
@@ -346,14 +411,14 @@ mod tests {
         let to: Vec<_> = served.map(|rule| rule["remote_ip_prefix"].as_str()).collect();
         assert_eq!(to, [Some("10.0.0.0/24"), Some("192.0.2.7/32")]);
         // This computer is on the machine network: the machine config server, SSH and two ranges of node ports.
-        let beside = rules("g", network, Some([10, 0, 0, 9].into()), &admit, false, false);
+        let beside = rules("g", network, &of([10, 0, 0, 9]), &admit, false, false);
         assert_eq!(beside.len(), wanted.len() - 4);
     }
 
     #[test]
     fn only_api_and_ingress_are_open_to_everyone() {
         let network = Some("10.0.0.0/24".parse().unwrap());
-        let us = Some([192, 0, 2, 7].into());
+        let us = &of([192, 0, 2, 7]);
         let admit = ["198.51.100.0/24".parse().unwrap()];
         let open = |rules: &[Value]| {
             let open = rules
@@ -401,8 +466,8 @@ mod tests {
     #[test]
     fn rules_of_an_earlier_address_of_this_computer_are_outdated_and_those_of_the_user_are_not() {
         let network = Some("10.0.0.0/24".parse().unwrap());
-        let rules = |us| rules("g", network, Some(us), &[], false, false);
-        let (before, now) = (rules([192, 0, 2, 7].into()), rules([192, 0, 2, 8].into()));
+        let rules = |us| rules("g", network, &of(us), &[], false, false);
+        let (before, now) = (rules([192, 0, 2, 7]), rules([192, 0, 2, 8]));
         let outdated: Vec<_> = before.iter().filter(|rule| is_outdated(rule, &now)).collect();
         assert_eq!(outdated.len(), 4);
         assert!(outdated.iter().all(|rule| rule["remote_ip_prefix"] == "192.0.2.7/32"));

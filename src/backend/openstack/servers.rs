@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::cloud::{OpenStack, PAUSE, turn};
@@ -127,7 +128,8 @@ impl OpenStack {
         }
     }
 
-    /// The server of a spec. One that belongs to another owner or differs from the spec is a conflict.
+    /// The server of a spec. One that belongs to another owner or differs from the spec is a conflict. One that Nova could
+    /// not schedule or start has done nothing yet, and is deleted.
     async fn server_for(&self, spec: &MachineSpec) -> Result<Option<Value>, BackendError> {
         let Some(server) = self.server_of(&spec.cluster, &spec.name).await? else {
             return Ok(None);
@@ -138,6 +140,11 @@ impl OpenStack {
             return Ok(None);
         }
         Ownership::adopt(wire::ownership(&server), spec)?;
+        if let Some(Power::Broken(reason)) = wire::power(&server).filter(|_| wire::never_ran(&server)) {
+            warn!("server {} never ran and is created again: {reason}", spec.name);
+            self.delete_server(&server).await?;
+            return Ok(None);
+        }
         Ok(Some(server))
     }
 
@@ -353,6 +360,14 @@ impl OpenStack {
         self.session.post(NOVA, &path, action).await
     }
 
+    /// The response with the output of the console: the complete one, or the last lines.
+    pub(super) async fn console_output(&self, server: &Value, lines: Value) -> Result<Value, BackendError> {
+        let path = format!("/servers/{}/action", text(server, "id"));
+        self.session
+            .post_query(NOVA, &path, &json!({"os-getConsoleOutput": lines}))
+            .await
+    }
+
     pub(super) async fn existing(&self, cluster: &ClusterId, name: &MachineName) -> Result<Value, BackendError> {
         let server = self.server_of(cluster, name).await?;
         server.ok_or_else(|| BackendError::new(BackendErrorKind::NotFound, format!("server {name} does not exist")))
@@ -411,10 +426,7 @@ impl OpenStack {
         name: &MachineName,
     ) -> Result<Option<String>, BackendError> {
         let server = self.existing(cluster, name).await?;
-        match self
-            .act(&server, &json!({"os-getConsoleOutput": {"length": TAIL}}))
-            .await
-        {
+        match self.console_output(&server, json!({"length": TAIL})).await {
             Ok(answer) => Ok(answer["output"]
                 .as_str()
                 .filter(|text| !text.is_empty())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
@@ -13,16 +13,16 @@ use tokio::io::AsyncRead;
 use tokio::sync::Mutex;
 use tracing::warn;
 
-use super::answers::{checked, parse};
 use super::auth::{CloudAccess, CloudSources, Service};
-use super::transport::{ServiceRequest, Transport};
+use super::transport::{ServiceRequest, Transport, checked, parse};
 use super::wire;
 use crate::backend::plain_http::is_plain_http;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::OpenStackConfig;
 use crate::http_limits;
 
-/// A token is renewed this long before it expires, so that a request ends before its token.
+/// A token is renewed this long before it expires, so that a request ends before its token; a shorter one after half of
+/// its time.
 const EARLY: Duration = Duration::from_secs(300);
 /// The limits of pages and bytes of one list. A page has 1000 entries (openstack/nova: `nova/conf/api.py`,
 /// `max_limit`), in Glance 25 (openstack/glance: `glance/common/config.py`, `limit_param_default`).
@@ -31,16 +31,18 @@ const LIST: usize = 2 * http_limits::LARGEST;
 const LIST_TIME: Duration = Duration::from_secs(300);
 /// Allows plain http, for commands that read no env file.
 const INSECURE_VARIABLE: &str = "OCPDEPLOY_OS_INSECURE";
-/// The microversion of Nova: that of Stein, 2019. Tags at creation require 2.52, named policies of server groups 2.64,
-/// types of volumes that Nova creates 2.67.
-pub(super) const COMPUTE_VERSION: &str = "2.67";
+/// The microversion of Nova: that of Rocky, 2018. Tags at creation require 2.52, extra specs of listed flavors 2.61, named
+/// policies of server groups 2.64 (openstack/nova: `nova/api/openstack/rest_api_version_history.rst`).
+pub(super) const COMPUTE_VERSION: &str = "2.64";
 
 /// A token of Keystone with its scope and catalog.
 #[derive(Clone)]
 pub(super) struct Token {
     pub value: Arc<SecretString>,
     pub expires: Timestamp,
+    renew: Timestamp,
     pub project: Arc<str>,
+    pub roles: Arc<[String]>,
     catalog: Arc<Value>,
 }
 
@@ -89,6 +91,11 @@ impl OpenStackSession {
     /// The name of the cloud in messages.
     pub fn name(&self) -> &str {
         &self.access.name
+    }
+
+    /// Whether tokens are derived from a given one, and expire with it.
+    pub fn has_only_a_token(&self) -> bool {
+        self.access.has_only_a_token()
     }
 
     /// The CA certificates of the services in PEM, which machines need, too.
@@ -176,11 +183,18 @@ impl OpenStackSession {
         let token = parse(&body)?;
         let token = &token["token"];
         let expires = token["expires_at"].as_str().and_then(|text| text.parse().ok());
+        let expires: Timestamp = expires.ok_or_else(|| missing("expiry time"))?;
+        let early =
+            (expires.duration_since(Timestamp::now()) / 2).min(SignedDuration::try_from(EARLY).unwrap_or_default());
+        let roles = token["roles"].as_array().into_iter().flatten();
+        let roles = roles.filter_map(|role| Some(role["name"].as_str()?.to_owned()));
         let project = token["project"]["id"].as_str().ok_or_else(|| missing("project"))?;
         Ok(Token {
             value: Arc::new(SecretString::from(value)),
-            expires: expires.ok_or_else(|| missing("expiry time"))?,
+            expires,
+            renew: expires - early,
             project: project.into(),
+            roles: roles.collect(),
             catalog: Arc::new(token["catalog"].clone()),
         })
     }
@@ -212,13 +226,13 @@ impl OpenStackSession {
     /// Whether the catalog has the service.
     pub async fn has(&self, service: Service) -> Result<bool, BackendError> {
         let token = self.token().await?;
-        let interface = &self.access.interface;
+        let interface = self.access.interface_of(service);
         Ok(self.access.endpoint(service, interface, &token.catalog).is_some())
     }
 
     /// The URL of a service, without a slash at its end.
     pub async fn endpoint(&self, service: Service) -> Result<String, BackendError> {
-        self.endpoint_of(service, &self.access.interface).await
+        self.endpoint_of(service, self.access.interface_of(service)).await
     }
 
     /// The URL of a service for machines.
@@ -338,6 +352,11 @@ impl OpenStackSession {
         parse(&self.call(Method::POST, service, path, Some(body)).await?.1)
     }
 
+    /// A `POST` that changes nothing, so that it is repeated after a failure.
+    pub async fn post_query(&self, service: Service, path: &str, body: &Value) -> Result<Value, BackendError> {
+        parse(&self.send(Method::POST, service, path, Some(body), true).await?.1)
+    }
+
     pub async fn put(&self, service: Service, path: &str, body: &Value) -> Result<Value, BackendError> {
         parse(&self.call(Method::PUT, service, path, Some(body)).await?.1)
     }
@@ -389,12 +408,23 @@ impl OpenStackSession {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(HeaderMap, Vec<u8>), BackendError> {
+        let repeatable = method != Method::POST;
+        self.send(method, service, path, body, repeatable).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        service: Service,
+        path: &str,
+        body: Option<&Value>,
+        repeatable: bool,
+    ) -> Result<(HeaderMap, Vec<u8>), BackendError> {
         let url = format!("{}{path}", self.endpoint(service).await?);
         let version: &[(&str, &str)] = match service {
             Service::Compute => &[("X-OpenStack-Nova-API-Version", COMPUTE_VERSION)],
             _ => &[],
         };
-        let repeatable = method != Method::POST;
         let request = ServiceRequest {
             method,
             url,
@@ -404,7 +434,11 @@ impl OpenStackSession {
         };
         for may_renew in [true, false] {
             let token = self.token().await?;
-            let (status, headers, body) = self.transport.send(&request, Some(&token.value), repeatable).await?;
+            let answer = self.transport.send(&request, Some(&token.value), repeatable).await;
+            let (status, headers, body) = answer.map_err(|failure| BackendError {
+                message: format!("{}: {}", service.name(), failure.message),
+                ..failure
+            })?;
             if status == StatusCode::UNAUTHORIZED && may_renew {
                 self.forget(&token).await;
                 continue;
@@ -427,8 +461,7 @@ fn refused(why: String) -> BackendError {
 }
 
 fn is_valid(token: &Token) -> bool {
-    let left = token.expires.duration_since(Timestamp::now());
-    left.as_secs() > i64::try_from(EARLY.as_secs()).unwrap_or(i64::MAX)
+    Timestamp::now() < token.renew
 }
 
 /// `None` if the service responded that the object does not exist. A missing endpoint remains an error.

@@ -12,6 +12,17 @@ use super::wire::{self, text};
 use crate::backend::{BackendError, BackendErrorKind, MachineSpec};
 use crate::cluster::{ClusterId, MachineName, OsBoot};
 
+/// The statuses in which Cinder deletes a volume (openstack/cinder: `cinder/volume/api.py`, `delete`).
+const DELETABLE: [&str; 5] = [
+    "available",
+    "error",
+    "error_restoring",
+    "error_extending",
+    "error_managing",
+];
+/// How often Cinder may reject the deletion of a volume in one of them: its status may just have changed.
+const REFUSALS: u32 = 10;
+
 impl OpenStack {
     /// Creates the volumes of a new machine, the boot volume first, and waits until they are available.
     pub(super) async fn volumes_for(&self, spec: &MachineSpec) -> Result<Vec<String>, BackendError> {
@@ -78,13 +89,11 @@ impl OpenStack {
 
     /// All volumes of the project; none without block storage.
     pub(super) async fn all_volumes(&self) -> Result<Vec<Value>, BackendError> {
-        match self.session.has(CINDER).await? {
-            true => {
-                let listed = self.session.list_own(CINDER, "/volumes/detail", "volumes", |_| true);
-                listed.await
-            }
-            false => Ok(Vec::new()),
+        if !self.session.has(CINDER).await? {
+            return Ok(Vec::new());
         }
+        let listed = self.session.list_own(CINDER, "/volumes/detail", "volumes", |_| true);
+        Ok(self.if_used(CINDER, listed).await?.unwrap_or_default())
     }
 
     /// Deletes the volumes of one machine, or of all machines of a cluster that are not in `servers`.
@@ -112,17 +121,29 @@ impl OpenStack {
     async fn delete_volume(&self, id: &str) -> Result<bool, BackendError> {
         let path = format!("/volumes/{id}");
         let begun = Instant::now();
-        let mut changed = false;
+        let (mut changed, mut refusals) = (false, 0);
         while let Some(answer) = self.session.find(CINDER, &path).await? {
             let (name, status) = (text(&answer["volume"], "name"), text(&answer["volume"], "status"));
             if begun.elapsed() > CHANGE_TIMEOUT {
                 let message = format!("volume {name} is still {status}");
                 return Err(BackendError::new(BackendErrorKind::Timeout, message));
             }
-            if matches!(status, "available" | "error" | "error_deleting") {
+            if status == "error_deleting" {
+                let message = format!("Cinder could not delete volume {name}: its status is {status}");
+                return Err(BackendError::new(BackendErrorKind::Rejected, message).hint(format!(
+                    "ask the administrator of the cloud to delete it: `openstack volume delete --force {id}`"
+                )));
+            }
+            if DELETABLE.contains(&status) {
                 changed |= match self.session.delete(CINDER, &path).await {
-                    // Its status has changed.
-                    Err(failure) if matches!(failure.code, Some(400 | 409)) => false,
+                    Err(failure) if matches!(failure.code, Some(400 | 409)) => {
+                        refusals += 1;
+                        if refusals == REFUSALS {
+                            let id = format!("`openstack volume snapshot list --volume {id}`");
+                            return Err(failure.hint(format!("delete the snapshots of volume {name}: {id} lists them")));
+                        }
+                        false
+                    }
                     deleted => deleted?,
                 };
             }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use crate::backend::BackendErrorKind;
-use crate::cluster::ClusterId;
+use crate::cluster::{ClusterId, Vip};
 use crate::http_limits;
 
 /// The longest part of a service's message that is shown.
@@ -148,9 +148,16 @@ pub fn tag_text(cluster: &ClusterId) -> String {
     format!("ocpdeploy {}", cluster.tag())
 }
 
+/// The description of a floating IP that was created for a VIP.
+pub fn vip_tag(cluster: &ClusterId, vip: Vip) -> String {
+    format!("{} {vip}", tag_text(cluster))
+}
+
 /// The cluster of such a tag.
 pub fn cluster_of_tag(description: &str) -> Option<ClusterId> {
-    ClusterId::read(description.strip_prefix("ocpdeploy ")?)
+    let tag = description.strip_prefix("ocpdeploy ")?;
+    let mut of_vip = Vip::ALL.iter().map(|vip| tag.strip_suffix(&format!(" {vip}")));
+    ClusterId::read(of_vip.find_map(|tag| tag).unwrap_or(tag))
 }
 
 /// The tag of all objects of this program, in addition to the tag with the cluster's id.
