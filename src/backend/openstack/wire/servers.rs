@@ -80,7 +80,8 @@ pub fn without_payload(mut server: Value) -> Value {
 
 pub fn power(server: &Value) -> Option<Power> {
     Some(match text(server, "status") {
-        "ACTIVE" | "REBOOT" | "HARD_REBOOT" | "PASSWORD" | "MIGRATING" => Power::Running,
+        // VERIFY_RESIZE: an administrator has migrated it, and not confirmed this yet.
+        "ACTIVE" | "REBOOT" | "HARD_REBOOT" | "PASSWORD" | "MIGRATING" | "VERIFY_RESIZE" => Power::Running,
         "SHUTOFF" if text(server, "OS-EXT-STS:task_state") == "powering-on" => Power::Building,
         "SHUTOFF" | "SHELVED" | "SHELVED_OFFLOADED" => Power::Off,
         "PAUSED" => Power::Paused("paused by a user".to_owned()),
@@ -90,9 +91,16 @@ pub fn power(server: &Value) -> Option<Power> {
             let fault = server["fault"]["message"].as_str().unwrap_or("no reason from Nova");
             Power::Broken(fault.trim_end_matches('.').to_owned())
         }
+        "UNKNOWN" => Power::Broken("Nova does not know its state".to_owned()),
         "DELETED" | "SOFT_DELETED" => return None,
         _ => Power::Building,
     })
+}
+
+/// Whether a server has never run: Nova sets this time when it has started it (openstack/nova: `nova/compute/manager.py`,
+/// `_build_and_run_instance`; `nova/api/openstack/compute/views/servers.py`, `_get_server_usage`).
+pub fn never_ran(server: &Value) -> bool {
+    server.get("OS-SRV-USG:launched_at").is_some_and(Value::is_null)
 }
 
 /// The action that starts a server that is off. Nova starts no shelved one (openstack/nova: `nova/compute/api.py`,
