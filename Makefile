@@ -215,12 +215,13 @@ fuzz: ## fuzz env files, profiles, tables, journals, Ignition and platform respo
 install: root # packages of the tests
 	tests/lab/install.sh $(TEST_PACKAGES)
 	tests/ovirt/install.sh
+	tests/openstacksdk/install.sh
 	tests/nmcli.sh
 
 install-all: root # packages of all labs at once
 	tests/lab/install.sh $(ALL_PACKAGES)
 	tests/lab/openstack/install.sh target/openstack/packages & \
-	tests/ovirt/install.sh && tests/nmcli.sh && wait $$!
+	tests/ovirt/install.sh && tests/openstacksdk/install.sh && tests/nmcli.sh && wait $$!
 
 prepare-labs: install-all node-image # network-bound tasks and Go builds, run in the background while the tests run
 
