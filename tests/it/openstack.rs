@@ -8,10 +8,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::fake_cloud::{ACCOUNT, FakeCloud, PASSWORD, Stores, Trouble, flavor};
+use crate::support::fake_cloud::{ACCOUNT, FakeCloud, PASSWORD, Stores, Trouble, World, flavor};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::state::home::Home;
+use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -97,19 +98,7 @@ impl Sandbox {
 
     /// As `deploy_in_vain`, with any result.
     pub(crate) fn begin_to_deploy(&self, lines: &str) -> Output {
-        let is_set_anew = |line: &&str| {
-            let name = line.split_inclusive('=').next().unwrap_or_default();
-            lines
-                .lines()
-                .chain(["bootstrap_timeout=1s"])
-                .any(|new| new.starts_with(name))
-        };
-        let usual = env(self, "");
-        let usual: Vec<_> = usual.lines().filter(|line| !is_set_anew(line)).collect();
-        self.write(
-            "env.sh",
-            &format!("{}\nbootstrap_timeout=1s\n{lines}", usual.join("\n")),
-        );
+        self.add(&format!("bootstrap_timeout=1s\n{lines}"));
         std::fs::create_dir_all(self.0.path().join("images")).unwrap();
         for (name, end) in [("coreos", "c"), ("helper", "h")] {
             let image = [&qcow2::empty()[..], end.as_bytes()].concat();
@@ -153,7 +142,8 @@ pub(crate) fn told(text: &str, sandbox: &Sandbox) -> String {
 #[track_caller]
 pub(crate) fn succeeded(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}{printed}");
     text
 }
 
@@ -204,6 +194,48 @@ fn a_harvest_makes_one_port_for_each_node_and_vip() {
     for port in &world.ports {
         assert_eq!(port["description"], format!("ocpdeploy {}", sandbox.tag()));
         assert_eq!(port["fixed_ips"][0]["subnet_id"], "sub-1");
+    }
+}
+
+/// The second subnet of the network, with the addresses of its pool only.
+#[test]
+fn machine_network_selects_the_subnet_of_all_ports() {
+    for (lines, subnet, first) in [
+        ("", "sub-1", "10.20.0."),
+        ("machine_network=10.50.0.0/24\n", "sub-2", "10.50.0.10"),
+        (
+            "machine_network=10.50.0.0/24\nharvest=boot\nhelper_image=centos\n",
+            "sub-2",
+            "10.50.0.10",
+        ),
+    ] {
+        let (cloud, sandbox) = cloud();
+        sandbox.add(lines);
+        image(&cloud, json!({"status": "active"}));
+        cloud.with(|world| {
+            world.stores.consoles_tell = true;
+            world.neutron.more_subnets.push(
+                json!({"id": "sub-2", "network_id": "net-1", "ip_version": 4, "cidr": "10.50.0.0/24",
+                "gateway_ip": "10.50.0.1", "enable_dhcp": true, "dns_nameservers": [],
+                "allocation_pools": [{"start": "10.50.0.100", "end": "10.50.0.109"}]}),
+            );
+        });
+        let said = succeeded(&sandbox.harvest());
+        let world = cloud.finish();
+        assert_eq!(world.ports.len(), 4);
+        for port in &world.ports {
+            let [ip] = port["fixed_ips"].as_array().unwrap().as_slice() else {
+                panic!("{port}")
+            };
+            assert_eq!(ip["subnet_id"], subnet, "{lines}");
+            assert!(ip["ip_address"].as_str().unwrap().starts_with(first), "{lines}: {ip}");
+        }
+        let home = Home::new(sandbox.0.path().join("home"));
+        let table = Parameters::read(&home.cluster("lab").parameters()).unwrap().unwrap();
+        let gateway = if lines.is_empty() { "10.20.0.1" } else { "10.50.0.1" };
+        assert_eq!(table.gateway, Some(gateway.parse().unwrap()), "{lines}");
+        let warning = "network private has 2 IPv4 subnets: 10.20.0.0/24, 10.50.0.0/24";
+        assert_eq!(said.contains(warning), lines.is_empty(), "{said}");
     }
 }
 
@@ -260,15 +292,17 @@ fn a_token_that_expires_during_a_run_is_renewed() {
 }
 
 #[test]
-fn a_token_that_expires_soon_is_renewed_before_use() {
-    let (cloud, sandbox) = cloud_with(&["object-store"]);
-    // A token of this length does not fit into user data.
-    sandbox.add("os_ignition=swift\n");
-    cloud.with(|world| world.lifetime = Some(200));
-    succeeded(&sandbox.harvest());
-    let (renewed, refused) = (cloud.asked("POST /identity/"), cloud.asked("GET /"));
-    assert!(renewed > 5, "{renewed} tokens for {refused} requests");
-    cloud.finish();
+fn a_token_is_renewed_before_it_expires_and_not_for_each_request() {
+    for (lifetime, pause, signed_in) in [(200, 0, 1), (6, 4, 2)] {
+        let (cloud, sandbox) = cloud_with(&["object-store"]);
+        // A token of this length does not fit into user data.
+        sandbox.add("os_ignition=swift\n");
+        cloud.with(|world| world.lifetime = Some(lifetime));
+        cloud.trouble("POST /network/v2.0/ports", [Trouble::Slow(Duration::from_secs(pause))]);
+        succeeded(&sandbox.harvest());
+        assert_eq!(cloud.asked("POST /identity/"), signed_in, "tokens of {lifetime} s");
+        cloud.finish();
+    }
 }
 
 #[test]
@@ -445,7 +479,9 @@ fn an_unreachable_swift_that_is_not_used_is_skipped() {
     for (lines, is_skipped) in [("os_ignition=glance\n", false), ("", true)] {
         let (cloud, sandbox) = cloud_with(&["object-store"]);
         // Nothing listens there.
-        cloud.with(|world| world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1"));
+        cloud.with(|world| {
+            world.elsewhere.insert("object-store", "http://127.0.0.1:1/v1/AUTH_1");
+        });
         sandbox.deploy_in_vain(lines);
         let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
         let text = succeeded(&output);
@@ -456,11 +492,214 @@ fn an_unreachable_swift_that_is_not_used_is_skipped() {
     // If the settings require it, its failure is an error.
     let (cloud, sandbox) = cloud_with(&["object-store"]);
     sandbox.deploy_in_vain("os_ignition=swift\n");
-    cloud.with(|world| world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1"));
+    cloud.with(|world| {
+        world.elsewhere.insert("object-store", "http://127.0.0.1:1/v1/AUTH_1");
+    });
     let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
     assert_ne!(output.status.code(), Some(0));
-    cloud.with(|world| world.swift_at = None);
+    cloud.with(|world| world.elsewhere.clear());
     destroys_all(cloud, &sandbox);
+}
+
+/// Services that the settings do not use may be closed to this user, broken or missing.
+#[test]
+fn services_that_are_not_used_are_skipped_with_one_warning() {
+    let optional = [
+        ("load-balancer", "load balancer (Octavia) is skipped"),
+        ("volumev3", "block storage (Cinder) is skipped"),
+        ("object-store", "object storage (Swift) is skipped"),
+    ];
+    let kinds = optional.map(|(kind, _)| kind);
+    let broken = |status: Option<u16>| {
+        let (cloud, sandbox) = cloud_with(&kinds);
+        cloud.with(|world| match status {
+            Some(status) => world.optional_fail = Some(status),
+            // Nothing listens there.
+            None => world.elsewhere.extend(kinds.map(|kind| (kind, "http://127.0.0.1:1/x"))),
+        });
+        for arguments in [&["check"][..], &["harvest"], &["destroy", "lab", "--yes"]] {
+            let output = sandbox.run(arguments, &[("OCPDEPLOY_DNS", "user")]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let results = String::from_utf8_lossy(&output.stdout);
+            let failed: Vec<_> = results.lines().filter(|line| line.starts_with("FAIL")).collect();
+            let is_as_usual = match arguments {
+                ["check"] => failed.len() == 1 && failed[0].contains("cannot find openshift-install"),
+                _ => output.status.success(),
+            };
+            assert!(is_as_usual, "{status:?} {arguments:?}: {said}{results}");
+            for (_, warning) in optional {
+                // Not found can also mean that there is nothing.
+                let told = said.matches(warning).count();
+                let is_told_once = told == 1 || told == 0 && status == Some(404);
+                assert!(is_told_once, "{status:?} {arguments:?} {warning}: {said}");
+            }
+        }
+        assert_eq!(cloud.finish().ports, [Value::Null; 0], "{status:?}");
+    };
+    std::thread::scope(|scope| {
+        for status in [Some(401), Some(403), Some(404), Some(503), None] {
+            scope.spawn(move || broken(status));
+        }
+    });
+}
+
+#[test]
+fn a_service_that_is_used_must_work_to_destroy_the_cluster() {
+    for (kind, lines, name) in [
+        ("volumev3", "os_boot=volume\n", "block storage (Cinder)"),
+        ("volumev3", "extra_disks=5\n", "block storage (Cinder)"),
+        ("load-balancer", "lb=platform\n", "load balancer (Octavia)"),
+    ] {
+        let (cloud, sandbox) = cloud_with(&[kind]);
+        sandbox.add(lines);
+        succeeded(&sandbox.harvest());
+        cloud.with(|world| {
+            world.elsewhere.insert(kind, "http://127.0.0.1:1/x");
+        });
+        let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_ne!(output.status.code(), Some(0), "{lines}: {said}");
+        assert!(said.contains(name) && !said.contains("is skipped"), "{lines}: {said}");
+        cloud.with(|world| world.elsewhere.clear());
+        sandbox.destroy();
+        cloud.finish();
+    }
+}
+
+/// Nova had no host for a server: the cause is gone, and perhaps the server, too.
+#[test]
+fn a_server_that_never_ran_is_created_again() {
+    for is_deleted_by_the_user in [false, true] {
+        let (cloud, sandbox) = cloud();
+        cloud.with(|world| world.stores.unschedulable = vec!["lab-master-0"]);
+        let output = sandbox.begin_to_deploy("");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_ne!(output.status.code(), Some(0), "{said}");
+        assert!(
+            said.contains("No valid host was found") && said.contains("run the same command again"),
+            "{said}"
+        );
+        let bootstrap = cloud.with(|world| {
+            world.stores.unschedulable.clear();
+            let of_master = |server: &Value| server["name"] == "lab-master-0";
+            if is_deleted_by_the_user {
+                let id = world.stores.servers.iter().find(|server| of_master(server)).unwrap()["id"].clone();
+                world.stores.servers.retain(|server| !of_master(server));
+                for port in world.ports.iter_mut().filter(|port| port["device_id"] == id) {
+                    port["device_id"] = json!("");
+                }
+            }
+            id_of_server(world, "lab-bootstrap")
+        });
+        let said = sandbox.deploy_in_vain("");
+        let warning = "server lab-master-0 never ran and is created again: No valid host was found";
+        assert_eq!(said.contains(warning), !is_deleted_by_the_user, "{said}");
+        cloud.with(|world| {
+            let names = |server: &Value| server["name"].as_str().unwrap().to_owned();
+            let mut servers: Vec<_> = world.stores.servers.iter().map(names).collect();
+            servers.sort();
+            assert_eq!(servers, ["lab-bootstrap", "lab-master-0"]);
+            assert_eq!(id_of_server(world, "lab-bootstrap"), bootstrap, "the other one is kept");
+            assert_eq!(world.ports.len(), 4);
+        });
+        destroys_all(cloud, &sandbox);
+    }
+}
+
+fn id_of_server(world: &World, name: &str) -> Value {
+    let mut servers = world.stores.servers.iter();
+    servers.find(|server| server["name"] == name).unwrap()["id"].clone()
+}
+
+/// A floating IP of the user for the API, and one that is created for ingress.
+#[test]
+fn floating_ips_are_in_the_table_and_in_all_results() {
+    let (cloud, sandbox) = cloud();
+    sandbox.add("os_external_network=public\nos_api_floating_ip=203.0.113.9\n");
+    cloud.with(|world| {
+        world.stores.floating_ips.push(
+            json!({"id": "own", "floating_ip_address": "203.0.113.9", "port_id": null, "description": "",
+            "floating_network_id": "ext-1"}),
+        );
+        world.neutron.others.push(
+            json!({"id": "ext-1", "name": "public", "project_id": "project-2", "router:external": true,
+            "port_security_enabled": true}),
+        );
+    });
+    succeeded(&sandbox.harvest());
+    let home = Home::new(sandbox.0.path().join("home"));
+    let table = Parameters::read(&home.cluster("lab").parameters()).unwrap().unwrap();
+    let ingress = cloud.with(|world| {
+        let port_of = |vip: &str| {
+            let name = format!("{vip}.lab.example.com");
+            world.ports.iter().find(|port| port["name"] == name).unwrap()["id"].clone()
+        };
+        let [own, made] = world.stores.floating_ips.as_slice() else {
+            panic!("{:?}", world.stores.floating_ips)
+        };
+        assert_eq!(
+            (&own["port_id"], &made["port_id"]),
+            (&port_of("api"), &port_of("ingress"))
+        );
+        made["floating_ip_address"].as_str().unwrap().to_owned()
+    });
+    let external = table.external_vips;
+    assert_eq!(external.api, Some([203, 0, 113, 9].into()));
+    assert_eq!(external.ingress.map(|ip| ip.to_string()), Some(ingress.clone()));
+
+    let (api, int) = ("203.0.113.9".to_owned(), table.api_ip.to_string());
+    let said = |arguments: &[&str]| {
+        let output = sandbox.run(arguments, &[]);
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    for (arguments, wanted) in [
+        (&["status", "lab"][..], vec![api.clone(), ingress.clone()]),
+        (
+            &["list"],
+            vec![format!("{int} ({api})"), format!("{} ({ingress})", table.ingress_ip)],
+        ),
+        (
+            &["export", "hosts", "lab"],
+            vec![
+                format!("{api} api.lab.example.com\n"),
+                format!("{int} api-int.lab.example.com\n"),
+                format!("{ingress} console-openshift-console.apps.lab.example.com\n"),
+            ],
+        ),
+        (
+            &["export", "dns", "lab"],
+            vec![
+                format!("api                      IN A    {api}\n"),
+                format!("api-int                  IN A    {int}\n"),
+                format!("*.apps                   IN A    {ingress}\n"),
+            ],
+        ),
+        (
+            &["dns", "apply", "lab", "--dry-run", "--root", "."],
+            vec![format!("+{api} api.lab.example.com\n")],
+        ),
+        (&["export", "kcli", "lab"], vec![format!("public_api_ip: \"{api}\"\n")]),
+    ] {
+        let said = said(arguments);
+        for wanted in wanted {
+            assert!(said.contains(&wanted), "{arguments:?}: {wanted}: {said}");
+        }
+    }
+    let kubeconfig = home.cluster("lab").kubeconfig();
+    std::fs::create_dir_all(kubeconfig.parent().unwrap()).unwrap();
+    let text = "clusters:\n- cluster:\n    certificate-authority-data: QQ==\n    server: https://api.lab.example.com:6443\n  name: lab\n";
+    std::fs::write(&kubeconfig, text).unwrap();
+    assert!(said(&["kubeconfig", "lab"]).contains("https://203.0.113.9:6443"));
+
+    sandbox.destroy();
+    let left: Vec<_> = cloud
+        .finish()
+        .stores
+        .floating_ips
+        .iter()
+        .map(|one| one["id"].clone())
+        .collect();
+    assert_eq!(left, ["own"], "only the one that was created is deleted");
 }
 
 #[test]
@@ -693,11 +932,77 @@ fn an_address_of_pass_one_counts_when_its_guest_has_reported_it() {
     assert_eq!(world.stores.servers, [Value::Null; 0], "pass one leaves only its ports");
 }
 
+/// Nova has no console for the machine, or its host does not respond at once.
+#[test]
+fn a_console_that_is_missing_or_fails_once_does_not_end_pass_one() {
+    let status =
+        |code: u16, kind: &str, message: &str| Trouble::Status(code, json!({kind: {"code": code, "message": message}}));
+    let none = || status(404, "itemNotFound", "Guest does not have a console available.");
+    let slow = || status(500, "computeFault", "Unexpected API Error. MessagingTimeout");
+    let early = || status(404, "itemNotFound", "Instance server-1 could not be found.");
+    for (troubles, is_warned) in [(vec![none(), none()], true), (vec![slow(), early()], false)] {
+        let (cloud, sandbox) = cloud();
+        image(&cloud, json!({"status": "active"}));
+        sandbox.add("harvest=boot\nhelper_image=centos\nharvest_timeout=20s\n");
+        cloud.with(|world| world.stores.consoles_tell = true);
+        cloud.trouble("POST /compute/v2.1/servers/server-", troubles);
+        let said = succeeded(&sandbox.harvest());
+        let warning = "has no console: using the address that Neutron assigned";
+        assert_eq!(said.contains(warning), is_warned, "{said}");
+        assert_eq!(cloud.finish().ports.len(), 4);
+    }
+}
+
+#[test]
+fn a_volume_with_snapshots_and_a_group_on_a_port_of_the_user_are_named() {
+    let (cloud, sandbox) = cloud_with(&["volumev3"]);
+    sandbox.deploy_in_vain("os_boot=volume\n");
+    cloud.with(|world| {
+        let mut lost = world.stores.volumes[0].clone();
+        (lost["id"], lost["status"]) = (json!("volume-lost"), json!("available"));
+        (lost["attachments"], lost["snapshots"]) = (json!([]), json!(["s"]));
+        world.stores.volumes.push(lost);
+    });
+    let refused = || {
+        let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_ne!(output.status.code(), Some(0), "{said}");
+        said
+    };
+    let said = refused();
+    assert!(
+        said.contains("have snapshots") && said.contains("snapshot list --volume volume-lost"),
+        "{said}"
+    );
+    cloud.with(|world| {
+        let lost = world
+            .stores
+            .volumes
+            .iter_mut()
+            .find(|volume| volume["id"] == "volume-lost")
+            .unwrap();
+        (lost["status"], lost["snapshots"]) = (json!("error_extending"), Value::Null);
+        let group = &world.stores.groups[0]["id"];
+        world.ports.push(
+            json!({"id": "their-port", "name": "database", "description": "", "network_id": "net-1",
+            "mac_address": "fa:16:3e:00:00:09", "device_id": "", "fixed_ips": [], "security_groups": [group]}),
+        );
+    });
+    let said = refused();
+    let expected = "is in use by port their-port database, which belongs to another owner";
+    assert!(
+        said.contains(expected) && said.contains("openstack port unset --security-group"),
+        "{said}"
+    );
+    cloud.with(|world| world.ports.retain(|port| port["id"] != "their-port"));
+    destroys_all(cloud, &sandbox);
+}
+
 /// Each mistake, on a separate cloud, and the program's message.
 #[test]
 fn each_mistake_has_its_message() {
     type Mistake = (&'static str, i32, fn(&FakeCloud, &Sandbox));
-    let mistakes: [Mistake; 19] = [
+    let mistakes: [Mistake; 24] = [
         ("unknown cloud", 5, |_, sandbox| {
             sandbox.add("os_cloud=lbo\n");
         }),
@@ -725,6 +1030,9 @@ fn each_mistake_has_its_message() {
             let flavors = json!({"flavors": [flavor("tiny", 1, 512, 10), flavor("large", 8, 32768, 120)]});
             answer(cloud, "/compute/v2.1/flavors/detail", flavors);
         }),
+        ("machine network of no subnet", 4, |_, sandbox| {
+            sandbox.add("machine_network=10.99.0.0/24\n");
+        }),
         ("network without DHCP", 4, |cloud, _| {
             let subnet = json!({"id": "sub-1", "network_id": "net-1", "ip_version": 4, "cidr": "10.20.0.0/24",
                 "enable_dhcp": false});
@@ -734,6 +1042,21 @@ fn each_mistake_has_its_message() {
             let limits =
                 json!({"maxTotalCores": 20, "totalCoresUsed": 13, "maxTotalInstances": -1, "maxTotalRAMSize": -1});
             answer(cloud, "/compute/v2.1/limits", json!({"limits": {"absolute": limits}}));
+        }),
+        ("quota of rules", 4, |cloud, _| {
+            let quota = json!({"security_group_rule": {"limit": 100, "used": 90, "reserved": 0}});
+            answer(
+                cloud,
+                "/network/v2.0/quotas/project-1/details.json",
+                json!({"quota": quota}),
+            );
+        }),
+        ("quota of a volume type", 4, |cloud, sandbox| {
+            sandbox.add("os_boot=volume\nos_volume_type=ssd\ndisk_size=300\nmasters=3\nworkers=6\n");
+            cloud.with(|world| world.more = vec!["volumev3"]);
+        }),
+        ("role reader", 4, |cloud, _| {
+            cloud.with(|world| world.roles = vec!["reader"]);
         }),
         ("image still queued", 5, |cloud, sandbox| {
             sandbox.add("harvest=boot\nhelper_image=centos\n");
@@ -746,6 +1069,15 @@ fn each_mistake_has_its_message() {
         ("floating IP in use", 4, |cloud, sandbox| {
             sandbox.add("os_api_floating_ip=203.0.113.9\n");
             let floating = json!({"id": "f", "floating_ip_address": "203.0.113.9", "port_id": "their-port",
+                "floating_network_id": "ext-1", "description": ""});
+            cloud.with(|world| world.stores.floating_ips.push(floating));
+        }),
+        ("floating IP without port security", 4, |cloud, sandbox| {
+            sandbox.add("os_ingress_floating_ip=203.0.113.9\n");
+            let network = json!({"id": "net-1", "name": "private", "project_id": "project-1", "router:external": false,
+                "port_security_enabled": false});
+            answer(cloud, "/network/v2.0/networks", json!({"networks": [network]}));
+            let floating = json!({"id": "f", "floating_ip_address": "203.0.113.9", "port_id": null,
                 "floating_network_id": "ext-1", "description": ""});
             cloud.with(|world| world.stores.floating_ips.push(floating));
         }),
@@ -895,8 +1227,13 @@ fn image(cloud: &FakeCloud, more: Value) {
     cloud.with(|world| world.stores.images.push(image));
 }
 
-pub(crate) fn env(sandbox: &Sandbox, more: &str) -> String {
-    std::fs::read_to_string(sandbox.0.path().join("env.sh")).unwrap() + more
+/// The env file with these lines, which replace those of the same settings.
+pub(crate) fn env(sandbox: &Sandbox, lines: &str) -> String {
+    let name = |line: &str| line.split('=').next().unwrap_or_default().to_owned();
+    let usual = std::fs::read_to_string(sandbox.0.path().join("env.sh")).unwrap();
+    let is_kept = |line: &&str| lines.lines().all(|new| name(new) != name(line));
+    let kept = usual.lines().filter(is_kept).map(|line| format!("{line}\n"));
+    kept.collect::<String>() + lines
 }
 
 pub(crate) fn answer(cloud: &FakeCloud, path: &str, value: Value) {

@@ -68,8 +68,12 @@ pub struct World {
     pub octavia: Octavia,
     /// Service types beyond the usual ones.
     pub more: Vec<&'static str>,
-    /// Where Swift is, other than here.
-    pub swift_at: Option<&'static str>,
+    /// Where services are, other than here.
+    pub elsewhere: BTreeMap<&'static str, &'static str>,
+    /// The status of all responses of Cinder, Swift and Octavia.
+    pub optional_fail: Option<u16>,
+    /// The roles of the user in the project; `member` if empty.
+    pub roles: Vec<&'static str>,
     /// How long tokens live, seconds.
     pub lifetime: Option<i64>,
     /// Tokens are numbered; those up to `ended` are no longer known.
@@ -259,6 +263,16 @@ impl World {
             self.revoked.extend(subject);
             return reply(if subject.is_some() { 204 } else { 404 }, &Value::Null);
         }
+        let optional = ["/volume/", "/object/", "/load-balancer/"];
+        if let Some(status) = self
+            .optional_fail
+            .filter(|_| optional.iter().any(|service| path.starts_with(service)))
+        {
+            return reply(
+                status,
+                &json!({"error": {"code": status, "message": "it does not work"}}),
+            );
+        }
         let query = match self.ignores_filters && method == Method::GET && !is_signed {
             true => &[],
             false => query,
@@ -307,6 +321,7 @@ impl World {
             }}}),
             ("GET", "/network/v2.0/quotas/project-1/details.json") => json!({"quota": {
                 "port": {"limit": 50, "used": 0, "reserved": 0}, "security_group": {"limit": 10, "used": 1, "reserved": 0},
+                "security_group_rule": {"limit": 100, "used": 4, "reserved": 0},
             }}),
             _ => {
                 self.unknown.push(format!("{method} {path} {query:?}"));
@@ -348,8 +363,8 @@ impl World {
             .iter()
             .filter(|(kind, _)| !self.lacking.contains(kind) && !beyond(kind));
         let entry = |(kind, path): &(&str, &str)| {
-            let url = match self.swift_at.filter(|_| *kind == "object-store") {
-                Some(elsewhere) => elsewhere.to_owned(),
+            let url = match self.elsewhere.get(kind) {
+                Some(elsewhere) => (*elsewhere).to_owned(),
                 None => format!("http://{address}{path}"),
             };
             json!({"type": kind, "endpoints": [
@@ -357,10 +372,16 @@ impl World {
                 {"interface": "public", "region": "one", "region_id": "one", "url": url},
             ]})
         };
+        let roles = if self.roles.is_empty() {
+            vec!["member"]
+        } else {
+            self.roles.clone()
+        };
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(self.lifetime.unwrap_or(3600));
         let token = json!({"token": {
             "expires_at": expires.to_string(),
             "project": {"id": projects::OURS, "name": "demo"},
+            "roles": roles.iter().map(|name| json!({"id": name, "name": name})).collect::<Vec<_>>(),
             "catalog": services.map(entry).collect::<Vec<_>>(),
         }});
         let mut response = reply(201, &token);

@@ -2,7 +2,7 @@
 //! neutron/db/ipam_pluggable_backend.py: _allocate_ips_for_port, _update_ips_for_port; neutron/db/ipam_backend_mixin.py:
 //! _get_changed_ips_for_port).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use ocpdeploy::cluster::Mac;
@@ -152,10 +152,16 @@ impl Ports {
         }
         let mut ips = match port["fixed_ips"].as_array() {
             Some(wanted) => {
+                let mut ips = Vec::new();
                 for ip in wanted {
-                    self.check(ip, ports)?;
+                    let ip = match ip["ip_address"].is_null() {
+                        true => self.next(&ip["subnet_id"], ports)?,
+                        false => ip.clone(),
+                    };
+                    self.check(&ip, ports)?;
+                    ips.push(ip);
                 }
-                wanted.clone()
+                ips
             }
             // One of each family, which is not of a subnet with automatic addresses.
             None => {
@@ -202,6 +208,21 @@ impl Ports {
         let mac: Mac = port["mac_address"].as_str().unwrap().parse().unwrap();
         let subnets = self.ipv6_subnets.iter().filter(|subnet| is_automatic(subnet));
         subnets.map(|subnet| eui64(subnet, &mac)).collect()
+    }
+
+    /// A free address of the pools of a subnet (openstack/neutron: neutron/ipam/drivers/neutrondb_ipam/driver.py:
+    /// _generate_ips).
+    fn next(&self, subnet: &Value, ports: &[Value]) -> Result<Value, Answer> {
+        let subnets = self.subnets();
+        let pools = subnets.iter().filter(|one| one["id"] == *subnet);
+        let pools = pools.flat_map(|one| one["allocation_pools"].as_array().unwrap());
+        let bits = |pool: &Value, end: &str| pool[end].as_str().unwrap().parse::<Ipv4Addr>().unwrap().to_bits();
+        let mut all = pools.flat_map(|pool| bits(pool, "start")..=bits(pool, "end"));
+        let is_free = |ip: &Value| !ports.iter().flat_map(fixed_ips).any(|used| used["ip_address"] == *ip);
+        let free = all.find_map(|bits| Some(json!(Ipv4Addr::from_bits(bits))).filter(is_free));
+        let message = format!("No more IP addresses available on subnet {subnet}.");
+        let free = free.ok_or_else(|| fault(409, "IpAddressGenerationFailure", &message))?;
+        Ok(json!({"subnet_id": subnet, "ip_address": free}))
     }
 
     /// Whether a port can have this address (openstack/neutron: neutron/ipam/exceptions.py).

@@ -23,6 +23,8 @@ pub struct Stores {
     /// The bodies of the requests.
     pub bodies: Vec<Value>,
     pub volumes: Vec<Value>,
+    /// No host has room for servers of these names.
+    pub unschedulable: Vec<&'static str>,
     /// Volumes of these names fail during their creation.
     pub bad_volumes: Vec<&'static str>,
     /// Volumes remain in creation.
@@ -48,13 +50,19 @@ pub const ACCOUNT: &str = "/object/v1/AUTH_1";
 
 /// Each query of a server lets time pass: it gets its host, then it runs.
 fn get_on(server: &mut Value) {
-    if server["status"] == "SOFT_DELETED" {
+    if server["status"] != "BUILD" {
         return;
     }
-    if server["hostId"] == "" {
+    if server["goes to"].is_null() {
+        // openstack/nova: nova/conductor/manager.py: _bury_in_cell0.
+        server["status"] = json!("ERROR");
+        server["fault"] =
+            json!({"code": 500, "message": "No valid host was found. There are not enough hosts available."});
+    } else if server["hostId"] == "" {
         server["hostId"] = server["goes to"].clone();
     } else {
         server["status"] = json!("ACTIVE");
+        server["OS-SRV-USG:launched_at"] = json!("2026-11-28T09:12:13.000000");
     }
 }
 
@@ -106,6 +114,15 @@ impl Stores {
             ("network", "GET", ["security-groups"]) => (200, json!({"security_groups": filter(&self.groups, query)})),
             ("network", "GET", ["floatingips"]) => (200, json!({"floatingips": filter(&self.floating_ips, query)})),
             ("network", "GET", ["routers"]) => (200, json!({"routers": self.routers})),
+            // Without a port, it leads nowhere (openstack/neutron: neutron/db/l3_db.py: create_floatingip).
+            ("network", "POST", ["floatingips"]) => {
+                let mut floating = body["floatingip"].clone();
+                floating["id"] = json!(self.id("floating"));
+                floating["floating_ip_address"] = json!(format!("203.0.113.{}", 100 + self.made));
+                floating["port_id"] = body["floatingip"]["port_id"].clone();
+                self.floating_ips.push(floating.clone());
+                (201, json!({"floatingip": floating}))
+            }
             ("network", "PUT", ["floatingips", id]) => {
                 let floating = self.floating_ips.iter_mut().find(|one| one["id"] == *id)?;
                 floating["port_id"] = body["floatingip"]["port_id"].clone();
@@ -154,6 +171,18 @@ impl Stores {
                         .retain(|rule| rule["id"] != *id);
                 }
                 (204, Value::Null)
+            }
+            // openstack/neutron: neutron/db/securitygroups_db.py: delete_security_group.
+            ("network", "DELETE", ["security-groups", id])
+                if ports.iter().any(|port| {
+                    port["security_groups"]
+                        .as_array()
+                        .is_some_and(|all| all.iter().any(|one| one == id))
+                }) =>
+            {
+                let message = format!("Security Group {id} in use.");
+                let fault = json!({"type": "SecurityGroupInUse", "message": message, "detail": ""});
+                (409, json!({"NeutronError": fault}))
             }
             ("network", "DELETE", ["security-groups", id]) => {
                 self.groups.retain(|group| group["id"] != *id);
@@ -331,7 +360,11 @@ impl Stores {
         server["status"] = json!("BUILD");
         server["hostId"] = json!("");
         server["group"] = body["os:scheduler_hints"]["group"].clone();
-        server["goes to"] = json!(self.host_for(&server["group"]));
+        server["OS-SRV-USG:launched_at"] = Value::Null;
+        server["goes to"] = match self.unschedulable.iter().any(|name| server["name"] == *name) {
+            true => Value::Null,
+            false => json!(self.host_for(&server["group"])),
+        };
         server["addresses"] = json!({"private": addresses});
         server["flavor"] = json!({"vcpus": 4, "ram": 16384, "original_name": "small"});
         self.servers.push(server);
@@ -354,13 +387,14 @@ impl Stores {
     fn volume(&mut self, (method, parts): (&str, &[&str]), body: &Value) -> Option<Answer> {
         let at = |volumes: &[Value], id: &str| volumes.iter().position(|volume| volume["id"] == id);
         Some(match (method, parts) {
-            ("GET", ["limits"]) => {
+            // openstack/cinder: cinder/api/contrib/quotas.py: show.
+            ("GET", ["os-quota-sets", "project-1"]) => {
+                let row = |limit: i64, used: u64| json!({"limit": limit, "in_use": used, "reserved": 0});
                 let used: u64 = self.volumes.iter().map(|volume| volume["size"].as_u64().unwrap()).sum();
-                (
-                    200,
-                    json!({"limits": {"absolute": {"maxTotalVolumes": 10, "totalVolumesUsed": self.volumes.len(),
-                    "maxTotalVolumeGigabytes": 1000, "totalGigabytesUsed": used}}}),
-                )
+                let count = self.volumes.len() as u64;
+                let quota = json!({"id": "project-1", "volumes": row(10, count), "gigabytes": row(1000, used),
+                    "per_volume_gigabytes": row(200, 0), "volumes_ssd": row(8, count), "gigabytes_ssd": row(-1, used)});
+                (200, json!({"quota_set": quota}))
             }
             ("GET", ["volumes", "detail"]) => (200, json!({"volumes": self.volumes})),
             ("GET", ["os-availability-zone"]) => {
@@ -434,7 +468,9 @@ impl Stores {
                 };
                 let volume = &mut self.volumes[at];
                 match volume["status"].as_str().unwrap() {
-                    "available" | "error" => volume["status"] = json!("deleting"),
+                    "available" | "error" | "error_extending" if volume["snapshots"].is_null() => {
+                        volume["status"] = json!("deleting");
+                    }
                     _ => {
                         let fault = "Invalid volume: Volume status must be available or error or error_restoring or \
                                      error_extending or error_managing and must not be migrating, attached, belong to a \

@@ -17,6 +17,9 @@ openstack_judge.py CLOUD network-put NAME CIDR EXTERNAL   creates a network of t
 openstack_judge.py CLOUD network-drop NAME
 openstack_judge.py CLOUD plant VICTIM MARK IMAGE  creates a group with the tag of VICTIM's cluster, shared with its project,
                      and a public image with the tag and digest of IMAGE; prints the ids
+openstack_judge.py CLOUD restrict NAME RULES  creates an application credential with exactly these access rules (JSON); prints
+                     its id and secret
+openstack_judge.py CLOUD unrestrict NAME     deletes it, and its access rules
 openstack_judge.py CLOUD has SERVICE         prints `true` if the catalog contains the service
 openstack_judge.py CLOUD balancer-put NETWORK NAME TAG..   creates a load balancer of another owner and prints its id
 openstack_judge.py CLOUD balancer-drop ID
@@ -283,6 +286,26 @@ def plant(victim, mark, path):
     json.dump([group.id, id], sys.stdout)
 
 
+def restrict(name, rules):
+    # The library of this release has no access rules.
+    user = f"/users/{there.current_user_id}"
+    body = {"application_credential": {"name": name, "access_rules": json.loads(rules)}}
+    answer = there.identity.post(f"{user}/application_credentials", json=body)
+    answer.raise_for_status()
+    made = answer.json()["application_credential"]
+    json.dump([made["id"], made["secret"]], sys.stdout)
+
+
+def unrestrict(name):
+    # Access rules remain after their credential (keystone/api/users.py: UserAccessRuleGetDeleteResource).
+    user = f"/users/{there.current_user_id}"
+    for one in there.identity.get(f"{user}/application_credentials").json()["application_credentials"]:
+        if one["name"] == name:
+            there.identity.delete(f"{user}/application_credentials/{one['id']}").raise_for_status()
+    for rule in there.identity.get(f"{user}/access_rules").json()["access_rules"]:
+        there.identity.delete(f"{user}/access_rules/{rule['id']}").raise_for_status()
+
+
 def has(service):
     print(json.dumps(there.has_service(service)))
 
@@ -334,6 +357,8 @@ def quota(*wanted):
     "network-put": network_put,
     "network-drop": network_drop,
     "plant": plant,
+    "restrict": restrict,
+    "unrestrict": unrestrict,
     "has": has,
     "balancer-put": balancer_put,
     "balancer-drop": balancer_drop,

@@ -38,6 +38,18 @@ impl Lab {
         }
     }
 
+    /// Uses an application credential instead of the cloud's user.
+    pub fn sign_in_with(&mut self, id: &str, secret: &str) {
+        let text = format!(
+            "clouds:\n  {}:\n    auth_type: v3applicationcredential\n    region_name: RegionOne\n    auth:\n      auth_url: \
+             http://127.0.0.1:5000/v3\n      application_credential_id: '{id}'\n      application_credential_secret: \
+             '{secret}'\n",
+            self.cloud
+        );
+        self.clouds = self.folder.path().join("restricted.yaml");
+        std::fs::write(&self.clouds, text).unwrap();
+    }
+
     pub fn home(&self) -> Home {
         Home::new(self.folder.path().join("home"))
     }
