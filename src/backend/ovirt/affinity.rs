@@ -1,8 +1,12 @@
-//! The affinity group that keeps a cluster's masters on different hosts, and the affinity label of its workers.
+//! The affinity groups that place a cluster's masters, and its workers, on different hosts, and the affinity label of its
+//! workers.
 
 use std::collections::BTreeSet;
 
+use tokio::time::sleep;
+
 use super::engine::{Ovirt, OvirtSite};
+use super::session::pauses;
 use super::wire;
 use super::wire::id;
 use crate::backend::error::if_exists;
@@ -13,23 +17,44 @@ use crate::xml::Element;
 /// How often membership is read and changed before the last rejection is an error.
 const ATTEMPTS: usize = 8;
 
-/// Adds a machine to its cluster's affinity group, which is created if it is missing.
+/// Masters with the arbiter.
+pub(super) const MASTERS: &str = "masters";
+/// Workers, softly: one ingress router is on each of two. There can be more workers than hosts.
+pub(super) const WORKERS: &str = "workers";
+
+/// Adds a machine to an affinity group of its cluster, which is created if it is missing.
 ///
 /// The engine takes no lock for this: two requests can create two groups of one name, and before 4.4.8 each new member
 /// rewrites the list of members (oVirt/ovirt-engine: `AddAffinityGroupCommand`, `EditAffinityGroupCommand`). So requests
 /// are sent one at a time, groups and members are read again after each, and a second group is merged into the first.
-pub(super) async fn join(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId, vm: &str) -> Result<(), BackendError> {
-    if ovirt.session.is_filtered() && ovirt.config.affinity == Affinity::Soft {
+pub(super) async fn join(
+    ovirt: &Ovirt,
+    site: &OvirtSite,
+    cluster: &ClusterId,
+    kind: &str,
+    vm: &str,
+) -> Result<(), BackendError> {
+    let is_hard = ovirt.config.affinity == Affinity::Hard && kind == MASTERS;
+    if ovirt.session.is_filtered() && !is_hard {
         return Ok(());
     }
+    let name = wire::affinity_name(cluster, kind);
     let _one_at_a_time = ovirt.affinity.lock().await;
     let collection = collection(site);
-    let mut rejected = None;
+    let (mut rejected, mut backoff) = (None, pauses());
     for _ in 0..ATTEMPTS {
-        let mut groups = groups(ovirt, site, cluster).await?;
+        if rejected.is_some() {
+            sleep(backoff.pause(None)).await;
+        }
+        let groups = groups(ovirt, site, cluster).await?;
+        let mut groups: Vec<_> = groups.into_iter().filter(|(known, _)| *known == name).collect();
         groups.sort();
-        let Some((group, surplus)) = groups.split_first() else {
-            let created = ovirt.session.post(&collection, &[], &group(ovirt, cluster)).await;
+        let ids: Vec<_> = groups.into_iter().map(|(_, id)| id).collect();
+        let Some((group, surplus)) = ids.split_first() else {
+            let created = ovirt
+                .session
+                .post(&collection, &[], &group(cluster, &name, is_hard))
+                .await;
             rejected = tolerated(created)?;
             continue;
         };
@@ -53,7 +78,6 @@ pub(super) async fn join(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId, v
             }
         }
     }
-    let name = wire::affinity_name(cluster);
     let unknown = || BackendError::new(BackendErrorKind::Conflict, "its members keep changing");
     let failure = rejected.unwrap_or_else(unknown);
     Err(BackendError {
@@ -66,14 +90,14 @@ pub(super) async fn join(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId, v
     )))
 }
 
-fn group(ovirt: &Ovirt, cluster: &ClusterId) -> Element {
+fn group(cluster: &ClusterId, name: &str, is_hard: bool) -> Element {
     let rule = Element::new("vms_rule")
         .with("enabled", true)
-        .with("enforcing", ovirt.config.affinity == Affinity::Hard)
+        .with("enforcing", is_hard)
         .with("positive", false);
     Element::new("affinity_group")
         .with("description", wire::mark(cluster))
-        .with("name", wire::affinity_name(cluster))
+        .with("name", name)
         .child(rule)
 }
 
@@ -103,31 +127,37 @@ async fn members(ovirt: &Ovirt, path: &str) -> Result<BTreeSet<String>, BackendE
         .collect())
 }
 
-/// The ids of a cluster's groups: one, or several after a race.
-async fn groups(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId) -> Result<Vec<String>, BackendError> {
-    let Some(groups) = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)? else {
-        return Ok(Vec::new());
+/// All groups of this program, with the cluster of each.
+async fn all_groups(ovirt: &Ovirt, site: &OvirtSite) -> Result<Vec<(ClusterId, Element)>, BackendError> {
+    let groups = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)?;
+    let of = |group: Element| {
+        let cluster = wire::marked(group.text_of("description")?)?;
+        let name = group.text_of("name");
+        let is_ours = [MASTERS, WORKERS]
+            .iter()
+            .any(|kind| name == Some(wire::affinity_name(&cluster, kind).as_str()));
+        is_ours.then_some((cluster, group))
     };
-    let (name, mark) = (wire::affinity_name(cluster), wire::mark(cluster));
-    let ours = |group: &&Element| {
-        group.text_of("name") == Some(name.as_str()) && group.text_of("description") == Some(mark.as_str())
-    };
-    groups.iter().filter(ours).map(id).collect()
+    let groups = groups.map(Element::into_children).unwrap_or_default();
+    Ok(groups.into_iter().filter_map(of).collect())
 }
 
-/// Whether a cluster has a group.
-pub(super) async fn exists(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId) -> Result<bool, BackendError> {
-    Ok(!groups(ovirt, site, cluster).await?.is_empty())
+/// Name and id of each of a cluster's groups: one of a name, or several after a race.
+pub(super) async fn groups(
+    ovirt: &Ovirt,
+    site: &OvirtSite,
+    cluster: &ClusterId,
+) -> Result<Vec<(String, String)>, BackendError> {
+    let all = all_groups(ovirt, site).await?.into_iter();
+    all.filter(|(of, _)| of == cluster)
+        .map(|(_, group)| Ok((group.text_of("name").unwrap_or_default().to_owned(), id(&group)?)))
+        .collect()
 }
 
 /// The clusters that have a group.
 pub(super) async fn clusters(ovirt: &Ovirt, site: &OvirtSite) -> Result<Vec<ClusterId>, BackendError> {
-    let groups = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)?;
-    let of = |group: &Element| {
-        let cluster = wire::marked(group.text_of("description")?)?;
-        (group.text_of("name") == Some(wire::affinity_name(&cluster).as_str())).then_some(cluster)
-    };
-    Ok(groups.iter().flat_map(Element::iter).filter_map(of).collect())
+    let all = all_groups(ovirt, site).await?;
+    Ok(all.into_iter().map(|(cluster, _)| cluster).collect())
 }
 
 /// The group's name, if a machine is a member.
@@ -137,17 +167,17 @@ pub(super) async fn of(
     cluster: &ClusterId,
     vm: &str,
 ) -> Result<Option<String>, BackendError> {
-    for group in groups(ovirt, site, cluster).await? {
+    for (name, group) in groups(ovirt, site, cluster).await? {
         let path = format!("{}/{group}/vms", collection(site));
         if members(ovirt, &path).await?.contains(vm) {
-            return Ok(Some(wire::affinity_name(cluster)));
+            return Ok(Some(name));
         }
     }
     Ok(None)
 }
 
 pub(super) async fn remove(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId) -> Result<(), BackendError> {
-    for group in groups(ovirt, site, cluster).await? {
+    for (_, group) in groups(ovirt, site, cluster).await? {
         ovirt.session.delete(&format!("{}/{group}", collection(site))).await?;
     }
     Ok(())
@@ -160,8 +190,11 @@ pub(super) async fn remove(ovirt: &Ovirt, site: &OvirtSite, cluster: &ClusterId)
 pub(super) async fn label(ovirt: &Ovirt, site: &OvirtSite, name: &str, vm: &str) -> Result<(), BackendError> {
     let path = format!("/affinitylabels/{}/vms", id(&placing_label(ovirt, site, name).await?)?);
     let _one_at_a_time = ovirt.affinity.lock().await;
-    let mut rejected = None;
+    let (mut rejected, mut backoff) = (None, pauses());
     for _ in 0..ATTEMPTS {
+        if rejected.is_some() {
+            sleep(backoff.pause(None)).await;
+        }
         if members(ovirt, &path).await?.contains(vm) {
             return Ok(());
         }
@@ -177,67 +210,90 @@ pub(super) async fn label(ovirt: &Ovirt, site: &OvirtSite, name: &str, vm: &str)
     Err(rejected.unwrap_or_else(lost))
 }
 
-/// A label by its name.
-pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, BackendError> {
-    let labels = ovirt.session.get("/affinitylabels", &[]).await?.into_children();
-    let named = |label: &Element| label.text_of("name") == Some(name);
-    labels.into_iter().find(named).ok_or_else(|| {
-        let hint = "an administrator creates it and assigns it to hosts: Affinity Labels of the oVirt cluster";
-        BackendError::new(
-            BackendErrorKind::NotFound,
-            format!("affinity label {name} does not exist"),
-        )
-        .hint(hint)
-    })
+/// The worker label, if a machine has it. `None` also if the label does not exist, or this user may not read it.
+pub(super) async fn label_of(ovirt: &Ovirt, name: &str, vm: &str) -> Result<Option<String>, BackendError> {
+    let Some(labels) = ovirt.if_permitted(ovirt.session.get("/affinitylabels", &[]).await)? else {
+        return Ok(None);
+    };
+    let Some(label) = named(&labels, name) else {
+        return Ok(None);
+    };
+    let members = members(ovirt, &format!("/affinitylabels/{}/vms", id(label)?)).await?;
+    Ok(members.contains(vm).then(|| name.to_owned()))
+}
+
+fn named<'a>(labels: &'a Element, name: &str) -> Option<&'a Element> {
+    labels.iter().find(|label| label.text_of("name") == Some(name))
+}
+
+/// Whether a label determines the hosts of its machines without an affinity group.
+///
+/// oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`, `AffinityRulesUtils.affinityGroupsFromLabels`;
+/// oVirt/ovirt-engine-api-model: `types/AffinityLabel.java`, `hasImplicitAffinityGroup`, `@since 4.3.6`. Before, each label
+/// did.
+fn is_implicit(site: &OvirtSite, label: &Element) -> bool {
+    site.compatibility < (4, 4) && label.text_of("has_implicit_affinity_group") != Some("false")
 }
 
 /// A label that determines the hosts of its machines.
-///
-/// In clusters of compatibility 4.4 and later a label alone has no effect: it requires an affinity group
-/// (oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`).
 pub(super) async fn placing_label(ovirt: &Ovirt, site: &OvirtSite, name: &str) -> Result<Element, BackendError> {
-    let label = find_label(ovirt, name).await?;
-    if site.compatibility < (4, 4) {
-        return match label.all("hosts/host").is_empty() {
-            false => Ok(label),
-            true => Err(no_host(name)),
-        };
-    }
-    let label_id = id(&label)?;
-    let groups = ovirt.session.get(&collection(site), &[]).await?;
-    let leads = |group: &&Element| {
-        let is = |rule: &str| group.text_of(&format!("hosts_rule/{rule}")) == Some("true");
-        let is_labelled = |label: &&Element| label.get("id") == Some(label_id.as_str());
-        ["enabled", "positive", "enforcing"].into_iter().all(is)
-            && group.all("vm_labels/affinity_label").iter().any(is_labelled)
+    // A label has links to its hosts and machines, and lists none of them (oVirt/ovirt-engine: `AffinityLabelMapper`).
+    let labels = ovirt.session.get("/affinitylabels", &[("follow", "hosts")]).await?;
+    let label = named(&labels, name).ok_or_else(|| {
+        let words = format!("affinity label {name} does not exist");
+        let hint = "an administrator creates it and assigns it to hosts: Affinity Labels of the oVirt cluster";
+        BackendError::new(BackendErrorKind::NotFound, words).hint(hint)
+    })?;
+    let has_hosts = |thing: &Element| !thing.all("hosts/host").is_empty();
+    let selects_hosts = match is_implicit(site, label) {
+        true => has_hosts(label),
+        false => {
+            let group = placing_group(ovirt, site, label).await?;
+            let is_of_group = |label: &&Element| {
+                let ids = group.all("host_labels/affinity_label");
+                ids.iter().any(|known| known.get("id") == label.get("id"))
+            };
+            // A group lists its hosts and labels (oVirt/ovirt-engine: `AffinityGroupMapper`).
+            has_hosts(&group) || labels.iter().filter(is_of_group).any(has_hosts)
+        }
     };
-    let Some(group) = groups.iter().find(leads) else {
-        let (major, minor) = site.compatibility;
-        let words = format!(
-            "no affinity group assigns machines with label {name} to hosts, which clusters of compatibility \
-             {major}.{minor} require"
-        );
-        let hint = format!(
-            "an administrator creates an affinity group of the oVirt cluster with the VM label {name}, a host label, and \
-             the host rule Positive and Enforcing"
-        );
-        return Err(BackendError::new(BackendErrorKind::NotFound, words).hint(hint));
-    };
-    let host_labels: BTreeSet<_> = group
-        .all("host_labels/affinity_label")
-        .into_iter()
-        .map(|label| label.get("id"))
-        .collect();
-    let labels = ovirt.session.get("/affinitylabels", &[]).await?;
-    let has_hosts = |label: &Element| host_labels.contains(&label.get("id")) && !label.all("hosts/host").is_empty();
-    match labels.iter().any(has_hosts) || !group.all("hosts/host").is_empty() {
-        true => Ok(label),
-        false => Err(no_host(name)),
+    match selects_hosts {
+        true => Ok(label.clone()),
+        false => Err(BackendError::new(
+            BackendErrorKind::NotFound,
+            format!("affinity label {name} selects no host"),
+        )
+        .hint("an administrator assigns the label to hosts of the oVirt cluster")),
     }
 }
 
-fn no_host(label: &str) -> BackendError {
-    let words = format!("affinity label {label} selects no host");
-    BackendError::new(BackendErrorKind::NotFound, words)
-        .hint("an administrator assigns the label to hosts of the oVirt cluster")
+/// The affinity group that assigns the machines of a label to hosts.
+async fn placing_group(ovirt: &Ovirt, site: &OvirtSite, label: &Element) -> Result<Element, BackendError> {
+    let leads = |group: &Element| {
+        let is = |rule: &str| group.text_of(&format!("hosts_rule/{rule}")) == Some("true");
+        let is_labelled = |other: &&Element| other.get("id") == label.get("id");
+        ["enabled", "positive", "enforcing"].into_iter().all(is)
+            && group.all("vm_labels/affinity_label").iter().any(is_labelled)
+    };
+    let groups = ovirt.session.get(&collection(site), &[]).await?.into_children();
+    groups.into_iter().find(leads).ok_or_else(|| {
+        let (major, minor) = site.compatibility;
+        let name = label.text_of("name").unwrap_or_default();
+        let (exception, other) = match site.compatibility < (4, 4) {
+            true => (
+                " for a label without an implicit affinity group",
+                "sets `Implicit affinity group` of the label, or ",
+            ),
+            false => ("", ""),
+        };
+        let words = format!(
+            "no affinity group assigns machines with label {name} to hosts, which clusters of compatibility \
+             {major}.{minor} require{exception}"
+        );
+        let hint = format!(
+            "an administrator {other}creates an affinity group of the oVirt cluster with the VM label {name}, a host \
+             label, and the host rule Positive and Enforcing"
+        );
+        BackendError::new(BackendErrorKind::NotFound, words).hint(hint)
+    })
 }

@@ -8,7 +8,7 @@ use crate::http_limits;
 use crate::xml::{self, Element};
 
 /// The longest part of an engine's text that is shown, in characters.
-const MOST_WORDS: usize = 1000;
+pub(super) const MOST_WORDS: usize = 1000;
 
 /// The text of a response of `url`, of at most `largest` bytes.
 pub(super) async fn read_text(url: &str, answer: Response, largest: usize) -> Result<String, BackendError> {
@@ -81,10 +81,10 @@ pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, BackendErr
         ("Operation Failed" | "", detail) => detail.to_owned(),
         (reason, detail) => format!("{reason}: {detail}"),
     };
-    Err(BackendError::new(
-        kind_of(status, &words),
-        http_limits::words(&words, MOST_WORDS),
-    ))
+    Err(BackendError {
+        code: Some(status.as_u16().into()),
+        ..BackendError::new(kind_of(status, &words), http_limits::words(&words, MOST_WORDS))
+    })
 }
 
 /// The kind of a rejection. Most differ only in their text (oVirt/ovirt-engine: AppErrors.properties).
@@ -109,7 +109,9 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
         }
         // The request is repeated; if the lock remains, this is a timeout.
         StatusCode::CONFLICT if is_locked(words) => BackendErrorKind::Timeout,
-        StatusCode::CONFLICT => BackendErrorKind::Conflict,
+        StatusCode::CONFLICT if says(&["already in use", "already used", "already exists"]) => {
+            BackendErrorKind::Conflict
+        }
         _ => BackendErrorKind::Rejected,
     }
 }
@@ -130,25 +132,44 @@ pub(super) fn is_for_administrators(words: &str) -> bool {
     words.contains("insufficient permissions")
 }
 
-/// Whether a rejection ends by itself: another operation on the same object has its lock.
+/// Whether a rejection ends by itself: another operation on the same object has its lock, or the machine is migrated,
+/// saved or backed up.
 ///
 /// oVirt/ovirt-engine: `AppErrors.properties`, the texts of `getExclusiveLocks` and `getSharedLocks` of commands on disks,
-/// templates and machines. "Disk … is being transferred" is in oVirt/ovirt-engine pull request 383.
+/// templates and machines, and of `StopVmCommandBase` and `SnapshotsValidator`.
 pub(super) fn is_locked(words: &str) -> bool {
-    [
+    let sentences = [
         "is locked",
         "are locked",
-        "Related operation is currently in progress",
-        "in Image Locked status",
         "is currently locked",
+        "in Image Locked status",
+        "is currently in progress",
+        "migration is in progress",
         "currently in use to create VM",
-        "is being transferred",
-        "is being removed",
-        "is being created",
-        "is being moved or copied",
-    ]
-    .iter()
-    .any(|sentence| words.contains(sentence))
+        "performing an operation on a Snapshot",
+        "in saving/restoring state",
+        "during a backup operation",
+        "during a checkpoint removal operation",
+    ];
+    // `VM … is being migrated`, `Snapshot is currently being created for VM …`.
+    let operations = [
+        "cloned",
+        "converted",
+        "created",
+        "exported",
+        "imported",
+        "migrated",
+        "moved or copied",
+        "removed",
+        "switched",
+        "transferred",
+        "updated",
+    ];
+    sentences.iter().any(|sentence| words.contains(sentence))
+        || words
+            .split(" being ")
+            .skip(1)
+            .any(|rest| operations.iter().any(|operation| rest.starts_with(operation)))
 }
 
 #[cfg(test)]
@@ -217,13 +238,54 @@ mod tests {
                     "<action>{}<status>failed</status></action>",
                     fault("Cannot run VM. VM is running.")
                 ),
-                Conflict,
+                Rejected,
                 "Cannot run VM. VM is running.",
             ),
         ] {
             let failure = read(StatusCode::from_u16(status).unwrap(), &body).unwrap_err();
             assert_eq!((failure.kind, failure.message.as_str()), (kind, words), "{body}");
         }
+    }
+
+    /// Of the messages that the fake engine has; their codes, which are not in the responses, tell what they mean.
+    #[test]
+    fn each_message_of_the_engine_has_its_kind() {
+        use BackendErrorKind::{Conflict, Denied, Quota, Rejected, Timeout};
+        let messages = include_str!("../../../tests/fixtures/ovirt-messages.txt").lines();
+        let mut known = 0;
+        for line in messages.filter(|line| !line.starts_with('#')) {
+            let (status, message) = line.split_once(' ').unwrap();
+            let (code, words) = message.split_once('=').unwrap();
+            let is = |parts: &[&str]| parts.iter().any(|part| code.contains(part));
+            let kind = match code {
+                "ACTION_TYPE_FAILED_DISK_ALREADY_EXISTS"
+                | "ACTION_TYPE_FAILED_IMAGE_ALREADY_EXISTS"
+                | "ACTION_TYPE_FAILED_NAME_ALREADY_USED"
+                | "NETWORK_INTERFACE_NAME_ALREADY_IN_USE"
+                | "NETWORK_MAC_ADDRESS_IN_USE"
+                | "TAGS_SPECIFY_TAG_IS_IN_USE" => Conflict,
+                "VMT_CANNOT_CREATE_TEMPLATE_FROM_DOWN_VM" => Timeout,
+                _ if is(&["NOT_AUTHORIZED"]) => Denied,
+                _ if is(&["QUOTA", "NOT_ENOUGH_MAC", "DISK_SPACE_LOW"]) => Quota,
+                _ if is(&[
+                    "LOCKED",
+                    "_BEING_",
+                    "DURING",
+                    "IN_PROGRESS",
+                    "SAVING",
+                    "USED_FOR_CREATE",
+                ]) =>
+                {
+                    Timeout
+                }
+                _ => Rejected,
+            };
+            let failure = read(StatusCode::from_bytes(status.as_bytes()).unwrap(), &fault(words)).unwrap_err();
+            assert_eq!(failure.kind, kind, "{line}");
+            assert_eq!(failure.code, Some(status.parse().unwrap()), "{line}");
+            known += 1;
+        }
+        assert!(known > 80, "{known}");
     }
 
     #[test]

@@ -139,15 +139,19 @@ impl Ovirt {
     }
 
     async fn offers_at(&self, site: &OvirtSite) -> Result<Vec<SettingChoices>, BackendError> {
-        let storage = format!("/datacenters/{}/storagedomains", site.data_center);
-        let storage = self.session.get(&storage, &[]).await?;
+        let storage = self.domains(site).await?;
         let (profiles, filters) = self.profiles_and_filters().await?;
         let templates = self.session.get("/templates", &[]).await?;
         let here: Vec<_> = profiles
             .iter()
             .filter(|profile| profile.value("network/data_center", "id") == Some(site.data_center.as_str()))
             .collect();
-        let templates: Vec<_> = templates.iter().filter_map(template).collect();
+        let templates: Vec<_> = templates
+            .iter()
+            // Blank has no cluster and no disk.
+            .filter(|template| template.value("cluster", "id").is_some() && site.has(template))
+            .filter_map(template)
+            .collect();
         Ok(vec![
             SettingChoices::new("ovirt_storage_domain", storage.iter().filter_map(domain).collect()),
             SettingChoices::new("network", networks(&here, &filters)),
@@ -232,8 +236,8 @@ fn profile(profile: &Element, filters: &Filters) -> Option<Choice> {
 }
 
 fn template(template: &Element) -> Option<Choice> {
-    let name = template.text_of("name").filter(|name| *name != "Blank")?;
-    Some(Choice::new(name, template.text_of("description").unwrap_or_default()))
+    let about = template.text_of("description").unwrap_or_default();
+    Some(Choice::new(template.text_of("name")?, about))
 }
 
 #[cfg(test)]

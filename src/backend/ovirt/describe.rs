@@ -18,15 +18,10 @@ impl Ovirt {
         if let Some(group) = affinity::of(self, self.site().await?, cluster, &id).await? {
             scheduling.insert("affinity".to_owned(), group.into());
         }
-        if let Some(label) = &self.config.worker_label {
-            let label = self
-                .if_permitted(if_exists(affinity::find_label(self, label).await))?
-                .flatten();
-            let is_on = |label: &Element| label.all("vms/vm").iter().any(|vm| vm.get("id") == Some(&id));
-            if let Some(label) = label.filter(is_on) {
-                let name = label.text_of("name").unwrap_or_default();
-                scheduling.insert("label".to_owned(), name.into());
-            }
+        if let Some(label) = &self.config.worker_label
+            && let Some(label) = affinity::label_of(self, label, &id).await?
+        {
+            scheduling.insert("label".to_owned(), label.into());
         }
         if let Some(migration) = vm.text_of("placement_policy/affinity") {
             scheduling.insert("placement".to_owned(), migration.into());

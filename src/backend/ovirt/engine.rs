@@ -1,6 +1,6 @@
 //! The engine, with what all modules of this backend share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::{Mutex, OnceCell};
 
@@ -8,6 +8,7 @@ use super::session::OvirtSession;
 use super::wire::{EngineVersion, IgnitionMethod};
 use crate::backend::BackendError;
 use crate::cluster::{MachineName, OvirtConfig};
+use crate::xml::Element;
 
 /// An engine, as one of its users.
 #[derive(Debug)]
@@ -47,4 +48,22 @@ pub(super) struct OvirtSite {
     /// Ids.
     pub cluster: String,
     pub data_center: String,
+    /// Whether the engine counts the threads of a host's cores (oVirt/ovirt-engine: `SlaValidator.getEffectiveCpuCores`).
+    pub threads_as_cores: bool,
+    /// Of all clusters in the data center.
+    pub clusters: BTreeSet<String>,
+}
+
+impl OvirtSite {
+    /// Whether a machine or template is in the data center. Names are unique only there (oVirt/ovirt-engine:
+    /// `AddVmCommand.isVmWithSameNameExists`, `AddVmTemplateCommand.isVmTemplateWithSameNameExist`), and machines are
+    /// created only from its templates (`AddVmCommand.isTemplateInValidDc`).
+    ///
+    /// Who may use a machine or template sees its cluster (`create_views.sql`, `user_cluster_permissions_view_base`); only
+    /// the template Blank has none, and is in all data centers.
+    pub fn has(&self, entity: &Element) -> bool {
+        entity
+            .value("cluster", "id")
+            .is_none_or(|cluster| self.clusters.contains(cluster))
+    }
 }

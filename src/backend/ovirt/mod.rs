@@ -41,7 +41,7 @@ pub const UNVERIFIED: [&str; 10] = [
     "after Ctrl-C during the upload, the same command continues it",
     "machines of pass one report their addresses in the Administration Portal",
     "the console of a master shows Ignition with the config drive, and the node's host name",
-    "the affinity group ocpdeploy-CLUSTER-masters has all masters, on different hosts",
+    "the affinity groups ocpdeploy-CLUSTER-masters and -workers have all of them, on different hosts",
     "with ovirt_worker_label, workers run on the hosts of the label only",
     "`ocpdeploy destroy` during an upload leaves no disk, transfer, tag or affinity group",
     "after each command, the Administration Portal lists no active session of the user",
@@ -124,12 +124,11 @@ impl Backend for Ovirt {
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let mut owned = self.owned_machines(cluster).await?;
-        if affinity::exists(self, self.site().await?, cluster).await? {
-            owned.push(Owned {
-                kind: "affinity group".to_owned(),
-                name: wire::affinity_name(cluster),
-            });
-        }
+        let groups = affinity::groups(self, self.site().await?, cluster).await?;
+        owned.extend(groups.into_iter().map(|(name, _)| Owned {
+            kind: "affinity group".to_owned(),
+            name,
+        }));
         owned.extend(self.owned_images(cluster).await?);
         for saved in self.saved(cluster).await? {
             owned.push(Owned {

@@ -2,8 +2,9 @@
 
 use super::engine::Ovirt;
 use super::machines::POWER_OFF;
-use super::session::wait_for;
+use super::session::{is_conflict, wait_for};
 use super::wire::{self, id};
+use crate::backend::error::if_exists;
 use crate::backend::ownership::Ownership;
 use crate::backend::{Action, BackendError, BackendErrorKind, Stop};
 use crate::cluster::{ClusterId, MachineName};
@@ -12,7 +13,23 @@ use crate::xml::Element;
 impl Ovirt {
     /// Without a payload: the engine passes it by itself to a machine that was never up.
     pub(super) async fn power_on(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let runs = |status: &str| !matches!(status, "down" | "paused" | "suspended");
+        // Until it is off, the engine refuses to start it.
+        wait_for("the machine is still shutting down", POWER_OFF, async || {
+            let (_, status) = self.known(cluster, name).await?;
+            Ok((status != "powering_down").then_some(()))
+        })
+        .await?;
+        let runs = |status: &str| {
+            let running = [
+                "wait_for_launch",
+                "powering_up",
+                "up",
+                "reboot_in_progress",
+                "migrating",
+                "restoring_state",
+            ];
+            running.contains(&status)
+        };
         self.switch(cluster, name, "start", runs).await
     }
 
@@ -22,19 +39,39 @@ impl Ovirt {
         name: &MachineName,
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
-        let is_off = |status: &str| status == "down";
         if how == Stop::Graceful {
-            let goes = |status: &str| is_off(status) || status == "powering_down";
+            let goes = |status: &str| ["down", "powering_down"].contains(&status);
             return self.switch(cluster, name, "shutdown", goes).await;
         }
-        let done = self.switch(cluster, name, "stop", is_off).await?;
-        // Until it is off it can be neither started nor removed.
+        let (id, status) = self.known(cluster, name).await?;
+        if status == "down" {
+            return Ok(Action::Unchanged(()));
+        }
+        self.force_off(&id).await?;
+        Ok(Action::Done(()))
+    }
+
+    /// Cuts the power of a machine, and waits until it is off or removed. Until then it can be neither started nor removed.
+    pub(super) async fn force_off(&self, id: &str) -> Result<(), BackendError> {
+        let path = format!("/vms/{id}");
+        let is_off = async || -> Result<bool, BackendError> {
+            let vm = if_exists(self.session.get(&path, &[]).await)?;
+            Ok(vm.is_none_or(|vm| vm.text_of("status") == Some("down")))
+        };
+        let action = Element::new("action");
+        match if_exists(self.session.post(&format!("{path}/stop"), &[], &action).await) {
+            // It can have reached this state by itself.
+            Err(refused) if is_conflict(&refused) => {
+                if !is_off().await? {
+                    return Err(refused);
+                }
+            }
+            stopped => drop(stopped?),
+        }
         wait_for("the machine is not off", POWER_OFF, async || {
-            let (_, status) = self.known(cluster, name).await?;
-            Ok(is_off(&status).then_some(()))
+            Ok(is_off().await?.then_some(()))
         })
-        .await?;
-        Ok(done)
+        .await
     }
 
     async fn switch(
@@ -54,12 +91,10 @@ impl Ovirt {
             .await;
         match asked {
             // It can have reached this state by itself.
-            Err(refused) if refused.kind == BackendErrorKind::Conflict => {
-                match is_so(&self.known(cluster, name).await?.1) {
-                    true => Ok(Action::Unchanged(())),
-                    false => Err(refused),
-                }
-            }
+            Err(refused) if is_conflict(&refused) => match is_so(&self.known(cluster, name).await?.1) {
+                true => Ok(Action::Unchanged(())),
+                false => Err(refused),
+            },
             asked => asked.map(|_| Action::Done(())),
         }
     }

@@ -191,7 +191,7 @@ impl Ovirt {
         let mut findings: Vec<_> = set.map(|(_, setting)| requires(setting)).collect();
         findings.push(
             Finding::warn(format!(
-                "{user} is not an administrator: images must be templates, and masters may share a host"
+                "{user} is not an administrator: images must be templates, and nodes may share a host"
             ))
             .hint("an administrator creates templates of the images; set image and helper_image to their names"),
         );

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep};
 
-use super::answers::{is_for_administrators, is_locked, read, read_text, read_token};
+use super::answers::{MOST_WORDS, is_for_administrators, is_locked, read, read_text, read_token};
 use super::wire;
 use crate::backend::error::if_exists;
 use crate::backend::filters::matching;
@@ -33,6 +33,9 @@ const LOCKED: Duration = Duration::from_secs(300);
 /// The limit of one request with its response, except uploads.
 const ANSWER: Duration = Duration::from_secs(180);
 
+/// How many of the engine's events an error has.
+const MOST_EVENTS: usize = 3;
+
 /// How long the end of a session may take.
 const LOGOUT: Duration = Duration::from_secs(3);
 
@@ -40,12 +43,30 @@ pub(super) fn conflict<T>(words: impl Into<String>) -> Result<T, BackendError> {
     Err(BackendError::new(BackendErrorKind::Conflict, words))
 }
 
+/// Whether the present state does not allow a request: HTTP 409 except locks and limits. The state may be what the request
+/// is for, because another run sent the same request, or its response was lost.
+pub(super) fn is_conflict(failure: &BackendError) -> bool {
+    let is_409 = failure.code == Some(StatusCode::CONFLICT.as_u16().into());
+    failure.kind == BackendErrorKind::Conflict || (failure.kind == BackendErrorKind::Rejected && is_409)
+}
+
 /// `None` for a conflict, for callers that read the object again anyway.
 pub(super) fn if_free<T>(answer: Result<T, BackendError>) -> Result<Option<T>, BackendError> {
     match answer {
         Ok(value) => Ok(Some(value)),
-        Err(failure) if failure.kind == BackendErrorKind::Conflict => Ok(None),
+        Err(failure) if is_conflict(&failure) => Ok(None),
         Err(failure) => Err(failure),
+    }
+}
+
+/// What a request created, or after a conflict what exists. If nothing exists, the engine had another reason.
+pub(super) async fn or_existing<T>(
+    created: Result<T, BackendError>,
+    find: impl AsyncFnOnce() -> Result<Option<T>, BackendError>,
+) -> Result<T, BackendError> {
+    match created {
+        Err(refused) if is_conflict(&refused) => find().await?.ok_or(refused),
+        created => created,
     }
 }
 
@@ -158,6 +179,31 @@ impl OvirtSession {
         self.search(collection, &wire::named(name), "", is_named).await
     }
 
+    /// The error of an operation that failed after its response, with the errors that the engine has recorded in this run.
+    ///
+    /// Without them nothing says why: the object is removed or illegal (oVirt/ovirt-engine: `CommandBase.endWithFailure`).
+    pub async fn failed(&self, what: &str) -> BackendError {
+        let search = format!("correlation_id={}* and severity=error", self.correlation);
+        let is_error_of_run = |event: &Element| {
+            let correlation = event.text_of("correlation_id").unwrap_or_default();
+            event.text_of("severity") == Some("error") && correlation.starts_with(&self.correlation)
+        };
+        // The failure itself is more important than a failure of this query.
+        let events = self
+            .search("/events", &search, "", is_error_of_run)
+            .await
+            .unwrap_or_default();
+        let words = events.iter().filter_map(|event| event.text_of("description"));
+        let why = words.take(MOST_EVENTS).collect::<Vec<_>>().join("; ");
+        let why = match why.is_empty() {
+            true => String::new(),
+            false => format!("; the engine recorded: {}", http_limits::words(&why, MOST_WORDS)),
+        };
+        let words = format!("{what}: an operation failed after the engine had accepted it{why}");
+        BackendError::new(BackendErrorKind::Rejected, words)
+            .hint("the engine's events and its hosts' logs contain the reason: fix it, and run the same command again")
+    }
+
     pub async fn post(&self, path: &str, query: &[(&str, &str)], body: &Element) -> Result<Element, BackendError> {
         self.change(&Method::POST, path, query, Some(body)).await
     }
@@ -188,11 +234,16 @@ impl OvirtSession {
             .collect();
         let begun = Instant::now();
         let mut backoff = pauses();
+        let mut said = None;
         loop {
             let answer = self.send(method, path, &query, body).await;
             match answer {
                 Err(failure) if is_locked(&failure.message) && begun.elapsed() < LOCKED => {
-                    tracing::debug!(path, "{}", failure.message);
+                    if said.as_ref() != Some(&failure.message) {
+                        let limit = LOCKED.as_secs();
+                        tracing::info!("the request is repeated for up to {limit} s: {}", failure.message);
+                    }
+                    said = Some(failure.message);
                 }
                 Err(failure) => {
                     let message = format!("{} (correlation id {correlation})", failure.message);
@@ -388,7 +439,10 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> BackendError {
     };
     let failure = BackendError::new(kind, format!("{url}: {words}"));
     if words.contains("certificate") {
-        return failure.hint("set ovirt_ca to the engine's CA, and ovirt_url to the host name of its certificate");
+        return failure.hint(
+            "set ovirt_ca to the engine's CA, and ovirt_url to the host name of its certificate; with a certificate of another \
+             CA, the file contains both CAs",
+        );
     }
     failure
 }

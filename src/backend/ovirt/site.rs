@@ -34,8 +34,9 @@ impl Ovirt {
             BackendError::new(BackendErrorKind::Rejected, words).hint("upgrade the engine")
         })?;
         let name = &self.config.cluster;
-        let found = self.session.named("/clusters", name).await?;
-        let cluster = found.first().ok_or_else(|| {
+        let all = self.session.get("/clusters", &[]).await?;
+        let is_named = |cluster: &&Element| cluster.text_of("name") == Some(name.as_str());
+        let cluster = all.iter().find(is_named).ok_or_else(|| {
             BackendError::new(BackendErrorKind::NotFound, format!("the engine has no cluster {name}"))
                 .hint("set ovirt_cluster")
         })?;
@@ -45,6 +46,7 @@ impl Ovirt {
                 format!("cluster {name} is in no data center"),
             )
         })?;
+        let is_here = |cluster: &&Element| cluster.value("data_center", "id") == Some(data_center);
         let part = |name: &str| cluster.text_of(&format!("version/{name}"))?.parse::<u32>().ok();
         // The engine always returns it; without it, the rules of newer ones are followed.
         let compatibility = part("major").zip(part("minor")).unwrap_or((version.0, version.1));
@@ -54,7 +56,17 @@ impl Ovirt {
             compatibility,
             cluster: id(cluster)?,
             data_center: data_center.to_owned(),
+            threads_as_cores: cluster.text_of("threads_as_cores") == Some("true"),
+            clusters: all.iter().filter(is_here).map(id).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Machines or templates of the data center with exactly this name.
+    pub(super) async fn named_here(&self, collection: &str, name: &str) -> Result<Vec<Element>, BackendError> {
+        let site = self.site().await?;
+        let mut named = self.session.named(collection, name).await?;
+        named.retain(|entity| site.has(entity));
+        Ok(named)
     }
 
     /// The id of the vNIC profile of each network.
@@ -127,15 +139,15 @@ impl Ovirt {
         id(&self.storage(site).await?)
     }
 
+    /// The storage domains of the data center.
+    pub(super) async fn domains(&self, site: &OvirtSite) -> Result<Vec<Element>, BackendError> {
+        let path = format!("/datacenters/{}/storagedomains", site.data_center);
+        Ok(self.session.get(&path, &[]).await?.into_children())
+    }
+
     async fn storage(&self, site: &OvirtSite) -> Result<Element, BackendError> {
-        let all = self
-            .session
-            .get(&format!("/datacenters/{}/storagedomains", site.data_center), &[])
-            .await?;
-        let usable = all
-            .into_children()
-            .into_iter()
-            .filter(|domain| domain.text_of("type") == Some("data"));
+        let all = self.domains(site).await?;
+        let usable = all.into_iter().filter(|domain| domain.text_of("type") == Some("data"));
         let usable: Vec<_> = usable
             .filter(|domain| domain.text_of("status") == Some("active"))
             .collect();
@@ -195,7 +207,7 @@ impl Ovirt {
                 Err(failure) => findings.push(fail(failure)),
             }
         }
-        self.check_names(needs, &mut findings).await?;
+        self.check_names(site, needs, &mut findings).await?;
         self.check_macs(site, needs, &mut findings).await?;
         Ok(findings)
     }
@@ -302,20 +314,39 @@ impl Ovirt {
             }
             Err(failure) => return Err(failure),
         };
-        let name = domain.text_of("name").unwrap_or_default();
-        let free = domain.text_of("available").and_then(|bytes| bytes.parse::<u64>().ok());
-        let free = free.unwrap_or_default() / GIB;
-        findings.push(match free < needs.disk_gib {
-            true => Finding::warn(format!(
-                "storage domain {name} has {free} GiB free, and full disks require {} GiB",
-                needs.disk_gib
-            )),
-            false => Finding::ok(format!("storage domain {name} has {free} GiB free")),
-        });
+        let mut domains = vec![domain];
+        for name in &needs.templates {
+            // A missing template is reported later.
+            let Some(template) = self.find_template(name).await? else {
+                continue;
+            };
+            if let Some((words, domain)) = self.layers_elsewhere(&template).await? {
+                findings.push(Finding::warn(words).hint("set ovirt_clone=true for full copies"));
+                domains.push(domain);
+            }
+        }
+        domains.dedup();
+        for domain in domains {
+            let name = domain.text_of("name").unwrap_or_default();
+            let free = domain.text_of("available").and_then(|bytes| bytes.parse::<u64>().ok());
+            let free = free.unwrap_or_default() / GIB;
+            findings.push(match free < needs.disk_gib {
+                true => Finding::warn(format!(
+                    "storage domain {name} has {free} GiB free, and full disks require {} GiB",
+                    needs.disk_gib
+                )),
+                false => Finding::ok(format!("storage domain {name} has {free} GiB free")),
+            });
+        }
         Ok(())
     }
 
-    async fn check_names(&self, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), BackendError> {
+    async fn check_names(
+        &self,
+        site: &OvirtSite,
+        needs: &Requirements,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), BackendError> {
         for (name, _) in needs
             .machines
             .iter()
@@ -333,9 +364,9 @@ impl Ovirt {
                 some.iter().any(|(wanted, _)| name == Some(wanted.as_str()))
             };
             let found = self.session.search("/vms", &search.join(" or "), "", is_wanted).await?;
-            for vm in found {
+            for vm in found.iter().filter(|vm| site.has(vm)) {
                 let name = vm.text_of("name").unwrap_or_default();
-                let is_ours = wire::ownership(&vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
+                let is_ours = wire::ownership(vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
                 if !is_ours {
                     findings.push(Finding::fail(format!(
                         "machine {name} exists and belongs to another owner"
