@@ -19,10 +19,11 @@ pub(super) struct OvirtHost {
 }
 
 impl OvirtHost {
-    fn read(host: &Element) -> Option<Self> {
+    fn read(host: &Element, threads_as_cores: bool) -> Option<Self> {
         let number = |path: &str| host.text_of(path).and_then(|text| text.parse::<u64>().ok());
         let part = |name: &str| number(&format!("cpu/topology/{name}")).unwrap_or(1);
-        let cpus = part("sockets") * part("cores") * part("threads");
+        let threads = if threads_as_cores { part("threads") } else { 1 };
+        let cpus = part("sockets") * part("cores") * threads;
         Some(Self {
             id: host.get("id")?.to_owned(),
             name: host.text_of("name").unwrap_or_default().to_owned(),
@@ -76,7 +77,8 @@ impl Ovirt {
         if found.is_empty() && self.session.is_filtered() {
             return Ok(None);
         }
-        let mut hosts: Vec<_> = found.iter().filter_map(OvirtHost::read).collect();
+        let read = |host: &Element| OvirtHost::read(host, site.threads_as_cores);
+        let mut hosts: Vec<_> = found.iter().filter_map(read).collect();
         if let Some(unknown) = self
             .config
             .hosts

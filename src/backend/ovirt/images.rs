@@ -6,12 +6,13 @@
 //! The steps are disk, upload, a machine that is never started, template. That machine is created after the upload is
 //! finalized, so its existence means that the disk is complete. Earlier steps are repeated after a crash.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::engine::Ovirt;
-use super::session::{conflict, if_free, pauses, wait_for};
+use super::session::{conflict, if_free, is_conflict, or_existing, pauses, wait_for};
 use super::upload::{IMAGE_MARK, ImageUpload, image_disk, image_name, is_image_name, virtual_size};
 use super::wire::id;
 use super::wire::{self, ClusterTag};
@@ -86,7 +87,8 @@ impl Ovirt {
                 Ok(ImageHandle(name.clone()))
             }
             ImageRequest::File { path, sha256, bytes } => {
-                let upload = ImageUpload::new(cluster, path, sha256, *bytes);
+                let data_center = &self.site().await?.data_center;
+                let upload = ImageUpload::new(cluster, data_center, path, sha256, *bytes);
                 // Before the tag, because `destroy` treats a tagged template with our mark as ours. While a template is
                 // locked, it lacks disks.
                 if let Some(template) = self.find_template(&upload.name).await?
@@ -114,6 +116,9 @@ impl Ovirt {
                 }
                 let template = self.usable_template(&upload.name).await?;
                 self.compare_disk(&template, &upload).await?;
+                if let Some((words, _)) = self.layers_elsewhere(&template).await? {
+                    tracing::warn!("{words}");
+                }
                 self.remove_scaffold(&upload.name).await?;
                 Ok(ImageHandle(upload.name))
             }
@@ -142,17 +147,35 @@ impl Ovirt {
     }
 
     async fn usable_template(&self, name: &str) -> Result<Element, BackendError> {
-        let missing = || BackendError::new(BackendErrorKind::NotFound, format!("template {name} does not exist"));
-        wait_for("the template is still locked", TEMPLATE, async || {
-            let template = self.find_template(name).await?.ok_or_else(missing)?;
-            Ok((template.text_of("status") != Some("locked")).then_some(template))
+        let mut was_locked = false;
+        let template = wait_for("the template is still locked", TEMPLATE, async || {
+            let template = self.find_template(name).await?;
+            let is_locked = template.as_ref().and_then(|template| template.text_of("status")) == Some("locked");
+            was_locked |= is_locked;
+            Ok((!is_locked).then_some(template))
         })
-        .await
+        .await?;
+        match template {
+            Some(template) if template.text_of("status") == Some("illegal") => Err(self
+                .session
+                .failed(&format!("template {name} has status illegal"))
+                .await),
+            Some(template) => Ok(template),
+            // oVirt/ovirt-engine: `AddVmTemplateCommand.endWithFailure` removes it.
+            None if was_locked => Err(self
+                .session
+                .failed(&format!("the engine removed template {name}"))
+                .await),
+            None => Err(BackendError::new(
+                BackendErrorKind::NotFound,
+                format!("template {name} does not exist"),
+            )),
+        }
     }
 
     /// The newest version of a template. With the name of an image, its upload; any other one is a conflict.
     pub(super) async fn find_template(&self, name: &str) -> Result<Option<Element>, BackendError> {
-        let named = self.session.named("/templates", name).await?;
+        let named = self.named_here("/templates", name).await?;
         if !is_image_name(name) {
             return Ok(named.into_iter().max_by_key(version));
         }
@@ -161,6 +184,43 @@ impl Ovirt {
             (None, Some(other)) => Err(not_uploaded(&other, "was not uploaded by this program")),
             (ours, _) => Ok(ours),
         }
+    }
+
+    async fn template_disks(&self, template: &Element) -> Result<Vec<Element>, BackendError> {
+        let path = format!("/templates/{}/diskattachments", id(template)?);
+        let attachments = self.session.get(&path, &[("follow", "disk")]).await?;
+        let disks = attachments.iter().filter_map(|attachment| attachment.find("disk"));
+        Ok(disks.cloned().collect())
+    }
+
+    /// A warning if disks of the template's machines are layers on another storage domain than `ovirt_storage_domain`, and
+    /// that domain.
+    pub(super) async fn layers_elsewhere(&self, template: &Element) -> Result<Option<(String, Element)>, BackendError> {
+        let wanted = self.config.storage_domain.as_ref().filter(|_| !self.config.clone);
+        // Other users may not read the disks of a template.
+        let Some(wanted) = wanted.filter(|_| !self.session.is_filtered()) else {
+            return Ok(None);
+        };
+        let disks = self.template_disks(template).await?;
+        let on: BTreeSet<_> = disks
+            .iter()
+            .flat_map(|disk| disk.all("storage_domains/storage_domain"))
+            .filter_map(|domain| domain.get("id"))
+            .collect();
+        let is_elsewhere = |domain: &Element| {
+            let is_on = domain.get("id").is_some_and(|id| on.contains(id));
+            is_on && domain.text_of("name") != Some(wanted)
+        };
+        let domains = self.domains(self.site().await?).await?;
+        Ok(domains.into_iter().find(is_elsewhere).map(|domain| {
+            let name = |element: &Element| element.text_of("name").unwrap_or_default().to_owned();
+            let words = format!(
+                "machines of template {} get disks on its storage domain {}, not on {wanted}",
+                name(template),
+                name(&domain)
+            );
+            (words, domain)
+        }))
     }
 
     /// Compares the only disk of an image's template with the file. Another one is a conflict.
@@ -173,9 +233,7 @@ impl Ovirt {
     /// ovirt-imageio computes one, of the blocks that a guest sees, only within a transfer, and reads the whole disk
     /// for it (oVirt/ovirt-imageio: ovirt_imageio/_internal/handlers/checksum.py).
     async fn compare_disk(&self, template: &Element, image: &ImageUpload<'_>) -> Result<(), BackendError> {
-        let path = format!("/templates/{}/diskattachments", id(template)?);
-        let disks = self.session.get(&path, &[("follow", "disk")]).await?;
-        let disks: Vec<_> = disks.iter().filter_map(|attachment| attachment.find("disk")).collect();
+        let disks = self.template_disks(template).await?;
         let why = match disks.as_slice() {
             [disk] if !is_of_image(disk, "description", &image.name) => {
                 "has a disk that was not uploaded by this program".to_owned()
@@ -204,13 +262,12 @@ impl Ovirt {
     async fn claim(&self, image: &ImageUpload<'_>) -> Result<bool, BackendError> {
         let path = format!("/disks/{}", image.disk);
         let (mut before, mut since, mut backoff) = (None, Instant::now(), pauses());
+        let find = async || if_exists(self.session.get(&path, &[]).await);
         while self.find_template(&image.name).await?.is_none() {
-            let Some(disk) = if_exists(self.session.get(&path, &[]).await)? else {
-                // The cluster that creates the disk creates the template.
-                if self.add_image_disk(image).await? {
-                    return Ok(true);
-                }
-                continue;
+            // The cluster that creates the disk creates the template.
+            let disk = match find().await? {
+                Some(disk) => disk,
+                None => or_existing(self.add_image_disk(image).await, find).await?,
             };
             if !is_of_image(&disk, "description", &image.name) {
                 return conflict(format!("disk {} exists and was not created for this image", image.disk));
@@ -244,8 +301,7 @@ impl Ovirt {
         Ok(false)
     }
 
-    /// `false`: another run created it.
-    async fn add_image_disk(&self, image: &ImageUpload<'_>) -> Result<bool, BackendError> {
+    async fn add_image_disk(&self, image: &ImageUpload<'_>) -> Result<Element, BackendError> {
         let size = virtual_size(image.path).await?;
         let storage = self.storage_domain(self.site().await?).await?;
         let disk = wire::image_disk(
@@ -256,7 +312,7 @@ impl Ovirt {
             image.bytes,
             &storage,
         );
-        Ok(if_free(self.session.post("/disks", &[], &disk).await)?.is_some())
+        self.session.post("/disks", &[], &disk).await
     }
 
     /// After a cancelled upload the engine removes its disk, or leaves it illegal.
@@ -280,40 +336,44 @@ impl Ovirt {
                     .with("name", &image.name)
                     .child(Element::new("cluster").with("name", &self.config.cluster))
                     .child(Element::new("template").with("name", "Blank"));
-                match if_free(self.session.post("/vms", &[], &vm).await)? {
-                    Some(vm) => id(&vm)?,
-                    None => return conflict(format!("machine name {} is in use", image.name)),
-                }
+                let added = self.session.post("/vms", &[], &vm).await;
+                id(&or_existing(added, async || self.scaffold(&image.name).await).await?)?
             }
         };
-        self.attach(&format!("/vms/{vm}/diskattachments"), &image.disk).await?;
+        self.attach(&format!("/vms/{vm}/diskattachments"), &image.disk, true)
+            .await?;
         let template = Element::new("template")
             .with("description", image.mark())
             .with("name", &image.name)
             .child(wire::reference("vm", &vm));
-        if_free(self.session.post("/templates", &[], &template).await)?;
+        let created = self.session.post("/templates", &[], &template).await;
+        or_existing(created, async || self.find_template(&image.name).await).await?;
         Ok(true)
     }
 
-    /// Attaches the disk of an image. The engine creates a template also of a machine without a disk, so a conflict is an
-    /// error unless the disk is attached already.
-    async fn attach(&self, path: &str, disk: &str) -> Result<(), BackendError> {
-        let is_attached = async || {
-            let attachments = self.session.get(path, &[]).await?;
-            Ok::<_, BackendError>(attachments.iter().any(|attachment| attachment.get("id") == Some(disk)))
+    /// Attaches a disk to a machine, unless it is attached. The engine also starts a machine, and creates a template of one,
+    /// that lacks a disk.
+    pub(super) async fn attach(&self, path: &str, disk: &str, bootable: bool) -> Result<(), BackendError> {
+        let is_its = |attachment: &Element| attachment.get("id") == Some(disk);
+        let find = async || {
+            Ok(self
+                .session
+                .get(path, &[])
+                .await?
+                .into_children()
+                .into_iter()
+                .find(is_its))
         };
-        if is_attached().await? {
-            return Ok(());
+        if find().await?.is_none() {
+            let attached = self.session.post(path, &[], &wire::attachment(disk, bootable)).await;
+            or_existing(attached, find).await?;
         }
-        match self.session.post(path, &[], &wire::attachment(disk, true)).await {
-            Err(failure) if failure.kind == BackendErrorKind::Conflict && is_attached().await? => Ok(()),
-            attached => attached.map(drop),
-        }
+        Ok(())
     }
 
     /// The machine from which the template is created. Another one of its name is a conflict.
     async fn scaffold(&self, name: &str) -> Result<Option<Element>, BackendError> {
-        let named = self.session.named("/vms", name).await?.into_iter().next();
+        let named = self.named_here("/vms", name).await?.into_iter().next();
         match named {
             Some(vm) if !is_of_image(&vm, "comment", name) => {
                 conflict(format!("machine {name} exists and was not created for this image"))
@@ -336,7 +396,7 @@ impl Ovirt {
 
     /// The id of the disk that was uploaded for an image.
     async fn uploaded_disk(&self, name: &str) -> Result<Option<String>, BackendError> {
-        let id = image_disk(name);
+        let id = image_disk(&self.site().await?.data_center, name);
         let disk = if_exists(self.session.get(&format!("/disks/{id}"), &[]).await)?;
         Ok(disk.filter(|disk| is_of_image(disk, "description", name)).map(|_| id))
     }
@@ -361,16 +421,10 @@ impl Ovirt {
             None => {
                 let tag = ClusterTag {
                     cluster: cluster.clone(),
+                    data_center: Some(self.site().await?.data_center.clone()),
                     images: image.map(str::to_owned).into_iter().collect(),
                 };
-                if if_free(self.session.post("/tags", &[], &tag.element()).await)?.is_some() {
-                    return Ok(());
-                }
-                // Another run of this cluster has created it.
-                match find().await? {
-                    Some(there) => there,
-                    None => return conflict(format!("tag {name} cannot be created: its name is in use")),
-                }
+                or_existing(self.session.post("/tags", &[], &tag.element()).await, find).await?
             }
         };
         let Some(mut tag) = ClusterTag::read(&there).filter(|tag| tag.cluster == *cluster) else {
@@ -385,22 +439,28 @@ impl Ovirt {
         Ok(())
     }
 
-    /// For people: the comment defines the owner.
+    /// For people: the comment defines the owner. An administrator without `tag_management` has machines without tags.
     pub(super) async fn tag_machine(&self, cluster: &ClusterId, vm: &str) -> Result<(), BackendError> {
         if self.session.is_filtered() {
             return Ok(());
         }
-        self.ensure_tag(cluster, None).await?;
-        let (name, path) = (wire::tag_name(cluster), format!("/vms/{vm}/tags"));
-        let there = self.session.get(&path, &[]).await?;
-        if !there.iter().any(|tag| tag.text_of("name") == Some(name.as_str())) {
-            if_free(
-                self.session
-                    .post(&path, &[], &Element::new("tag").with("name", name))
-                    .await,
-            )?;
+        let tagged = async {
+            self.ensure_tag(cluster, None).await?;
+            let (name, path) = (wire::tag_name(cluster), format!("/vms/{vm}/tags"));
+            let there = self.session.get(&path, &[]).await?;
+            if !there.iter().any(|tag| tag.text_of("name") == Some(name.as_str())) {
+                let tag = Element::new("tag").with("name", name);
+                self.session.post(&path, &[], &tag).await?;
+            }
+            Ok::<_, BackendError>(())
+        };
+        match tagged.await {
+            Err(failure) if failure.kind == BackendErrorKind::Denied => {
+                tracing::info!("the machine gets no oVirt tag: {}", failure.message);
+                Ok(())
+            }
+            tagged => tagged,
         }
-        Ok(())
     }
 
     pub(super) async fn owned_images(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
@@ -437,7 +497,9 @@ impl Ovirt {
             .iter()
             .filter_map(|tag| Some((tag, ClusterTag::read(tag)?)))
             .collect();
-        let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tag)| tag.cluster == *cluster);
+        let (ours, mut others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tag)| tag.cluster == *cluster);
+        let data_center = &self.site().await?.data_center;
+        others.retain(|(_, other)| other.data_center.as_ref().is_none_or(|id| id == data_center));
         for (element, tag) in ours {
             for image in tag
                 .images
@@ -458,18 +520,18 @@ impl Ovirt {
             let path = format!("/imagetransfers/{}/cancel", id(&transfer)?);
             match self.session.post(&path, &[], &Element::new("action")).await {
                 // It has ended.
-                Err(failure) if [BackendErrorKind::Conflict, BackendErrorKind::NotFound].contains(&failure.kind) => {}
+                Err(failure) if is_conflict(&failure) || failure.kind == BackendErrorKind::NotFound => {}
                 cancelled => drop(cancelled?),
             }
         }
         self.remove_scaffold(name).await?;
         // Anyone with permission to write tags can add names to a tag.
-        let Some(template) = of_image(self.session.named("/templates", name).await?, name) else {
+        let Some(template) = of_image(self.named_here("/templates", name).await?, name) else {
             return Ok(());
         };
         let path = format!("/templates/{}", id(&template)?);
         if let Err(failure) = self.session.delete(&path).await {
-            if failure.kind != BackendErrorKind::Conflict {
+            if !is_conflict(&failure) {
                 return Err(failure);
             }
             // Others created machines from it.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::affinity;
 use super::engine::{Ovirt, OvirtSite};
 use super::rights::TEMPLATE_HINT;
-use super::session::{conflict, if_free, wait_for};
+use super::session::{conflict, is_conflict, or_existing, wait_for};
 use super::wire::id;
 use super::wire::{self, GIB};
 use crate::backend::error::if_exists;
@@ -37,14 +37,24 @@ impl Ovirt {
         };
         let ownership = Ownership::adopt(wire::ownership(&vm), spec)?;
         let id = id(&vm)?;
-        let vm = self.unlocked(&id).await?;
+        let Some(vm) = if_exists(self.unlocked(&id).await)? else {
+            return Err(self
+                .session
+                .failed(&format!("the engine removed machine {}", spec.name))
+                .await);
+        };
         let mut changed = ours;
-        if vm.text_of("status") == Some("down") {
-            self.complete(site, spec, &id, &vm, &profiles).await?;
-            changed |= self.start(spec, site, &id).await?;
-        } else {
+        match vm.text_of("status") {
+            Some("down") => {
+                self.complete(site, spec, &id, &vm, &profiles).await?;
+                changed |= self.start(spec, site, &id).await?;
+            }
+            Some("image_illegal") => {
+                let words = format!("the disks of machine {} have status illegal", spec.name);
+                return Err(self.session.failed(&words).await);
+            }
             // Before 4.4.8 another run can have overwritten the list of members since.
-            self.place(site, spec, &id).await?;
+            _ => self.place(site, spec, &id).await?,
         }
         let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
         let machine = wire::machine(&vm, ownership, &[]);
@@ -56,7 +66,7 @@ impl Ovirt {
     }
 
     pub(super) async fn find_vm(&self, name: &MachineName) -> Result<Option<Element>, BackendError> {
-        Ok(self.session.named("/vms", name.as_str()).await?.into_iter().next())
+        Ok(self.named_here("/vms", name.as_str()).await?.into_iter().next())
     }
 
     async fn add_vm(&self, site: &OvirtSite, spec: &MachineSpec) -> Result<Element, BackendError> {
@@ -69,27 +79,24 @@ impl Ovirt {
         })?;
         let body = self.placed(site, &template, body).await?;
         let clone = if self.config.clone { "true" } else { "false" };
-        let added = self
-            .session
-            .post("/vms", &[("clone", clone)], &body)
-            .await
-            .map_err(
-                |failure| match failure.kind == BackendErrorKind::Denied && failure.hint.is_none() {
-                    true => failure.hint(TEMPLATE_HINT),
-                    false => failure,
-                },
-            );
-        // Another run sent the same request, or its response was lost.
-        match if_free(added)? {
-            Some(vm) => Ok(vm),
-            None => match self.find_vm(&spec.name).await? {
-                Some(vm) => Ok(vm),
-                None => conflict(format!(
-                    "machine name {} is in use by an object that this user cannot read",
-                    spec.name
-                )),
+        let added = self.session.post("/vms", &[("clone", clone)], &body).await;
+        let added = or_existing(added, async || self.find_vm(&spec.name).await).await;
+        added.map_err(|failure| match failure.kind {
+            // The machine that has the name was not found.
+            BackendErrorKind::Conflict => BackendError {
+                message: format!(
+                    "machine name {} is in use by an object that this user cannot read: {}",
+                    spec.name, failure.message
+                ),
+                ..failure
             },
-        }
+            BackendErrorKind::Denied if failure.message.contains("Quota") => failure.hint(
+                "the quota of the template, or the user's first quota, applies: an administrator adds the user to its \
+                 consumers",
+            ),
+            BackendErrorKind::Denied => failure.hint(TEMPLATE_HINT),
+            _ => failure,
+        })
     }
 
     /// Waits until no operation locks the machine's disks.
@@ -125,13 +132,16 @@ impl Ovirt {
 
     /// Adds a node to its affinity group and label.
     async fn place(&self, site: &OvirtSite, spec: &MachineSpec, id: &str) -> Result<(), BackendError> {
-        if spec.role.has_etcd() && spec.pass == Pass::Two && self.config.affinity != Affinity::Off {
-            affinity::join(self, site, &spec.cluster, id).await?;
+        let kind = match spec.role {
+            _ if spec.pass != Pass::Two => return Ok(()),
+            role if role.has_etcd() => affinity::MASTERS,
+            Role::Worker => affinity::WORKERS,
+            _ => return Ok(()),
+        };
+        if self.config.affinity != Affinity::Off {
+            affinity::join(self, site, &spec.cluster, kind, id).await?;
         }
-        if let Some(label) = &self.config.worker_label
-            && spec.role == Role::Worker
-            && spec.pass == Pass::Two
-        {
+        if let Some(label) = self.config.worker_label.as_ref().filter(|_| spec.role == Role::Worker) {
             affinity::label(self, site, label, id).await?;
         }
         Ok(())
@@ -160,17 +170,22 @@ impl Ovirt {
     }
 
     async fn add_nic(&self, path: &str, body: &Element) -> Result<(), BackendError> {
-        let refused = match self.session.post(path, &[], body).await {
-            Err(failure) if failure.kind == BackendErrorKind::Conflict => failure,
-            added => return added.map(drop),
-        };
-        // Another run of this cluster can have created the same NIC.
         let mac = body.text_of("mac/address");
-        let there = self.session.get(path, &[]).await?;
-        match there.iter().any(|nic| nic.text_of("mac/address") == mac) {
-            true => Ok(()),
-            false => Err(refused.hint("a MAC belongs to one machine at a time: remove the other machine or its snapshot, or choose other MACs")),
-        }
+        let has_it = |nic: &Element| nic.text_of("mac/address") == mac;
+        let find = async || {
+            Ok(self
+                .session
+                .get(path, &[])
+                .await?
+                .into_children()
+                .into_iter()
+                .find(has_it))
+        };
+        let added = or_existing(self.session.post(path, &[], body).await, find).await;
+        added.map(drop).map_err(|failure| match failure.kind {
+            BackendErrorKind::Conflict => failure.hint("a MAC belongs to one machine at a time: remove the other machine or its snapshot, or choose other MACs"),
+            _ => failure,
+        })
     }
 
     /// Sets the size of the template's disk, and its description, by which it is found without its machine.
@@ -218,26 +233,25 @@ impl Ovirt {
             let mark = wire::disk_mark(&spec.cluster, &spec.name);
             let name = format!("{}-extra-{index}", spec.name);
             let body = wire::empty_disk(&disk, &name, &mark, gib * GIB, &storage);
-            match if_exists(self.session.get(&format!("/disks/{disk}"), &[]).await)? {
-                None => drop(if_free(self.session.post("/disks", &[], &body).await)?),
-                Some(there) if there.text_of("description") == Some(mark.as_str()) => {}
-                Some(_) => return conflict(format!("disk {disk} exists and is not of machine {}", spec.name)),
+            let find = async || if_exists(self.session.get(&format!("/disks/{disk}"), &[]).await);
+            let there = match find().await? {
+                Some(there) => there,
+                None => or_existing(self.session.post("/disks", &[], &body).await, find).await?,
+            };
+            if there.text_of("description") != Some(mark.as_str()) {
+                return conflict(format!("disk {disk} exists and is not of machine {}", spec.name));
             }
             self.disk_ready(&disk).await?;
-            if_free(self.session.post(&path, &[], &wire::attachment(&disk, false)).await)?;
+            self.attach(&path, &disk, false).await?;
         }
         Ok(())
     }
 
     /// Waits until a disk can be used.
     pub(super) async fn disk_ready(&self, id: &str) -> Result<(), BackendError> {
-        let failed = |kind, words: &str| Err(BackendError::new(kind, format!("disk {id} {words}")));
         match self.disk_status(id).await?.as_deref() {
-            None => failed(BackendErrorKind::NotFound, "was removed"),
-            Some("illegal") => failed(
-                BackendErrorKind::Rejected,
-                "has status illegal: an operation on it failed",
-            ),
+            None => Err(self.session.failed(&format!("the engine removed disk {id}")).await),
+            Some("illegal") => Err(self.session.failed(&format!("disk {id} has status illegal")).await),
             Some(_) => Ok(()),
         }
     }
@@ -258,15 +272,14 @@ impl Ovirt {
         let host = self.choose_host(site, spec).await?;
         let action = wire::start(spec, site.way, host.as_deref());
         let mut started = self.session.post(&path, &[], &action).await;
-        let is_rejected =
-            |failure: &BackendError| matches!(failure.kind, BackendErrorKind::Conflict | BackendErrorKind::Denied);
+        let is_rejected = |failure: &BackendError| is_conflict(failure) || failure.kind == BackendErrorKind::Denied;
         if host.is_some() && started.as_ref().is_err_and(is_rejected) {
             // Affinity can exclude that host, and to choose one requires `edit_admin_vm_properties`
             // (oVirt/ovirt-engine: `RunVmOnceCommand.getPermissionCheckSubjects`).
             started = self.session.post(&path, &[], &wire::start(spec, site.way, None)).await;
         }
         let refused = match started {
-            Err(failure) if failure.kind == BackendErrorKind::Conflict => failure,
+            Err(failure) if is_conflict(&failure) => failure,
             started => return started.map(|_| true),
         };
         let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
@@ -334,25 +347,14 @@ impl Ovirt {
 
     /// Powers a machine off and removes it. The engine removes its disks later.
     pub(super) async fn remove_vm(&self, id: &str) -> Result<bool, BackendError> {
-        let path = format!("/vms/{id}");
-        let is_down = async || {
-            let vm = if_exists(self.session.get(&path, &[]).await)?;
-            Ok(vm
-                .is_none_or(|vm| matches!(vm.text_of("status"), Some("down")))
-                .then_some(()))
-        };
-        if if_exists(self.unlocked(id).await)?.is_none() {
+        let Some(vm) = if_exists(self.unlocked(id).await)? else {
             return Ok(false);
+        };
+        // oVirt/ovirt-engine: `RemoveVmCommand.validate`; it refuses to stop machines in these states.
+        if !matches!(vm.text_of("status"), Some("down" | "image_illegal" | "unassigned")) {
+            self.force_off(id).await?;
         }
-        if is_down().await?.is_none() {
-            let stop = self
-                .session
-                .post(&format!("{path}/stop"), &[], &Element::new("action"))
-                .await;
-            if_exists(if_free(stop))?;
-            wait_for("the machine is not off", POWER_OFF, is_down).await?;
-        }
-        self.session.delete(&path).await
+        self.session.delete(&format!("/vms/{id}")).await
     }
 
     /// Removes the disks of a cluster, or of one machine, and waits until they do not exist.
@@ -386,7 +388,7 @@ impl Ovirt {
                 return Ok(None);
             }
             match self.session.delete(&path).await {
-                Err(failure) if failure.kind == BackendErrorKind::Conflict => {
+                Err(failure) if is_conflict(&failure) => {
                     match conflict_since.get_or_insert_with(Instant::now).elapsed() < DISK_CONFLICT {
                         true => Ok(None),
                         false => Err(failure),

@@ -54,7 +54,9 @@ pub(super) fn is_image_name(name: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-pub(super) fn image_disk(name: &str) -> String {
+/// The id of the disk that is uploaded for an image. Ids are unique in the engine, and each data center has its own disk.
+pub(super) fn image_disk(data_center: &str, name: &str) -> String {
+    let name = format!("{data_center}/{name}");
     Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
 }
 
@@ -71,11 +73,11 @@ pub(super) struct ImageUpload<'a> {
 }
 
 impl<'a> ImageUpload<'a> {
-    pub fn new(cluster: &'a ClusterId, path: &'a Path, sha256: &'a str, bytes: u64) -> Self {
+    pub fn new(cluster: &'a ClusterId, data_center: &str, path: &'a Path, sha256: &'a str, bytes: u64) -> Self {
         Self {
             cluster,
             name: image_name(sha256),
-            disk: image_disk(&image_name(sha256)),
+            disk: image_disk(data_center, &image_name(sha256)),
             sha256,
             path,
             bytes,

@@ -72,9 +72,9 @@ pub(super) fn tag_name(cluster: &ClusterId) -> String {
     }
 }
 
-/// The affinity group of a cluster's masters.
-pub(super) fn affinity_name(cluster: &ClusterId) -> String {
-    format!("{}-masters", mark(cluster))
+/// The affinity group of a cluster's masters, or of its workers.
+pub(super) fn affinity_name(cluster: &ClusterId, kind: &str) -> String {
+    format!("{}-{kind}", mark(cluster))
 }
 
 /// A search by name. Names of this program have neither quotes nor wildcards; others find nothing.
@@ -102,6 +102,9 @@ pub(super) fn reference(name: &str, id: &str) -> Element {
 }
 
 /// `POST /vms` for a machine with its payload. `None`: the payload is not text, which no engine accepts.
+///
+/// What the request does not set is the template's (oVirt/ovirt-engine: `VmMapper.map(VmTemplate, VmStatic, Version)`). Delete
+/// protection, statelessness and "start in pause mode" would break a node, and another quota could be used up or forbidden.
 pub(super) fn vm(spec: &MachineSpec, way: IgnitionMethod, cluster: &str, template: &str) -> Option<Element> {
     let bytes = spec.memory_mib * MIB;
     let topology = Element::new("topology")
@@ -111,8 +114,9 @@ pub(super) fn vm(spec: &MachineSpec, way: IgnitionMethod, cluster: &str, templat
     let mut vm = Element::new("vm")
         .with("comment", comment(&Ownership::of(spec)))
         .child(Element::new("console").with("enabled", true))
-        .child(Element::new("cpu").child(topology));
-    let script = script(&spec.payload)?;
+        .child(Element::new("cpu").child(topology))
+        .with("delete_protected", false);
+    let initialization = initialization(script(&spec.payload)?);
     if spec.autostart {
         // After the loss of a host the engine restarts machines by priority; its own levels are 1, 50 and 100.
         let priority = if spec.role.has_etcd() { 100 } else { 50 };
@@ -122,17 +126,35 @@ pub(super) fn vm(spec: &MachineSpec, way: IgnitionMethod, cluster: &str, templat
                 .with("priority", priority),
         );
     }
-    vm = vm.child(Element::new("initialization").with("custom_script", script));
+    vm = vm.child(initialization);
     let boot = Element::new("boot").child(Element::new("devices").with("device", "hd"));
     Some(
         vm.with("memory", bytes)
             .child(Element::new("memory_policy").with("guaranteed", bytes))
             .with("name", &spec.name)
             .child(Element::new("os").child(boot).with("type", os_type(spec, way)))
+            .with("start_paused", false)
+            .with("stateless", false)
             .with("type", "server")
             .child(Element::new("cluster").with("name", cluster))
+            // Without an id it is the user's first quota (oVirt/ovirt-engine: `VmBaseMapper`, `QuotaManager.getFirstQuotaForUser`).
+            .child(Element::new("quota"))
             .child(reference("template", template)),
     )
+}
+
+/// The initial run with this script only: the engine merges it into the template's, whose static addresses, name and user
+/// every machine would have (oVirt/ovirt-engine: `InitializationMapper.map(Initialization, VmInit)`, which takes an empty
+/// element as an empty value; `CloudInitHandler` and `IgnitionHandler` skip empty values).
+fn initialization(script: String) -> Element {
+    Element::new("initialization")
+        .with("authorized_ssh_keys", "")
+        .with("custom_script", script)
+        .with("dns_search", "")
+        .with("dns_servers", "")
+        .with("host_name", "")
+        .child(Element::new("nic_configurations"))
+        .with("user_name", "")
 }
 
 /// The system type for which the engine passes the payload.
@@ -304,6 +326,9 @@ pub(super) fn without_payload(vm: &Element) -> Element {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClusterTag {
     pub cluster: ClusterId,
+    /// Id of the data center with the images; not in tags of older versions of this program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_center: Option<String>,
     /// Names of images.
     pub images: BTreeSet<String>,
 }
@@ -361,4 +386,68 @@ pub(super) fn id(element: &Element) -> Result<String, BackendError> {
         BackendError::new(BackendErrorKind::Rejected, words)
     };
     element.get("id").map(str::to_owned).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xml;
+
+    /// Those of oVirt/ovirt-engine-api-model, by the name of their file.
+    fn document(file: &str) -> Element {
+        let documents = include_str!("../../../tests/fixtures/ovirt-examples.txt").split("\n# ");
+        let mut named = documents.filter_map(|part| part.split_once('\n'));
+        let (_, text) = named
+            .find(|(path, _)| path.ends_with(&format!("/{file}.java")))
+            .unwrap();
+        xml::parse(text).unwrap()
+    }
+
+    #[test]
+    fn upstreams_documents_are_read() {
+        assert_eq!(
+            EngineVersion::read(&document("SystemService")),
+            Some(EngineVersion(4, 0, 4))
+        );
+        let cluster = document("ClusterService");
+        let compatibility = ["major", "minor"].map(|part| cluster.text_of(&format!("version/{part}")));
+        assert_eq!(compatibility, [Some("4"), Some("0")]);
+        assert_eq!(cluster.text_of("threads_as_cores"), Some("false"));
+        assert_eq!(cluster.value("data_center", "id"), Some("111"));
+        assert_eq!(document("DataCenterService").value("mac_pool", "id"), Some("456"));
+        let pool = document("MacPoolService");
+        let ranges = pool.all("ranges/range");
+        assert_eq!(ranges.iter().filter_map(|range| range.text_of("from")).count(), 2);
+        let profile = document("VnicProfilesService");
+        let ids = ["network", "network_filter"].map(|name| profile.value(name, "id"));
+        assert_eq!(ids, [Some("456"), Some("789")]);
+        assert_eq!(document("NetworkService").value("data_center", "id"), Some("456"));
+        let names = |file: &str| -> Vec<String> {
+            let names = document(file).into_children().into_iter();
+            names
+                .filter_map(|entity| entity.text_of("name").map(str::to_owned))
+                .collect()
+        };
+        assert_eq!(names("PermitsService"), ["change_vm_cd", "connect_to_vm"]);
+        assert_eq!(names("NetworkFiltersService").len(), 3);
+        let permissions = document("AssignedPermissionsService");
+        assert!(
+            permissions
+                .iter()
+                .all(|permission| permission.value("role", "id") == Some("789"))
+        );
+        assert!(
+            document("TagsService")
+                .iter()
+                .all(|tag| ClusterTag::read(tag).is_none())
+        );
+        let events = document("EventsService");
+        let correlated = events.iter().filter_map(|event| event.text_of("correlation_id"));
+        assert_eq!(correlated.collect::<Vec<_>>(), ["1e892ea9", "1fbd81f4"]);
+        let attachment = document("DiskAttachmentService");
+        assert_eq!(
+            (attachment.text_of("bootable"), id(&attachment).unwrap()),
+            (Some("true"), "456".to_owned())
+        );
+    }
 }
