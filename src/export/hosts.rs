@@ -27,11 +27,23 @@ pub fn block(parameters: &Parameters) -> String {
     let id = parameters.cluster_domain();
     let [begin, end] = markers(&id);
     let mut lines = vec![begin];
-    for ip in parameters.vip_addresses(Vip::Api) {
-        lines.push(format!("{ip} {} {}", id.fqdn("api"), id.fqdn("api-int")));
+    let (outside, inside) = (
+        parameters.client_addresses(Vip::Api),
+        parameters.vip_addresses(Vip::Api),
+    );
+    match outside == inside {
+        true => lines.extend(
+            inside
+                .iter()
+                .map(|ip| format!("{ip} {} {}", id.fqdn("api"), id.fqdn("api-int"))),
+        ),
+        false => {
+            lines.extend(outside.iter().map(|ip| format!("{ip} {}", id.fqdn("api"))));
+            lines.extend(inside.iter().map(|ip| format!("{ip} {}", id.fqdn("api-int"))));
+        }
     }
     // One name per line: some parsers accept only a few names on a line.
-    for ip in parameters.vip_addresses(Vip::Ingress) {
+    for ip in parameters.client_addresses(Vip::Ingress) {
         lines.extend(APPS.map(|name| format!("{ip} {}", id.fqdn(&format!("{name}.apps")))));
     }
     for node in parameters.all_nodes() {

@@ -32,6 +32,7 @@ pub fn parameter_file(parameters: &Parameters, sizes: &Sizes) -> String {
         ("ingress_ip", json!(parameters.ingress_ip)),
         ("virtual_router_id", json!(parameters.virtual_router_id)),
     ];
+    lines.extend(parameters.external_vips.api.map(|ip| ("public_api_ip", json!(ip))));
     if let Some(size) = &sizes.arbiter {
         lines.extend([
             ("arbiters", json!(count(Role::Arbiter))),

@@ -9,13 +9,20 @@ use crate::state::parameters::Parameters;
 pub fn dnsmasq(parameters: &Parameters) -> String {
     let id = parameters.cluster_domain();
     let listed = |ips: Vec<IpAddr>| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
-    let mut text = format!(
-        "# Names of cluster {id}, by `ocpdeploy dns apply`.\n\
-         local=/{id}/\n\
-         host-record=api.{id},api-int.{id},{}\n",
-        listed(parameters.vip_addresses(Vip::Api))
+    let (outside, inside) = (
+        parameters.client_addresses(Vip::Api),
+        parameters.vip_addresses(Vip::Api),
     );
-    for ip in parameters.vip_addresses(Vip::Ingress) {
+    let mut text = format!("# Names of cluster {id}, by `ocpdeploy dns apply`.\nlocal=/{id}/\n");
+    text += &match outside == inside {
+        true => format!("host-record=api.{id},api-int.{id},{}\n", listed(inside)),
+        false => format!(
+            "host-record=api.{id},{}\nhost-record=api-int.{id},{}\n",
+            listed(outside),
+            listed(inside)
+        ),
+    };
+    for ip in parameters.client_addresses(Vip::Ingress) {
         text += &format!("address=/apps.{id}/{ip}\n");
     }
     text += &format!("local=/apps.{id}/\n");
@@ -40,4 +47,29 @@ pub fn resolved(parameters: &Parameters) -> String {
         servers.join(" "),
         id = parameters.cluster_domain(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::ExternalVips;
+    use crate::state::parameters::tests::example;
+
+    #[test]
+    fn only_the_names_for_clients_have_the_floating_ips() {
+        let mut table = example();
+        assert!(dnsmasq(&table).contains("host-record=api.lab.example.com,api-int.lab.example.com,192.168.122.10\n"));
+        table.external_vips = ExternalVips {
+            api: Some([203, 0, 113, 7].into()),
+            ingress: Some([203, 0, 113, 8].into()),
+        };
+        let text = dnsmasq(&table);
+        for line in [
+            "host-record=api.lab.example.com,203.0.113.7",
+            "host-record=api-int.lab.example.com,192.168.122.10",
+            "address=/apps.lab.example.com/203.0.113.8",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
+        }
+    }
 }

@@ -131,13 +131,10 @@ fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, St
             records.push((name.to_owned(), kind, ip.to_string()));
         }
     };
-    for (name, vip) in [
-        ("api", Vip::Api),
-        ("api-int", Vip::Api),
-        ("apps", Vip::Ingress),
-        ("*.apps", Vip::Ingress),
-    ] {
-        add(name, parameters.vip_addresses(vip));
+    add("api", parameters.client_addresses(Vip::Api));
+    add("api-int", parameters.vip_addresses(Vip::Api));
+    for name in ["apps", "*.apps"] {
+        add(name, parameters.client_addresses(Vip::Ingress));
     }
     for node in parameters.all_nodes() {
         add(node.name.as_str(), parameters.both(node.ip));

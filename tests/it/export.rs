@@ -6,12 +6,13 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
-use ocpdeploy::cluster::{Affinity, ClusterConfig, Dns, Role, Size, Sizes};
+use ocpdeploy::cluster::{ClusterConfig, Dns, Role, Size, Sizes};
 use ocpdeploy::export::{ansible, dhcp, haproxy, hosts, kcli, resolver, zone};
 use ocpdeploy::node::host::HostParts;
 use ocpdeploy::node::services::{self, IMAGES, Input, Release};
+use ocpdeploy::state::inventory::Known;
 use ocpdeploy::state::parameters::Parameters;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Masters, workers, whether both VIPs are one, and prefix length.
 const SHAPES: [(usize, usize, bool, u8); 20] = [
@@ -206,9 +207,8 @@ fn the_files_of_every_shape_are_accepted_by_their_programs() {
         python_reads(&kcli::parameter_file(parameters, &sizes()));
         python_reads(&ansible::inventory(
             parameters,
-            &sizes(),
+            &on_ovirt("", sizes()),
             "/home/u/ignition",
-            Affinity::Soft,
         ));
     }
 }
@@ -375,22 +375,65 @@ fn an_arbiter_is_a_machine_but_no_load_balancer_target() {
     let rules = read["vmrules"].as_array().unwrap().iter();
     let mut macs = rules.filter_map(|rule| rule.pointer("/lab-arbiter-0$/nets/0/mac"));
     assert_eq!(macs.next().unwrap(), &arbiter.mac.to_string());
-    let inventory = python_reads(&ansible::inventory(&parameters, &sizes, "/ignition", Affinity::Soft));
+    let inventory = python_reads(&ansible::inventory(&parameters, &on_ovirt("", sizes), "/ignition"));
     // In the group of masters, which are on different hosts.
     let group = &inventory["all"]["children"]["masters"]["children"]["arbiter"];
     assert_eq!(group["hosts"]["lab-arbiter-0"]["mac"], arbiter.mac.to_string());
     assert_eq!(group["vars"]["memory_mib"], config.arbiter_size.memory_mib);
 }
 
+/// A cluster on oVirt with these lines of its env file.
+pub fn ovirt_config(lines: &str) -> ClusterConfig {
+    cluster::config_of(&format!(
+        "backend=ovirt\novirt_url=https://engine.example.com/ovirt-engine\novirt_password=secret\n\
+         machine_network=192.168.99.0/24\n{lines}"
+    ))
+}
+
+fn on_ovirt(lines: &str, sizes: Sizes) -> Known {
+    let mut known = Known::of(&ovirt_config(lines));
+    known.sizes = sizes;
+    known
+}
+
+/// A setting of the env file that is not in the inventory would be ignored without a message.
+#[test]
+fn the_inventory_has_the_settings_of_the_env_file() {
+    let lines = "ovirt_cluster=prod\novirt_storage_domain=ssd\novirt_vnic_profile=nofilter\novirt_hosts=a,b\n\
+                 ovirt_worker_label=workers\novirt_clone=true\novirt_affinity=off\nautostart=true\n\
+                 extra_networks=storage\npools=infra:1\npool_extra_networks=infra:backup\n";
+    let config = ovirt_config(lines);
+    let parameters = cluster::parameters(&config, Ipv4Addr::new(10, 0, 4, 8));
+    let inventory = python_reads(&ansible::inventory(&parameters, &Known::of(&config), "/ignition"));
+    let all = &inventory["all"]["vars"];
+    for (name, value) in [
+        ("ovirt_cluster", json!("prod")),
+        ("ovirt_storage_domain", json!("ssd")),
+        ("ovirt_vnic_profile", json!("nofilter")),
+        ("ovirt_hosts", json!(["a", "b"])),
+        ("ovirt_worker_label", json!("workers")),
+        ("ovirt_clone", json!(true)),
+        ("apart", json!(false)),
+        ("ansible_python_interpreter", json!("{{ ansible_playbook_python }}")),
+    ] {
+        assert_eq!(all[name], value, "{name}");
+    }
+    assert!(!inventory.to_string().contains("secret"));
+    let groups = &inventory["all"]["children"];
+    let extra = |vars: &Value| vars["extra_nics"][0]["network"].clone();
+    assert_eq!(groups["masters"]["vars"]["high_availability"], true);
+    assert_eq!(extra(&groups["masters"]["vars"]), "storage");
+    assert_eq!(extra(&groups["workers"]["children"]["infra"]["vars"]), "backup");
+    // Variables of a play override those of the inventory.
+    let playbook = python_reads(ansible::playbook());
+    assert!(playbook.as_array().unwrap().iter().all(|play| play["vars"].is_null()));
+}
+
 #[test]
 fn ansible_creates_each_machine_of_the_table_with_its_mac_and_size() {
     let made = Made::standard();
-    let inventory = python_reads(&ansible::inventory(
-        &made.parameters,
-        &sizes(),
-        "/home/u/ignition",
-        Affinity::Hard,
-    ));
+    let known = on_ovirt("ovirt_affinity=hard\nautostart=true\n", sizes());
+    let inventory = python_reads(&ansible::inventory(&made.parameters, &known, "/home/u/ignition"));
     let groups = &inventory["all"]["children"];
     for node in &made.parameters.nodes {
         let (group, memory) = match node.role {
@@ -407,10 +450,10 @@ fn ansible_creates_each_machine_of_the_table_with_its_mac_and_size() {
     }
     let all = &inventory["all"]["vars"];
     assert_eq!(
-        (&all["masters_apart"], &all["masters_apart_always"]),
+        (&all["apart"], &all["masters_apart_always"]),
         (&true.into(), &true.into())
     );
-    // Every variable in the playbook is defined by the inventory, by the playbook, or by Ansible.
+    // Every variable in the playbook is defined by the inventory, by a task, or by Ansible.
     let playbook = python_reads(ansible::playbook());
     let plays = playbook.as_array().unwrap();
     let mut known: Vec<&str> = vec![
@@ -423,8 +466,35 @@ fn ansible_creates_each_machine_of_the_table_with_its_mac_and_size() {
         "if",
         "else",
         "in",
+        "is",
+        "defined",
+        "default",
+        "omit",
+        // Results of tasks, and a setting without a value.
+        "clusters",
+        "disk",
+        "found",
+        "labelled",
+        "machine",
+        "shown",
+        "source",
+        "system",
+        "template",
+        "ovirt_hosts",
+        "ovirt_storage_domain",
+        "ovirt_vnic_profile",
+        "ovirt_worker_label",
+        // Filters and their arguments.
+        "difference",
+        "first",
+        "list",
+        "map",
+        "attribute",
+        "selectattr",
+        "skip_missing",
+        "subelements",
+        "union",
     ];
-    known.extend(plays[0]["vars"].as_object().unwrap().keys().map(String::as_str));
     known.extend(inventory["all"]["vars"].as_object().unwrap().keys().map(String::as_str));
     known.extend(
         groups["masters"]["vars"]
@@ -439,6 +509,7 @@ fn ansible_creates_each_machine_of_the_table_with_its_mac_and_size() {
     for expression in text.split("{{ ").skip(1).filter_map(|rest| rest.split(" }}").next()) {
         for word in expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '\'' || c == '.')) {
             let is_name = word.starts_with(|c: char| c.is_ascii_lowercase()) && !word.ends_with('\'');
+            let word = word.split('.').next().unwrap();
             if is_name {
                 assert!(known.contains(&word), "{word} in {expression}");
                 used += 1;
@@ -460,8 +531,21 @@ fn ansible_creates_each_machine_of_the_table_with_its_mac_and_size() {
             .filter(|key| key.contains('.'))
             .collect();
         assert_eq!(modules.len(), 1, "{task}");
-        let known = ["vm", "disk", "affinity_group", "template", "template_info"];
+        let known = [
+            "affinity_group",
+            "affinity_label",
+            "cluster_info",
+            "disk",
+            "nic",
+            "template",
+            "template_info",
+            "vm",
+            "vm_info",
+        ];
         let known = known.map(|name| format!("ovirt.ovirt.ovirt_{name}"));
-        assert!(known.contains(modules[0]), "{modules:?}");
+        assert!(
+            known.contains(modules[0]) || modules[0] == "ansible.builtin.assert",
+            "{modules:?}"
+        );
     }
 }

@@ -48,18 +48,21 @@ impl Sdk {
         }
     }
 
-    /// Runs `ansible-playbook` with oVirt's collection in this folder; returns its output.
-    pub fn ansible(&self, folder: &Path, arguments: &[&str], variables: &[(&str, String)]) -> Result<String, String> {
+    /// Runs `ansible-playbook` of this version of ansible-core with oVirt's collection in this folder; returns its output.
+    pub fn ansible(
+        &self,
+        core: &str,
+        folder: &Path,
+        arguments: &[&str],
+        variables: &[(&str, String)],
+    ) -> Result<String, String> {
+        let bin = self.bin.join(format!("../ansible-{core}/bin"));
         let path = std::env::var("PATH").unwrap_or_default();
-        let output = Command::new(self.bin.join("ansible-playbook"))
+        let output = Command::new(bin.join("ansible-playbook"))
             .args(arguments)
-            .arg("-e")
-            .arg(format!(
-                "ansible_python_interpreter={}",
-                self.bin.join("python").display()
-            ))
             .env_clear()
-            .env("PATH", format!("{}:{path}", self.bin.display()))
+            // Another Python than the one of Ansible comes first, as on computers of users.
+            .env("PATH", path)
             .env("HOME", folder)
             .env("LC_ALL", "C.UTF-8")
             .env("ANSIBLE_LOCAL_TEMP", folder.join("ansible"))
