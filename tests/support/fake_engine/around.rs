@@ -15,17 +15,31 @@ impl World {
         let follow = |known: &[&str]| Follow::read(request.query.get("follow"), known, is_administrator);
         Ok(match (request.method.as_str(), path) {
             ("GET", ["clusters"]) => {
+                let follow = follow(&["data_center"])?;
                 let fields = |cluster: &Cluster| vec![("name", cluster.name.clone()), ("id", cluster.id.clone())];
                 let found = select(self.clusters.clone(), query, &["name", "id"], fields)?;
-                Shown(node("clusters").all(found.iter().map(|cluster| self.show_cluster(cluster))))
+                Shown(node("clusters").all(found.iter().map(|cluster| self.show_cluster(cluster, &follow))))
             }
-            ("GET", ["clusters", id]) => Shown(self.show_cluster(self.cluster(id)?)),
+            ("GET", ["clusters", id]) => Shown(self.show_cluster(self.cluster(id)?, &Follow::default())),
             ("GET", ["clusters", id, "networks"]) => {
                 let center = &self.cluster(id)?.data_center;
                 let of = self.networks.iter().filter(|network| network.data_center == *center);
                 Shown(node("networks").all(of.map(|network| self.show_network(network))))
             }
 
+            ("GET", ["datacenters"]) => {
+                let fields = |center: &DataCenter| {
+                    let of = self.clusters.iter().filter(|cluster| cluster.data_center == center.id);
+                    let clusters = of.map(|cluster| ("clusters.name", cluster.name.clone()));
+                    [("name", center.name.clone())].into_iter().chain(clusters).collect()
+                };
+                let found = select(self.data_centers.clone(), query, &["name", "clusters.name"], fields)?;
+                Shown(node("data_centers").all(found.iter().map(|center| self.show_data_center(center))))
+            }
+            ("GET", ["datacenters", id, "networks"]) => {
+                let of = self.networks.iter().filter(|network| network.data_center == *id);
+                Shown(node("networks").all(of.map(|network| self.show_network(network))))
+            }
             ("GET", ["datacenters", id]) => Shown(self.show_data_center(self.data_center(id)?)),
             ("GET", ["datacenters", id, "storagedomains"]) => {
                 self.data_center(id)?;
@@ -76,6 +90,10 @@ impl World {
                 let shown = self.profiles.iter().map(|profile| self.show_profile(profile, &follow));
                 Shown(node("vnic_profiles").all(shown.collect::<Outcome<Vec<_>>>()?))
             }
+            ("GET", ["vnicprofiles", id]) => {
+                let profile = by_id(&self.profiles, id).ok_or(Refusal::NotFound)?;
+                Shown(self.show_profile(profile, &Follow::default())?)
+            }
             ("GET", ["macpools"]) => Shown(node("mac_pools").all(self.mac_pools.iter().map(show_mac_pool))),
             ("GET", ["macpools", id]) => {
                 let pool = by_id(&self.mac_pools, id).ok_or(Refusal::NotFound)?;
@@ -89,6 +107,16 @@ impl World {
                         .text("architecture", "x86_64")
                 },
             ))),
+            ("GET", ["events"]) => {
+                let fields = |event: &Event| {
+                    vec![
+                        ("correlation_id", event.correlation_id.clone()),
+                        ("severity", event.severity.to_owned()),
+                    ]
+                };
+                let found = select(self.events.clone(), query, &["correlation_id", "severity"], fields)?;
+                Shown(node("events").all(found.iter().map(show_event)))
+            }
             ("GET", ["users", _, "permissions"]) => {
                 Shown(node("permissions").all(self.permissions.iter().map(show_permission)))
             }
@@ -111,6 +139,7 @@ impl World {
         })
     }
 
+    /// oVirt/ovirt-engine: BackendApiResource.
     pub fn show_api(&self) -> Node {
         let [major, minor, build] = self.version;
         let version = node("version")
@@ -150,8 +179,13 @@ impl World {
         by_id(&self.data_centers, id).ok_or(Refusal::NotFound)
     }
 
-    fn show_cluster(&self, cluster: &Cluster) -> Node {
+    /// oVirt/ovirt-engine: ClusterMapper.
+    fn show_cluster(&self, cluster: &Cluster, follow: &Follow) -> Node {
         let [major, minor] = cluster.version;
+        let data_center = match by_id(&self.data_centers, &cluster.data_center) {
+            Some(center) if follow.has("data_center") => self.show_data_center(center),
+            _ => reference("data_center", "datacenters", &cluster.data_center),
+        };
         entity("cluster", "clusters", &cluster.id)
             .text("name", &cluster.name)
             .text("description", "")
@@ -161,8 +195,9 @@ impl World {
                     .text("architecture", "x86_64")
                     .text("type", &cluster.cpu_type),
             )
+            .text("threads_as_cores", cluster.threads_as_cores)
             .add(node("version").text("major", major).text("minor", minor))
-            .add(reference("data_center", "datacenters", &cluster.data_center))
+            .add(data_center)
             .add(reference("mac_pool", "macpools", &cluster.mac_pool))
             .link(
                 "affinitygroups",
@@ -171,6 +206,7 @@ impl World {
             .link("networks", format!("{API}/clusters/{}/networks", cluster.id))
     }
 
+    /// oVirt/ovirt-engine: DataCenterMapper.
     fn show_data_center(&self, center: &DataCenter) -> Node {
         let link = |rel: &str| format!("{API}/datacenters/{}/{rel}", center.id);
         entity("data_center", "datacenters", &center.id)
@@ -182,7 +218,8 @@ impl World {
             .link("storagedomains", link("storagedomains"))
     }
 
-    /// Outside of a data center, a domain has no status, but names its data center.
+    /// Outside of a data center, a domain has no status, but names its data center (oVirt/ovirt-engine:
+    /// StorageDomainMapper, BackendStorageDomainsResource, BackendAttachedStorageDomainsResource).
     fn show_storage_domain(&self, domain: &StorageDomain, is_attached: bool) -> Node {
         let shown = entity("storage_domain", "storagedomains", &domain.id)
             .text("name", &domain.name)
@@ -204,6 +241,7 @@ impl World {
         }
     }
 
+    /// oVirt/ovirt-engine: HostMapper.
     fn show_host(&self, host: &Host) -> Node {
         entity("host", "hosts", &host.id)
             .text("name", &host.name)
@@ -222,6 +260,7 @@ impl World {
         on.map(|vm| vm.shape.guaranteed).sum()
     }
 
+    /// oVirt/ovirt-engine: NetworkMapper.
     fn show_network(&self, network: &Network) -> Node {
         let usage = |name: &str| {
             let mut usage = node("usage");
@@ -237,6 +276,7 @@ impl World {
             .link("vnicprofiles", format!("{API}/networks/{}/vnicprofiles", network.id))
     }
 
+    /// oVirt/ovirt-engine: VnicProfileMapper.
     fn show_profile(&self, profile: &Profile, follow: &Follow) -> Outcome<Node> {
         let network = by_id(&self.networks, &profile.network);
         let filter = self
@@ -262,6 +302,20 @@ impl World {
     }
 }
 
+/// oVirt/ovirt-engine: EventMapper.
+fn show_event(event: &Event) -> Node {
+    entity("event", "events", &event.id)
+        .text("code", 17)
+        .text("correlation_id", &event.correlation_id)
+        .text("custom_id", -1)
+        .text("description", &event.description)
+        .text("flood_rate", 30)
+        .text("origin", "oVirt")
+        .text("severity", event.severity)
+        .text("time", time(event.at))
+}
+
+/// oVirt/ovirt-engine: NetworkFilterMapper.
 fn show_filter(filter: &Named) -> Node {
     let version = node("version")
         .text("major", 4)
@@ -273,6 +327,7 @@ fn show_filter(filter: &Named) -> Node {
         .add(version)
 }
 
+/// oVirt/ovirt-engine: MacPoolMapper.
 fn show_mac_pool(pool: &MacPool) -> Node {
     let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
     let range = node("range")
@@ -285,8 +340,10 @@ fn show_mac_pool(pool: &MacPool) -> Node {
         .add(node("ranges").add(range))
 }
 
+/// oVirt/ovirt-engine: PermissionMapper.
 fn show_permission(permission: &Permission) -> Node {
-    let shown = entity("permission", "permissions", &permission.id).add(show_role(&permission.role));
+    let role = reference("role", "roles", &role_id(&permission.role));
+    let shown = entity("permission", "permissions", &permission.id).add(role);
     shown.all(permission.on.iter().map(|(kind, id)| node(kind).id(id)))
 }
 
@@ -326,17 +383,12 @@ pub(super) fn permits_of(role: &str) -> &'static [&'static str] {
     }
 }
 
-fn show_role(name: &str) -> Node {
-    entity("role", "roles", &role_id(name))
-        .text("name", name)
-        .text("administrative", name == "SuperUser")
-}
-
 const COLLECTIONS: &[&str] = &[
     "affinitylabels",
     "clusters",
     "datacenters",
     "disks",
+    "events",
     "hosts",
     "imagetransfers",
     "macpools",

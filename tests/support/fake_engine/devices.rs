@@ -17,9 +17,7 @@ impl World {
             return Refusal::incomplete("Nic", "name", "add");
         };
         if vm.nics.iter().any(|nic| nic.name == name) {
-            return Refusal::conflict(format!(
-                "Cannot add Interface. The network interface name is already in use: {name}."
-            ));
+            return Refusal::because("NETWORK_INTERFACE_NAME_ALREADY_IN_USE", "add Interface", &[]);
         }
         let nic = Nic {
             id: self.new_id(),
@@ -45,9 +43,7 @@ impl World {
         let mut nic = by_id(&vm.nics, id).ok_or(Refusal::NotFound)?.clone();
         if let Some(mac) = body.get("mac/address").filter(|mac| *mac != nic.mac) {
             if vm.status != "down" && nic.plugged {
-                return Refusal::conflict(
-                    "Cannot edit Interface. Cannot change the MAC address of a plugged interface of a running VM.",
-                );
+                return Refusal::because("CANNOT_PERFORM_HOT_UPDATE", "edit Interface", &[]);
             }
             nic.mac = self.checked_mac(&mac, &vm, Some(id))?;
         }
@@ -69,7 +65,11 @@ impl World {
         let vm = self.vm(vm)?.clone();
         let nic = by_id(&vm.nics, id).ok_or(Refusal::NotFound)?;
         if vm.status != "down" && vm.status != "image_locked" && nic.plugged {
-            return Refusal::conflict("Cannot remove Interface. The interface is plugged and the VM is running.");
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_CANNOT_REMOVE_ACTIVE_DEVICE",
+                "remove Interface",
+                &[],
+            );
         }
         if let Some(vm) = self.vm_mut(&vm.id) {
             vm.nics.retain(|nic| nic.id != id);
@@ -88,7 +88,7 @@ impl World {
             .any(|profile| Some(&profile.id) == wanted.id.as_ref());
         match known {
             true => Ok(wanted.id.clone()),
-            false => Refusal::bad("Cannot add Interface. The specified VM network interface profile doesn't exist."),
+            false => Refusal::because("ACTION_TYPE_FAILED_VNIC_PROFILE_NOT_EXISTS", "add Interface", &[]),
         }
     }
 
@@ -117,7 +117,12 @@ impl World {
             .collect();
         let is_unicast = bytes.first().is_some_and(|first| first % 2 == 0) && bytes.iter().any(|byte| *byte != 0);
         if bytes.len() != 6 || mac.len() != 17 || !is_unicast {
-            return Refusal::bad("Cannot add Interface. Invalid MAC address was provided.");
+            let values = [("IfaceName", "nic1"), ("MacAddress", mac.as_str())];
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_NETWORK_INTERFACE_MAC_INVALID",
+                "add Interface",
+                &values,
+            );
         }
         if self.mac_pool(&vm.cluster).is_some_and(|pool| pool.allow_duplicates) {
             return Ok(mac);
@@ -126,10 +131,10 @@ impl World {
             .holder_of(&mac, &vm.cluster)
             .filter(|(_, known)| Some(known.id.as_str()) != nic)
         {
-            Some((other, _)) => Refusal::conflict(format!(
-                "Cannot add Interface. MAC Address {mac} is already in use by VM or snapshot: {}.",
-                other.name
-            )),
+            Some((other, _)) => {
+                let values = [("MacAddress", mac.as_str()), ("VmName", &other.name)];
+                Refusal::because("NETWORK_MAC_ADDRESS_IN_USE", "add Interface", &values)
+            }
             None => Ok(mac),
         }
     }
@@ -150,7 +155,7 @@ impl World {
         let mut all = (number(pool.range.0)..=number(pool.range.1)).map(text);
         match all.find(|mac| self.holder_of(mac, cluster).is_none() && besides.iter().all(|nic| nic.mac != *mac)) {
             Some(mac) => Ok(mac),
-            None => Refusal::conflict("Cannot add Interface. Not enough MAC addresses left in MAC Address Pool."),
+            None => Refusal::because("MAC_POOL_NOT_ENOUGH_MAC_ADDRESSES", "add Interface", &[]),
         }
     }
 
@@ -163,26 +168,34 @@ impl World {
         };
         let domain = self.storage_domains.iter().find(by).ok_or(Refusal::NotFound)?;
         if domain.kind != "data" {
-            return Refusal::bad("Cannot add Virtual Disk. The Storage Domain type is not data.");
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_STORAGE_DOMAIN_TYPE_ILLEGAL",
+                "add Virtual Disk",
+                &[],
+            );
         }
         match domain.status.as_str() {
             "active" => Ok(domain.id.clone()),
-            status => Refusal::conflict(format!(
-                "Cannot add Virtual Disk. The relevant Storage Domain's status is {}.",
-                status[..1].to_uppercase() + &status[1..]
-            )),
+            status => {
+                let status = status[..1].to_uppercase() + &status[1..];
+                let code = "ACTION_TYPE_FAILED_STORAGE_DOMAIN_STATUS_ILLEGAL2";
+                Refusal::because(code, "add Virtual Disk", &[("status", &status)])
+            }
         }
     }
 
+    // Assumed: how much space a new disk or a copy takes at once.
     pub fn take_space(&mut self, domain: &str, bytes: u64, operation: &str) -> Outcome<()> {
         let Some(domain) = by_id_mut(&mut self.storage_domains, domain) else {
             return Err(Refusal::NotFound);
         };
         if domain.available < bytes + CRITICAL {
-            return Refusal::conflict(format!(
-                "Cannot {operation}. Low disk space on Storage Domain {}.",
-                domain.name
-            ));
+            let values = [("storageName", domain.name.as_str())];
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_DISK_SPACE_LOW_ON_STORAGE_DOMAIN",
+                operation,
+                &values,
+            );
         }
         domain.available -= bytes;
         domain.used += bytes;
@@ -195,12 +208,12 @@ impl World {
         // Locks come before all other checks (oVirt/ovirt-engine: TransferDiskImageCommand, RemoveDiskCommand,
         // `getExclusiveLocks`); a transfer's lasts until its last phase (`updateEntityFinalPhase`).
         for disk in &disks {
-            let what = match () {
-                () if self.is_going(&disk.id) => "removed",
-                () if self.is_transferred(&disk.id) => "transferred",
+            let code = match () {
+                () if self.is_going(&disk.id) => "ACTION_TYPE_FAILED_DISK_IS_BEING_REMOVED",
+                () if self.is_transferred(&disk.id) => "ACTION_TYPE_FAILED_DISK_IS_BEING_TRANSFERRED",
                 () => continue,
             };
-            return Refusal::conflict(format!("Cannot {operation}. Disk {} is being {what}.", disk.name));
+            return Refusal::because(code, operation, &[("DiskName", &disk.name)]);
         }
         let named = |status: &str| {
             let names = disks
@@ -211,16 +224,16 @@ impl World {
         };
         let (locked, illegal) = (named("locked"), named("illegal"));
         if !locked.is_empty() {
-            return Refusal::conflict(format!(
-                "Cannot {operation}. The following disks are locked: {locked}. Please try again in a few minutes."
-            ));
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_DISKS_LOCKED",
+                operation,
+                &[("diskAliases", &locked)],
+            );
         }
         match illegal.as_str() {
             "" => Ok(()),
             _ if operation.starts_with("remove") => Ok(()),
-            names => Refusal::conflict(format!(
-                "Cannot {operation}. The following disks are in ILLEGAL status: {names} - please remove them and try again."
-            )),
+            names => Refusal::because("ACTION_TYPE_FAILED_DISKS_ILLEGAL", operation, &[("diskAliases", names)]),
         }
     }
 
@@ -264,8 +277,9 @@ impl World {
         let id = match &body.id {
             Some(id) => {
                 super::check_guid(id)?;
-                if self.disk(id).is_some() {
-                    return Refusal::conflict("Cannot add Virtual Disk. The disk ID already exists.");
+                if let Some(other) = self.disk(id) {
+                    let values = [("diskID", id.as_str()), ("diskAlias", &other.name)];
+                    return Refusal::because("ACTION_TYPE_FAILED_DISK_ALREADY_EXISTS", "add Virtual Disk", &values);
                 }
                 id.clone()
             }
@@ -274,8 +288,15 @@ impl World {
         let name = body.get("name").or(body.get("alias")).unwrap_or_default();
         let sparse = body.get("sparse").map_or(format == "cow", |text| text == "true");
         if format == "cow" && !sparse {
-            return Refusal::bad(
-                "Cannot add Virtual Disk. Disk configuration (COW Preallocated) is incompatible with the storage domain type.",
+            let values = [
+                ("volumeFormat", "COW"),
+                ("volumeType", "Preallocated"),
+                ("backup", "None"),
+            ];
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_DISK_CONFIGURATION_NOT_SUPPORTED",
+                "add Virtual Disk",
+                &values,
             );
         }
         let initial_size = body.number("initial_size").unwrap_or(0);
@@ -313,12 +334,17 @@ impl World {
         self.disks_unlocked([id].into_iter(), "edit Virtual Disk")?;
         if self.version < [4, 4, 0] {
             // "The only field that can be updated is `qcow_version`" (oVirt/ovirt-engine-api-model: DiskService.Update).
+            // Assumed: an engine before 4.4 ignores another field, and does not reject it.
             return Ok(self.show_disk(&disk));
         }
         // Since 4.4 it is UpdateDisk, as of an attachment, and grows disks as well.
         let wanted = body.number("provisioned_size").unwrap_or(disk.provisioned_size);
         if wanted < disk.provisioned_size {
-            return Refusal::bad("Cannot edit Virtual Disk. New disk size cannot be smaller than the current size.");
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_REQUESTED_DISK_SIZE_IS_TOO_SMALL",
+                "edit Virtual Disk",
+                &[],
+            );
         }
         if wanted > disk.provisioned_size {
             let time = self.times.disk;
@@ -339,7 +365,8 @@ impl World {
     pub fn remove_disk(&mut self, id: &str) -> Outcome<()> {
         let disk = self.find_disk(id)?.clone();
         if disk.template.is_some() {
-            return Refusal::conflict("Cannot remove Virtual Disk. Disk is used by the following Templates.");
+            let code = "ACTION_TYPE_FAILED_CANT_DELETE_TEMPLATE_DISK_WITHOUT_SPECIFYING_DOMAIN";
+            return Refusal::because(code, "remove Virtual Disk", &[]);
         }
         self.disks_unlocked([id].into_iter(), "remove Virtual Disk")?;
         let holds = |vm: &&Vm| {
@@ -348,7 +375,7 @@ impl World {
                 .any(|attachment| attachment.disk == id && attachment.active)
         };
         if self.vms.iter().filter(holds).any(|vm| vm.status != "down") {
-            return Refusal::conflict("Cannot remove Virtual Disk. At least one of the VMs is not down.");
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_NOT_DOWN", "remove Virtual Disk", &[]);
         }
         for vm in &mut self.vms {
             vm.disks.retain(|attachment| attachment.disk != id);
@@ -383,7 +410,7 @@ impl World {
             return Refusal::incomplete("DiskAttachment", "bootable, interface, disk", "add");
         };
         if vm.status == "image_locked" {
-            return Refusal::conflict("Cannot attach Virtual Disk. VM is locked. Please try again later.");
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_LOCKED", "attach Virtual Disk", &[]);
         }
         let known = wanted
             .id
@@ -396,10 +423,13 @@ impl World {
         }
         let bootable = body.is_true("bootable");
         if bootable && vm.disks.iter().any(|attachment| attachment.bootable) {
-            return Refusal::conflict(format!(
-                "Cannot attach Virtual Disk. VM {} can have only one bootable disk.",
-                vm.name
-            ));
+            let other = vm.disks.iter().find(|attachment| attachment.bootable);
+            let other = other.and_then(|attachment| self.disk(&attachment.disk));
+            let values = [
+                ("DiskName", other.map_or("", |disk| disk.name.as_str())),
+                ("VmName", &vm.name),
+            ];
+            return Refusal::because("ACTION_TYPE_FAILED_DISK_BOOT_IN_USE", "attach Virtual Disk", &values);
         }
         let disk = match known {
             Some(id) => {
@@ -409,9 +439,8 @@ impl World {
                     .iter()
                     .any(|vm| vm.disks.iter().any(|attachment| attachment.disk == id))
                 {
-                    return Refusal::conflict(
-                        "Cannot attach Virtual Disk. The disk is already attached to a VM and is not shareable.",
-                    );
+                    let code = "ACTION_TYPE_FAILED_NOT_SHAREABLE_DISK_ALREADY_ATTACHED";
+                    return Refusal::because(code, "attach Virtual Disk", &[]);
                 }
                 id
             }
@@ -454,7 +483,7 @@ impl World {
             .ok_or(Refusal::NotFound)?
             .clone();
         if vm.status == "image_locked" {
-            return Refusal::conflict("Cannot edit Virtual Disk. VM is locked. Please try again later.");
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_LOCKED", "edit Virtual Disk", &[]);
         }
         self.disks_unlocked([id].into_iter(), "edit Virtual Disk")?;
         attachment.interface = body.get("interface").unwrap_or(attachment.interface);
@@ -463,7 +492,11 @@ impl World {
         let disk = self.find_disk(id)?.clone();
         let (is, wanted) = (disk.provisioned_size, body.number("disk/provisioned_size"));
         if wanted.is_some_and(|wanted| wanted < is) {
-            return Refusal::bad("Cannot edit Virtual Disk. New disk size cannot be smaller than the current size.");
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_REQUESTED_DISK_SIZE_IS_TOO_SMALL",
+                "edit Virtual Disk",
+                &[],
+            );
         }
         let grows = wanted.filter(|wanted| *wanted > is);
         let time = self.times.disk;

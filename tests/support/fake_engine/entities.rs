@@ -78,6 +78,7 @@ pub struct Cluster {
     pub mac_pool: String,
     pub cpu_type: String,
     pub version: [u32; 2],
+    pub threads_as_cores: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -127,6 +128,16 @@ pub struct MacPool {
     pub allow_duplicates: bool,
 }
 
+/// What the engine reports about an operation.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub id: String,
+    pub severity: &'static str,
+    pub correlation_id: String,
+    pub description: String,
+    pub at: Instant,
+}
+
 /// A role that this engine's user has on something.
 #[derive(Clone, Debug)]
 pub struct Permission {
@@ -158,6 +169,7 @@ pub struct Template {
     pub shape: Hardware,
     pub nics: Vec<Nic>,
     pub disks: Vec<Attachment>,
+    pub init: Option<Init>,
     pub agent: Agent,
     pub created: Instant,
 }
@@ -173,6 +185,11 @@ pub struct Hardware {
     pub os_type: String,
     pub boot: Vec<String>,
     pub kind: String,
+    pub is_stateless: bool,
+    pub is_delete_protected: bool,
+    pub starts_paused: bool,
+    /// Id.
+    pub quota: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -195,7 +212,7 @@ pub struct Attachment {
     pub active: bool,
 }
 
-/// The first-boot configuration of a machine, as it was requested.
+/// The first-boot configuration of a machine. Empty texts count as none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Init {
     pub custom_script: Option<String>,
@@ -203,6 +220,10 @@ pub struct Init {
     pub user_name: Option<String>,
     pub root_password: Option<String>,
     pub authorized_ssh_keys: Option<String>,
+    pub dns_search: Option<String>,
+    pub dns_servers: Option<String>,
+    /// Static addresses.
+    pub networks: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -249,7 +270,7 @@ impl Vm {
             template: template.id.clone(),
             is_clone: false,
             shape: template.shape.clone(),
-            init: None,
+            init: template.init.clone(),
             is_highly_available: false,
             priority: 0,
             pinned: Vec::new(),
@@ -314,6 +335,8 @@ pub struct HostsRule {
 pub struct AffinityLabel {
     pub id: String,
     pub name: String,
+    /// Whether it is an affinity group of its own in clusters of compatibility 4.3.
+    pub is_implicit: bool,
     pub vms: Vec<String>,
     pub hosts: Vec<String>,
 }

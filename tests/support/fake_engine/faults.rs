@@ -21,15 +21,35 @@ pub enum Refusal {
 
 pub type Outcome<T> = Result<T, Refusal>;
 
+/// The engine's messages: status, code and text.
+const MESSAGES: &str = include_str!("../../fixtures/ovirt-messages.txt");
+
+/// The status and the text of a message of the engine. `operation` has its words for `${action} ${type}`: `add VM`.
+pub fn message(code: &str, operation: &str, values: &[(&str, &str)]) -> (u16, String) {
+    let line = MESSAGES.lines().find_map(|line| {
+        let (status, message) = line.split_once(' ')?;
+        Some((status, message.strip_prefix(code)?.strip_prefix('=')?))
+    });
+    let (status, text) = line.unwrap_or_else(|| panic!("{code} is not in tests/fixtures/ovirt-messages.txt"));
+    let (action, kind) = operation.split_once(' ').unwrap_or((operation, ""));
+    let known = [("action", action), ("type", kind)];
+    let values = values.iter().chain(&known);
+    let text = values.fold(text.to_owned(), |text, (name, value)| {
+        text.replace(&format!("${{{name}}}"), value)
+    });
+    (status.parse().unwrap(), text)
+}
+
 impl Refusal {
-    /// 409: a temporary or permanent conflict.
-    pub fn conflict<T>(sentence: impl Into<String>) -> Outcome<T> {
-        Err(Self::failed(409, sentence))
+    /// A message of the engine, see `message`.
+    pub fn engine(code: &str, operation: &str, values: &[(&str, &str)]) -> Self {
+        let (status, text) = message(code, operation, values);
+        Self::failed(status, text)
     }
 
-    /// 400: an impossible request.
-    pub fn bad<T>(sentence: impl Into<String>) -> Outcome<T> {
-        Err(Self::failed(400, sentence))
+    /// As `engine`, for the end of an operation.
+    pub fn because<T>(code: &str, operation: &str, values: &[(&str, &str)]) -> Outcome<T> {
+        Err(Self::engine(code, operation, values))
     }
 
     pub fn failed(status: u16, sentence: impl Into<String>) -> Self {
@@ -110,13 +130,13 @@ pub enum What {
 impl Fault {
     /// A fault that happens once: the object is locked by another operation.
     pub fn on(method: &str, path: &str) -> Self {
-        let sentence = "Cannot do this. Related operation is currently in progress. Please try again later.";
+        let locked = Refusal::engine("ACTION_TYPE_FAILED_OBJECT_LOCKED", "edit VM", &[]);
         Self {
             method: method.to_owned(),
             path: path.to_owned(),
             skip: 0,
             times: 1,
-            what: What::Refuse(Refusal::failed(409, sentence)),
+            what: What::Refuse(locked),
         }
     }
 
@@ -135,7 +155,12 @@ impl Fault {
         self
     }
 
-    /// 409 or another code, with a sentence of the engine's.
+    /// A message of the engine, see `message`.
+    pub fn because(self, code: &str, operation: &str, values: &[(&str, &str)]) -> Self {
+        self.what(What::Refuse(Refusal::engine(code, operation, values)))
+    }
+
+    /// A status with a sentence that the engine does not have.
     pub fn refused(self, status: u16, sentence: &str) -> Self {
         self.what(What::Refuse(Refusal::failed(status, sentence)))
     }
@@ -158,6 +183,7 @@ pub fn like(pattern: &str, text: &str) -> bool {
     ends.any(|at| like(rest, &text[at..]))
 }
 
+// Assumed: the pages of a proxy, and of an engine that starts or fails.
 pub fn html(status: u16, title: &str) -> Answer {
     Answer::new(
         status,

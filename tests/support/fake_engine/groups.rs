@@ -4,7 +4,7 @@ use super::faults::{Outcome, Refusal};
 use super::http::Request;
 use super::routes::Reply::{self, Done, Made, Shown};
 use super::shapes;
-use super::show::{API, reference};
+use super::show::{API, Follow, reference, show_members};
 use super::world::*;
 use super::xml::{Node, node};
 
@@ -31,12 +31,13 @@ impl World {
                 Made(self.join_group(id, group, request)?, false)
             }
             ("GET", ["affinitylabels"]) => {
-                Shown(node("affinity_labels").all(self.affinity_labels.iter().map(|label| self.show_label(label))))
+                let follow = Follow::read(request.query.get("follow"), &["hosts", "vms"], true)?;
+                let shown = self.affinity_labels.iter().map(|label| self.show_label(label, &follow));
+                Shown(node("affinity_labels").all(shown))
             }
-            ("GET", ["affinitylabels", id]) => Shown(self.show_label(self.label(id)?)),
-            ("GET", ["affinitylabels", id, "vms"]) => {
-                Shown(node("vms").all(self.label(id)?.vms.iter().map(|vm| reference("vm", "vms", vm))))
-            }
+            ("GET", ["affinitylabels", id]) => Shown(self.show_label(self.label(id)?, &Follow::default())),
+            ("GET", ["affinitylabels", id, "vms"]) => Shown(show_members("vms", "vm", &self.label(id)?.vms)),
+            ("GET", ["affinitylabels", id, "hosts"]) => Shown(show_members("hosts", "host", &self.label(id)?.hosts)),
             ("POST", ["affinitylabels", id, "vms"]) => {
                 let vm = self.member(request)?;
                 // oVirt/ovirt-engine: BackendAffinityLabelVmsResource.add writes the whole list as it read it.
@@ -84,12 +85,10 @@ impl World {
             return Refusal::incomplete("Tag", "name", "add");
         };
         if name.chars().count() > 50 || name.contains([' ', '"']) {
-            return Refusal::bad("Cannot add Tag. The given name is too long or has special characters.");
+            return Refusal::because("VALIDATION_TAGS_INVALID_TAG_NAME", "add Tag", &[]);
         }
         if self.tags.iter().any(|tag| tag.name == name) {
-            return Refusal::conflict(
-                "Cannot add Tag. The Tag name is already in use, please choose a unique name and try again.",
-            );
+            return Refusal::because("TAGS_SPECIFY_TAG_IS_IN_USE", "add Tag", &[]);
         }
         let tag = Named {
             id: self.new_id(),
@@ -116,10 +115,10 @@ impl World {
         let tag = self.tags.iter().find(by).ok_or(Refusal::NotFound)?.clone();
         self.vm(vm)?;
         let known = self.vm_mut(vm).ok_or(Refusal::NotFound)?;
-        if known.tags.contains(&tag.id) {
-            return Refusal::conflict("Cannot attach Tag to VM. The tag is already attached.");
+        // oVirt/ovirt-engine: AttachVmsToTagCommand succeeds if the machine has it already.
+        if !known.tags.contains(&tag.id) {
+            known.tags.push(tag.id.clone());
         }
-        known.tags.push(tag.id.clone());
         Ok(self
             .show_tag(&tag)
             .href(format!("{API}/vms/{vm}/tags/{}", tag.id))
@@ -145,10 +144,14 @@ impl World {
             return Refusal::incomplete("AffinityGroup", "name", "add");
         };
         // oVirt/ovirt-engine: AddAffinityGroupCommand looks by name in all clusters, and takes no lock; the table has
-        // no unique name. ACTION_TYPE_FAILED_AFFINITY_GROUP_NAME_EXISTS is of ErrorType.BAD_PARAMETERS.
+        // no unique name.
         let groups = self.seen.as_ref().map_or(&self.affinity_groups, |seen| &seen.groups);
         if groups.iter().any(|group| group.name == name) {
-            return Refusal::bad("Cannot add Affinity Group. Affinity Group with the same name already exists.");
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_AFFINITY_GROUP_NAME_EXISTS",
+                "add Affinity Group",
+                &[],
+            );
         }
         let mut group = AffinityGroup {
             id: self.new_id(),
@@ -205,8 +208,8 @@ impl World {
             None => group.vms.clone(),
         };
         if vms.contains(&vm) {
-            // ACTION_TYPE_FAILED_DUPLICATE_ENTITY_IN_AFFINITY_GROUP is of ErrorType.BAD_PARAMETERS.
-            return Refusal::bad("Cannot edit Affinity Group. The VM is already part of the Affinity Group.");
+            let code = "ACTION_TYPE_FAILED_DUPLICATE_ENTITY_IN_AFFINITY_GROUP";
+            return Refusal::because(code, "edit Affinity Group", &[("entity", "VM")]);
         }
         vms.push(vm.clone());
         let group = by_id_mut(&mut self.affinity_groups, id);

@@ -65,6 +65,8 @@ pub enum Given {
         user_data: String,
         host_name: Option<String>,
         authorized_ssh_keys: Option<String>,
+        /// Static addresses.
+        networks: Vec<String>,
     },
 }
 
@@ -126,7 +128,11 @@ impl World {
             if guest.gets_none || age < guest.after {
                 continue;
             }
-            let first = guest.address.unwrap_or_else(|| {
+            let is_static = match &boot.given {
+                Given::CloudInit { networks, .. } => networks.first().and_then(|address| address.parse().ok()),
+                _ => None,
+            };
+            let first = guest.address.or(is_static).unwrap_or_else(|| {
                 let by_mac = ["dhcp-client-id", "dhcp-identifier", "dhcp-client-identifier"];
                 let tells = by_mac.iter().any(|words| boot.given.text().contains(words));
                 let is_coreos = boot.os_type == "rhcos_x64" || boot.given.ignition().is_some();

@@ -50,16 +50,20 @@ impl World {
             return Refusal::incomplete("Template", "vm.id|name", "add");
         };
         let vm = self.vm(&vm)?.clone();
-        if self.templates.iter().any(|template| template.name == name) {
-            return Refusal::conflict(
-                "Cannot add Template. The Template name is already in use, please choose a unique name and try again.",
-            );
-        }
-        if vm.status == "image_locked" {
-            return Refusal::conflict("Cannot add Template. VM is locked. Please try again later.");
-        }
+        // oVirt/ovirt-engine: AddVmTemplateCommand.validate.
         if vm.status != "down" {
-            return Refusal::conflict("Cannot add Template. VM is not down.");
+            return Refusal::because("VMT_CANNOT_CREATE_TEMPLATE_FROM_DOWN_VM", "add Template", &[]);
+        }
+        let is_here = |template: &&Template| {
+            self.data_center_of(&template.cluster) == self.data_center_of(&vm.cluster) || template.id == BLANK
+        };
+        if self
+            .templates
+            .iter()
+            .filter(is_here)
+            .any(|template| template.name == name)
+        {
+            return Refusal::because("ACTION_TYPE_FAILED_NAME_ALREADY_USED", "add Template", &[]);
         }
         self.disks_unlocked(
             vm.disks.iter().map(|attachment| attachment.disk.as_str()),
@@ -102,10 +106,16 @@ impl World {
                 })
                 .collect(),
             disks,
+            init: vm.init.clone(),
             agent: self.uploaded_agent,
             created: self.now,
         };
         self.templates.push(template.clone());
+        if self.copies_fail {
+            // oVirt/ovirt-engine: USER_ADD_VM_TEMPLATE_FINISHED_FAILURE of `AuditLogMessages.properties`.
+            let words = format!("Failed to complete creation of Template {name} from VM {}.", vm.name);
+            self.log_error(request, words);
+        }
         if let Some(vm) = self.vm_mut(&vm.id) {
             vm.status = "image_locked".to_owned();
             vm.is_busy = true;
@@ -124,10 +134,10 @@ impl World {
     pub fn remove_template(&mut self, id: &str) -> Outcome<()> {
         let template = self.template(id)?.clone();
         if template.id == BLANK {
-            return Refusal::conflict("Cannot remove Template. The Blank Template cannot be removed.");
+            return Refusal::because("VMT_CANNOT_REMOVE_BLANK_TEMPLATE", "remove Template", &[]);
         }
         if template.status == "locked" {
-            return Refusal::conflict("Cannot remove Template. The Template is locked. Please try again later.");
+            return Refusal::because("VM_TEMPLATE_IMAGE_IS_LOCKED", "remove Template", &[]);
         }
         // oVirt/ovirt-engine: AddVmCommand.getSharedLocks, for as long as disks are being made.
         if let Some(vm) = self
@@ -135,18 +145,18 @@ impl World {
             .iter()
             .find(|vm| vm.template == id && vm.status == "image_locked")
         {
-            return Refusal::conflict(format!(
-                "Cannot remove Template. This template is currently in use to create VM {}.",
-                vm.name
-            ));
+            let values = [("VmName", vm.name.as_str())];
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_TEMPLATE_IS_USED_FOR_CREATE_VM",
+                "remove Template",
+                &values,
+            );
         }
         let thin = |vm: &&Vm| vm.template == id && !vm.is_clone;
         let users: Vec<_> = self.vms.iter().filter(thin).map(|vm| vm.name.as_str()).collect();
         if !users.is_empty() {
-            return Refusal::conflict(format!(
-                "Cannot remove Template. The following VMs are still using it: {}.",
-                users.join(", ")
-            ));
+            let values = [("vmsList", &*users.join(", "))];
+            return Refusal::because("VMT_CANNOT_REMOVE_DETECTED_DERIVED_VM", "remove Template", &values);
         }
         self.templates.retain(|known| known.id != id);
         for attachment in &template.disks {
@@ -180,7 +190,7 @@ impl World {
             .iter()
             .any(|vm| vm.status != "down" && vm.disks.iter().any(|attachment| attachment.disk == disk))
         {
-            return Refusal::conflict("Cannot transfer Virtual Disk. At least one of the VMs is not down.");
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_NOT_DOWN", "transfer Virtual Disk", &[]);
         }
         let (id, ticket) = (self.new_id(), self.new_id());
         let transfer = Transfer {
@@ -231,13 +241,14 @@ impl World {
 
     pub fn act_on_transfer(&mut self, id: &str, act: &str, request: &Request) -> Outcome<()> {
         super::read(request, "action", shapes::ACTION, "image_transfer/methods/finalize")?;
-        let transfer = self.transfer(id)?.clone();
-        let (time, phase) = (self.times.transfer, transfer.phase.as_str());
-        let refused = || {
-            Refusal::conflict(format!(
-                "Cannot {act} image transfer. Image transfer is in phase {phase}."
-            ))
+        super::check_guid(id)?;
+        let transfer = self.transfers.iter().find(|transfer| transfer.id == id);
+        // oVirt/ovirt-engine: TransferImageStatusCommand succeeds without a transfer, and whatever ImageTransferUpdater
+        // does.
+        let Some(transfer) = transfer.cloned() else {
+            return Ok(());
         };
+        let (time, phase) = (self.times.transfer, transfer.phase.as_str());
         match (act, phase) {
             ("finalize", "transferring" | "paused_user" | "paused_system") => {
                 self.close_ticket(&transfer.ticket);
@@ -256,7 +267,12 @@ impl World {
                 self.after(time, Effect::Transferring(id.to_owned()));
                 Ok(())
             }
-            _ => refused(),
+            ("resume", _) => Refusal::because(
+                "ACTION_TYPE_FAILED_CANNOT_RESUME_IMAGE_TRANSFER",
+                "transfer Virtual Disk",
+                &[],
+            ),
+            _ => Ok(()),
         }
     }
 
@@ -370,7 +386,7 @@ impl World {
         }
     }
 
-    /// Plays the image daemon.
+    /// Plays the image daemon (oVirt/ovirt-imageio: auth.py, errors.py, handlers/images.py).
     pub fn image_data(&mut self, ticket: &str, request: &Request) -> Answer {
         let now = self.now;
         let open = |transfer: &&mut Transfer| transfer.ticket == ticket && transfer.phase == "transferring";

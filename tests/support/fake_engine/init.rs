@@ -49,7 +49,11 @@ impl World {
             .map(|(_, kind)| *kind)
             .collect();
         if asked.len() > 1 {
-            return Refusal::conflict("Cannot run VM. Cannot use multiple initialization tags, only one is allowed.");
+            // oVirt/ovirt-engine: BackendVmResource.start, CANT_USE_MIXED_INIT_SIMULTANEOUSLY of `Messages.properties`.
+            return Err(Refusal::failed(
+                409,
+                "Cannot use multiple initialization tags simultaneously when running VM.",
+            ));
         }
         let by_system = SYSTEMS
             .iter()
@@ -69,10 +73,10 @@ impl World {
             None if vm.is_initialized => return Ok(Given::Nothing("it was up before")),
             None => return Ok(Given::Nothing("it has no initialization")),
         };
-        let init = match action.at("vm/initialization") {
-            Some(init) => Init::read(init),
-            None => vm.init.clone().unwrap_or_default(),
-        };
+        let mut init = vm.init.clone().unwrap_or_default();
+        if let Some(given) = action.at("vm/initialization") {
+            init.merge(given);
+        }
         // A mismatch here causes no error.
         match kind {
             "ignition" if by_system == "ignition" => complete(&init),
@@ -92,7 +96,7 @@ impl World {
         }
         // The engine's own document, to which the script is appended.
         let mut user_data = "#cloud-config\nssh_pwauth: true\ndisable_root: 0\n".to_owned();
-        if let Some(user) = &init.user_name {
+        if let Some(user) = init.user_name.iter().find(|user| !user.is_empty()) {
             user_data += &format!("user: {user}\n");
         }
         user_data += "output:\n  all: '>> /var/log/cloud-init-output.log'\n";
@@ -100,8 +104,9 @@ impl World {
         user_data += script;
         Given::CloudInit {
             user_data,
-            host_name: init.host_name.clone(),
-            authorized_ssh_keys: init.authorized_ssh_keys.clone(),
+            host_name: init.host_name.clone().filter(|name| !name.is_empty()),
+            authorized_ssh_keys: init.authorized_ssh_keys.clone().filter(|keys| !keys.is_empty()),
+            networks: init.networks.clone(),
         }
     }
 }
@@ -110,12 +115,19 @@ impl World {
 fn complete(init: &Init) -> Outcome<Given> {
     let script = init.custom_script.as_deref().unwrap_or("{}");
     let Ok(config) = serde_json::from_str::<Value>(script) else {
+        // Assumed: how the start of a machine fails whose custom script is no JSON.
         return Err(Refusal::failed(
             500,
             "Internal Engine Error: the custom script is no JSON",
         ));
     };
-    let is_complete = config["ignition"]["version"].is_string() && init.host_name.is_none() && init.user_name.is_none();
+    let is_empty = |text: &Option<String>| text.as_deref().is_none_or(str::is_empty);
+    // oVirt/ovirt-engine: IgnitionHandler.userIgnitionSnippet.
+    if !is_empty(&init.user_name) && is_empty(&init.root_password) {
+        return Err(Refusal::Exception);
+    }
+    let is_complete =
+        config["ignition"]["version"].is_string() && is_empty(&init.host_name) && is_empty(&init.user_name);
     Ok(match is_complete {
         true => Given::Ignition(script.to_owned()),
         false => Given::Nothing("the engine would edit it"),
@@ -123,13 +135,23 @@ fn complete(init: &Init) -> Outcome<Given> {
 }
 
 impl Init {
-    pub fn read(node: &Node) -> Self {
-        Self {
-            custom_script: node.get("custom_script"),
-            host_name: node.get("host_name"),
-            user_name: node.get("user_name"),
-            root_password: node.get("root_password"),
-            authorized_ssh_keys: node.get("authorized_ssh_keys"),
+    /// Takes over what is given.
+    pub fn merge(&mut self, node: &Node) {
+        for (name, into) in [
+            ("authorized_ssh_keys", &mut self.authorized_ssh_keys),
+            ("custom_script", &mut self.custom_script),
+            ("dns_search", &mut self.dns_search),
+            ("dns_servers", &mut self.dns_servers),
+            ("host_name", &mut self.host_name),
+            ("root_password", &mut self.root_password),
+            ("user_name", &mut self.user_name),
+        ] {
+            if let Some(text) = node.get(name) {
+                *into = Some(text);
+            }
+        }
+        if let Some(nics) = node.at("nic_configurations") {
+            self.networks = nics.nodes.iter().filter_map(|nic| nic.get("ip/address")).collect();
         }
     }
 
@@ -139,6 +161,8 @@ impl Init {
         for (name, value) in [
             ("authorized_ssh_keys", &self.authorized_ssh_keys),
             ("custom_script", &self.custom_script),
+            ("dns_search", &self.dns_search),
+            ("dns_servers", &self.dns_servers),
             ("host_name", &self.host_name),
             ("user_name", &self.user_name),
         ] {
@@ -146,6 +170,9 @@ impl Init {
                 shown = shown.text(name, value);
             }
         }
-        shown
+        let nic = |address: &String| {
+            super::xml::node("nic_configuration").add(super::xml::node("ip").text("address", address))
+        };
+        shown.add(super::xml::node("nic_configurations").all(self.networks.iter().map(nic)))
     }
 }

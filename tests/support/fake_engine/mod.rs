@@ -57,6 +57,7 @@ pub use self::{
     http::Request,
     snapshots::Snapshot,
     world::*,
+    xml::paths,
 };
 use faults::Outcome;
 use http::{Answer, Tls};

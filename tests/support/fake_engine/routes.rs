@@ -4,7 +4,7 @@ use super::faults::{Outcome, Refusal, html};
 use super::http::{Answer, Request};
 use super::search::select;
 use super::shapes;
-use super::show::{API, Follow};
+use super::show::{API, Follow, NIC_PARAMETERS};
 use super::world::*;
 use super::xml::{Node, node};
 use super::{images, vms};
@@ -47,8 +47,9 @@ impl World {
         let correlation = request.query.get("correlation_id").cloned().unwrap_or_default();
         let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
         if correlation.len() > 50 || !correlation.chars().all(is_plain) {
-            return Refusal::failed(400, "Correlation id is not valid.").answer(false);
+            return Refusal::engine("VALIDATION_INVALID_CORRELATION_ID", "", &[]).answer(false);
         }
+        // Assumed: a change without a content type is HTTP 415.
         if ["POST", "PUT"].contains(&request.method.as_str())
             && !request
                 .headers
@@ -57,7 +58,7 @@ impl World {
         {
             return Answer::new(415, "", "");
         }
-        // A rejected request leaves nothing, even if it was partly executed.
+        // Assumed: a rejected request changes nothing, even if it was partly executed.
         let before = (self.disks.clone(), self.storage_domains.clone());
         let outcome = self.route(request, &path);
         if outcome.is_err() {
@@ -108,7 +109,7 @@ impl World {
         };
         match (request.method.as_str(), is_for_administrators) {
             ("POST" | "PUT" | "DELETE", true) => {
-                Some(Refusal::failed(403, "User is not authorized to perform this action."))
+                Some(Refusal::engine("USER_NOT_AUTHORIZED_TO_PERFORM_ACTION", "", &[]))
             }
             _ if is_for_administrators || !asks_for_theirs => Some(Refusal::failed(
                 400,
@@ -161,6 +162,8 @@ impl World {
                 let nic = by_id(&vm.nics, nic).ok_or(Refusal::NotFound)?;
                 Shown(self.show_nic("vms", id, nic))
             }
+            // oVirt/ovirt-engine: BackendVmNicFilterParametersResource; no one sets any here.
+            ("GET", ["vms", _, "nics", _, NIC_PARAMETERS]) => Shown(node("network_filter_parameters")),
             ("PUT", ["vms", id, "nics", nic]) => Shown(self.update_nic(id, nic, request)?),
             ("DELETE", ["vms", id, "nics", nic]) => {
                 self.remove_nic(id, nic)?;

@@ -58,6 +58,7 @@ impl Term {
 
 /// One of these, in which each term holds.
 fn parse(text: &str, known: &[&str]) -> Outcome<Vec<Vec<Term>>> {
+    // Assumed: the text that rejects a search.
     let wrong = || Refusal::failed(400, format!("Invalid search expression: {text}"));
     if text.contains(['\'', ';']) {
         return Err(wrong());

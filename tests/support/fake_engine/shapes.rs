@@ -11,9 +11,11 @@ pub enum Leaf {
     One(&'static [&'static str]),
     /// An element that refers to another by id.
     Ref,
+    /// As `Ref`; without an id it refers to none.
+    RefOrNone,
 }
 
-use Leaf::{Flag, Number, One, Ref, Text};
+use Leaf::{Flag, Number, One, Ref, RefOrNone, Text};
 
 pub type Shape = &'static [(&'static str, Leaf)];
 
@@ -25,6 +27,7 @@ pub const VM: Shape = &[
     ("cpu/topology/cores", Number),
     ("cpu/topology/sockets", Number),
     ("cpu/topology/threads", Number),
+    ("delete_protected", Flag),
     ("description", Text),
     ("disk_attachments/disk_attachment/disk", Ref),
     ("disk_attachments/disk_attachment/disk/format", One(&["cow", "raw"])),
@@ -37,6 +40,8 @@ pub const VM: Shape = &[
     ("high_availability/priority", Number),
     ("initialization/authorized_ssh_keys", Text),
     ("initialization/custom_script", Text),
+    ("initialization/dns_search", Text),
+    ("initialization/dns_servers", Text),
     ("initialization/host_name", Text),
     ("initialization/nic_configurations", Text),
     ("initialization/root_password", Text),
@@ -52,6 +57,9 @@ pub const VM: Shape = &[
     ),
     ("placement_policy/hosts/host", Ref),
     ("placement_policy/hosts/host/name", Text),
+    ("quota", RefOrNone),
+    ("start_paused", Flag),
+    ("stateless", Flag),
     ("template", Ref),
     ("template/name", Text),
     ("type", One(&["desktop", "server", "high_performance"])),
@@ -162,6 +170,9 @@ pub const ALL: &[(&str, Shape)] = &[
 
 /// Elements that not every engine supports, with the first version (oVirt/ovirt-engine-api-model: `@since`).
 const SINCE: &[(&str, [u32; 3])] = &[
+    ("has_implicit_affinity_group", [4, 3, 6]),
+    ("vm_labels", [4, 3, 6]),
+    ("host_labels", [4, 3, 6]),
     ("use_ignition", [4, 4, 0]),
     ("shallow", [4, 4, 3]),
     ("timeout_policy", [4, 4, 5]),
@@ -212,9 +223,10 @@ fn unknown_in(element: &Node, path: &str, shape: Shape) -> Option<String> {
         Some(Number) => element.text.parse::<u64>().is_ok(),
         Some(One(known)) => known.contains(&element.text.as_str()),
         Some(Ref) => element.id.is_some() || leads_on,
+        Some(RefOrNone) => true,
         None => leads_on && element.text.is_empty(),
     };
-    if !fits || (element.id.is_some() && !matches!(leaf, Some(Ref))) {
+    if !fits || (element.id.is_some() && !matches!(leaf, Some(Ref | RefOrNone))) {
         return Some(path.to_owned());
     }
     let below = |child: &Node| unknown_in(child, &format!("{path}/{}", child.name), shape);

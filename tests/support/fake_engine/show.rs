@@ -7,6 +7,8 @@ use super::world::*;
 use super::xml::{Node, node};
 
 pub const API: &str = "/ovirt-engine/api";
+/// Below a NIC.
+pub const NIC_PARAMETERS: &str = "networkfilterparameters";
 
 /// Links to follow in an answer, e.g. `disk_attachments.disk`.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +25,7 @@ impl Follow {
             .filter(|path| !path.is_empty())
         {
             if !known.contains(&path) {
-                return Refusal::bad(format!("The follow parameter {path} leads nowhere"));
+                return Err(Refusal::Unknown);
             }
             if !is_administrator && ["network_filter", "tags"].contains(&path) {
                 return Err(Refusal::Exception);
@@ -42,6 +44,11 @@ impl Follow {
     }
 }
 
+/// Ids only (oVirt/ovirt-engine: BackendAffinityLabelHelper.makeHostLink and makeVmLink).
+pub fn show_members(name: &str, one: &str, ids: &[String]) -> Node {
+    node(name).all(ids.iter().map(|id| reference(one, name, id)))
+}
+
 pub fn entity(name: &str, collection: &str, id: &str) -> Node {
     node(name).href(format!("{API}/{collection}/{id}")).id(id)
 }
@@ -58,6 +65,7 @@ pub fn time(at: Instant) -> String {
     format!("{now:.3}")
 }
 
+/// oVirt/ovirt-engine: VmBaseMapper.
 fn hardware(shown: Node, shape: &Hardware) -> Node {
     let topology = node("topology")
         .text("cores", shape.cores)
@@ -78,9 +86,14 @@ fn hardware(shown: Node, shape: &Hardware) -> Node {
         )
         .add(node("os").add(node("boot").add(devices)).text("type", &shape.os_type))
         .text("type", &shape.kind)
+        .text("delete_protected", shape.is_delete_protected)
+        .text("start_paused", shape.starts_paused)
+        .text("stateless", shape.is_stateless)
+        .all(shape.quota.iter().map(|quota| node("quota").id(quota)))
 }
 
 impl World {
+    /// oVirt/ovirt-engine: VmMapper, and BackendVmsResource.removeRestrictedInfo for users.
     pub fn show_vm(&mut self, vm: &Vm, follow: &Follow) -> Node {
         let id = &vm.id;
         let mut shown = hardware(entity("vm", "vms", id).text("name", &vm.name), &vm.shape)
@@ -97,7 +110,6 @@ impl World {
                     .text("affinity", &vm.affinity)
                     .add(node("hosts").all(vm.pinned.iter().map(|host| reference("host", "hosts", host))))
             }))
-            .text("stateless", false)
             .text("origin", "ovirt")
             .text("status", &vm.status)
             .text("next_run_configuration_exists", false)
@@ -128,22 +140,26 @@ impl World {
             ("disk_attachments", "diskattachments"),
             ("reported_devices", "reporteddevices"),
             ("tags", "tags"),
+            ("affinity_labels", "affinitylabels"),
         ] {
             shown = match name {
                 _ if !follow.has(name) => shown.link(path, format!("{API}/vms/{id}/{path}")),
                 "nics" => shown.add(self.show_nics(vm)),
                 "disk_attachments" => shown.add(self.show_attachments(&format!("vms/{id}"), &vm.disks, attachments)),
                 "reported_devices" => shown.add(self.show_reported(vm)),
-                _ => shown.add(self.show_tags_of(vm)),
+                "tags" => shown.add(self.show_tags_of(vm)),
+                _ => shown.add(self.show_labels_of(vm)),
             };
         }
         shown
     }
 
+    /// oVirt/ovirt-engine: BackendVmNicsResource.
     pub fn show_nics(&self, vm: &Vm) -> Node {
         node("nics").all(vm.nics.iter().map(|nic| self.show_nic("vms", &vm.id, nic)))
     }
 
+    /// oVirt/ovirt-engine: NicMapper.
     pub fn show_nic(&self, collection: &str, owner: &str, nic: &Nic) -> Node {
         let owner_name = collection.trim_end_matches('s');
         let mut shown = node("nic")
@@ -159,14 +175,23 @@ impl World {
         if let Some(profile) = &nic.profile {
             shown = shown.add(reference("vnic_profile", "vnicprofiles", profile));
         }
-        shown.add(reference(owner_name, collection, owner))
+        let shown = shown.add(reference(owner_name, collection, owner));
+        match collection {
+            "vms" => shown.link(
+                NIC_PARAMETERS,
+                format!("{API}/vms/{owner}/nics/{}/{NIC_PARAMETERS}", nic.id),
+            ),
+            _ => shown,
+        }
     }
 
+    /// oVirt/ovirt-engine: BackendDiskAttachmentsResource.
     pub fn show_attachments(&self, owner: &str, disks: &[Attachment], with_disk: bool) -> Node {
         let show = |attachment| self.show_attachment(owner, attachment, with_disk);
         node("disk_attachments").all(disks.iter().map(show))
     }
 
+    /// oVirt/ovirt-engine: DiskAttachmentMapper.
     pub fn show_attachment(&self, owner: &str, attachment: &Attachment, with_disk: bool) -> Node {
         let disk = match self.disk(&attachment.disk).filter(|_| with_disk) {
             Some(disk) => self.show_disk(disk),
@@ -184,7 +209,9 @@ impl World {
             .add(reference(collection.trim_end_matches('s'), collection, id))
     }
 
-    /// The agent's devices: ours, and a bridge of containers that has nothing to do with the network.
+    // Assumed: which devices and addresses an agent reports, among others a bridge of containers.
+    /// The agent's devices: ours, and a bridge of containers that has nothing to do with the network (oVirt/ovirt-engine:
+    /// ReportedDeviceMapper).
     pub fn show_reported(&mut self, vm: &Vm) -> Node {
         let mut all = node("reported_devices");
         let reported = self.reported(vm);
@@ -221,6 +248,7 @@ impl World {
         all
     }
 
+    /// oVirt/ovirt-engine: AbstractBackendAssignedTagsResource.
     pub fn show_tags_of(&self, vm: &Vm) -> Node {
         let of = self.tags.iter().filter(|tag| vm.tags.contains(&tag.id));
         node("tags").all(of.map(|tag| {
@@ -229,12 +257,20 @@ impl World {
         }))
     }
 
+    /// oVirt/ovirt-engine: BackendAssignedAffinityLabelsResource.
+    fn show_labels_of(&self, vm: &Vm) -> Node {
+        let of = self.affinity_labels.iter().filter(|label| label.vms.contains(&vm.id));
+        node("affinity_labels").all(of.map(|label| self.show_label(label, &Follow::default())))
+    }
+
+    /// oVirt/ovirt-engine: TagMapper.
     pub fn show_tag(&self, tag: &Named) -> Node {
         entity("tag", "tags", &tag.id)
             .text("name", &tag.name)
             .text("description", &tag.description)
     }
 
+    /// oVirt/ovirt-engine: DiskMapper.
     pub fn show_disk(&self, disk: &Disk) -> Node {
         let is_bootable = self
             .vms
@@ -262,6 +298,7 @@ impl World {
             .add(node("storage_domains").add(reference("storage_domain", "storagedomains", &disk.storage_domain)))
     }
 
+    /// oVirt/ovirt-engine: TemplateMapper.
     pub fn show_template(&self, template: &Template, follow: &Follow) -> Node {
         let id = &template.id;
         let mut shown = hardware(
@@ -278,6 +315,7 @@ impl World {
                 .text("version_number", template.version)
                 .add(reference("base_template", "templates", id)),
         );
+        shown = shown.all(template.init.as_ref().map(Init::show));
         if !template.cluster.is_empty() {
             shown = shown.add(reference("cluster", "clusters", &template.cluster));
         }
@@ -295,6 +333,7 @@ impl World {
         }
     }
 
+    /// oVirt/ovirt-engine: AffinityGroupMapper.
     pub fn show_group(&self, group: &AffinityGroup) -> Node {
         let labels = |name: &str, ids: &[String]| {
             node(name).all(ids.iter().map(|id| reference("affinity_label", "affinitylabels", id)))
@@ -340,16 +379,22 @@ impl World {
         group.enabled && !group.positive && distinct.len() < hosts.len()
     }
 
-    pub fn show_label(&self, label: &AffinityLabel) -> Node {
-        let all = |name: &str, one: &str, ids: &[String]| node(name).all(ids.iter().map(|id| reference(one, name, id)));
-        entity("affinity_label", "affinitylabels", &label.id)
+    /// With links to its members only (oVirt/ovirt-engine: AffinityLabelMapper, BackendAffinityLabelsResource.list).
+    pub fn show_label(&self, label: &AffinityLabel, follow: &Follow) -> Node {
+        let shown = entity("affinity_label", "affinitylabels", &label.id)
             .text("name", &label.name)
             .text("read_only", false)
-            .text("has_implicit_affinity_group", false)
-            .add(all("hosts", "host", &label.hosts))
-            .add(all("vms", "vm", &label.vms))
+            .text("has_implicit_affinity_group", label.is_implicit);
+        let members = [("hosts", "host", &label.hosts), ("vms", "vm", &label.vms)];
+        members
+            .into_iter()
+            .fold(shown, |shown, (name, one, ids)| match follow.has(name) {
+                true => shown.add(show_members(name, one, ids)),
+                false => shown.link(name, format!("{API}/affinitylabels/{}/{name}", label.id)),
+            })
     }
 
+    /// oVirt/ovirt-engine: ImageTransferMapper.
     pub fn show_transfer(&self, transfer: &Transfer) -> Node {
         let shown = entity("image_transfer", "imagetransfers", &transfer.id)
             .text("active", false)

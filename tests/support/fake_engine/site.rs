@@ -54,6 +54,7 @@ impl World {
                 mac_pool,
                 cpu_type: "Intel Cascadelake Server Family".to_owned(),
                 version: [4, 7],
+                threads_as_cores: false,
             });
             for (name, filter) in networks {
                 let network = world.new_id();
@@ -123,6 +124,7 @@ impl World {
             shape: Hardware::plain(),
             nics: Vec::new(),
             disks: Vec::new(),
+            init: None,
             agent: Agent::ByCloudInit,
             created: 0,
         });
@@ -181,6 +183,7 @@ impl World {
                 bootable: true,
                 active: true,
             }],
+            init: None,
             agent,
             created: self.now,
         };
@@ -208,6 +211,10 @@ impl Hardware {
             os_type: "other".to_owned(),
             boot: vec!["hd".to_owned()],
             kind: "server".to_owned(),
+            is_stateless: false,
+            is_delete_protected: false,
+            starts_paused: false,
+            quota: None,
         }
     }
 }

@@ -26,8 +26,6 @@ pub struct Snapshot {
     pub lost: Vec<String>,
 }
 
-const NOT_DOWN: &str = "At least one of the VMs is not down.";
-
 impl World {
     fn snapshot(&self, vm: &str, id: &str) -> Outcome<&Snapshot> {
         super::check_guid(id)?;
@@ -77,19 +75,17 @@ impl World {
 
     fn not_previewed(&self, vm: &Vm, operation: &str) -> Outcome<()> {
         match vm.snapshots.iter().any(|snapshot| snapshot.status == "in_preview") {
-            true => Refusal::conflict(format!("Cannot {operation}. VM is previewing a Snapshot.")),
+            true => Refusal::because("ACTION_TYPE_FAILED_VM_IN_PREVIEW", operation, &[]),
             false => Ok(()),
         }
     }
 
     fn snapshot_possible(&self, vm: &Vm, operation: &str) -> Outcome<()> {
         if vm.status == "image_locked" {
-            return Refusal::conflict(format!("Cannot {operation}. VM is locked. Please try again later."));
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_LOCKED", operation, &[]);
         }
         if vm.snapshots.iter().any(|snapshot| snapshot.status == "locked") {
-            return Refusal::conflict(format!(
-                "Cannot {operation}. The Snapshot is locked. Please try again later."
-            ));
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_DURING_SNAPSHOT", operation, &[]);
         }
         self.disks_unlocked(vm.disks.iter().map(|attachment| attachment.disk.as_str()), operation)
     }
@@ -104,9 +100,11 @@ impl World {
         self.snapshot_possible(&vm, operation)?;
         self.not_previewed(&vm, operation)?;
         if !["down", "up", "paused"].contains(&vm.status.as_str()) {
-            return Refusal::conflict(format!(
-                "Cannot {operation}. The VM performing an operation. Try again."
-            ));
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_VM_IS_NOT_DOWN_OR_UP",
+                operation,
+                &[("VmName", &vm.name)],
+            );
         }
         let content = |attachment: &Attachment| {
             let disk = self.find_disk(&attachment.disk)?;
@@ -148,7 +146,11 @@ impl World {
         self.not_previewed(&vm, operation)?;
         // oVirt/ovirt-engine: VMStatus.isQualifiedForSnapshotMerge.
         if !["down", "up", "powering_up", "paused", "reboot_in_progress"].contains(&vm.status.as_str()) {
-            return Refusal::conflict(format!("Cannot {operation}. The VM is neither down nor up."));
+            return Refusal::because(
+                "ACTION_TYPE_FAILED_VM_IS_NOT_DOWN_OR_UP",
+                operation,
+                &[("VmName", &vm.name)],
+            );
         }
         if let Some(snapshot) = self.snapshot_mut(&vm.id, id) {
             snapshot.status = "locked".to_owned();
@@ -181,7 +183,7 @@ impl World {
         self.snapshot_possible(&vm, operation)?;
         self.not_previewed(&vm, operation)?;
         if vm.status != "down" {
-            return Refusal::conflict(format!("Cannot {operation}. {NOT_DOWN}"));
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_NOT_DOWN", operation, &[]);
         }
         if let Some(snapshot) = self.snapshot_mut(&vm.id, id) {
             snapshot.status = "in_preview".to_owned();
@@ -200,10 +202,10 @@ impl World {
         let operation = "revert to Snapshot";
         self.snapshot_possible(&vm, operation)?;
         if !vm.snapshots.iter().any(|snapshot| snapshot.status == "in_preview") {
-            return Refusal::conflict(format!("Cannot {operation}. VM Snapshot is not in preview."));
+            return Refusal::because("ACTION_TYPE_FAILED_VM_SNAPSHOT_NOT_IN_PREVIEW", operation, &[]);
         }
         if vm.status != "down" {
-            return Refusal::conflict(format!("Cannot {operation}. {NOT_DOWN}"));
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_NOT_DOWN", operation, &[]);
         }
         self.commit(&vm.id);
         Ok(())
@@ -237,6 +239,7 @@ impl World {
     }
 }
 
+/// oVirt/ovirt-engine: SnapshotMapper.
 fn show(vm: &str, snapshot: &Snapshot, kind: &str) -> Node {
     let path = format!("{API}/vms/{vm}/snapshots/{}", snapshot.id);
     let shown = node("snapshot")

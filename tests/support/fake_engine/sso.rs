@@ -1,4 +1,5 @@
-//! Sessions: a token for a password, and the answers without a token.
+//! Sessions: a token for a password, and the answers without a token (oVirt/ovirt-engine: OAuthTokenServlet,
+//! OAuthRevokeServlet, SsoRestApiAuthFilter).
 
 use serde_json::json;
 
