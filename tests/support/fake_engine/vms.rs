@@ -14,6 +14,7 @@ pub const FOLLOWED: &[&str] = &[
     "disk_attachments.disk",
     "reported_devices",
     "tags",
+    "affinity_labels",
 ];
 pub const SEARCHED: &[&str] = &[
     "name",
@@ -95,17 +96,19 @@ impl World {
         check_name(&name, "add VM")?;
         let is_same_place = |vm: &&Vm| self.data_center_of(&vm.cluster) == data_center;
         if self.vms.iter().filter(is_same_place).any(|vm| vm.name == name) {
-            return Refusal::conflict(
-                "Cannot add VM. The VM name is already in use, please choose a unique name and try again.",
-            );
+            return Refusal::because("ACTION_TYPE_FAILED_NAME_ALREADY_USED", "add VM", &[]);
+        }
+        // oVirt/ovirt-engine: AddVmCommand.isTemplateInValidDc; Blank is in all data centers.
+        if template.id != BLANK && self.data_center_of(&template.cluster) != data_center {
+            return Refusal::because("ACTION_TYPE_FAILED_TEMPLATE_NOT_EXISTS_IN_CURRENT_DC", "add VM", &[]);
         }
         if template.status != "ok" {
-            return Refusal::conflict("Cannot add VM. The Template is locked. Please try again later.");
+            return Refusal::because("VM_TEMPLATE_IMAGE_IS_LOCKED", "add VM", &[]);
         }
         // oVirt/ovirt-engine: AddVmCommand.getPermissionCheckSubjects; a template's parents are data center and system.
         let may = |on: &str| self.may("create_vm", &[on, &data_center]);
         if !(self.is_administrator || may(&cluster) && may(&template.id)) {
-            return Err(Refusal::failed(403, "User is not authorized to perform this action."));
+            return Refusal::because("USER_NOT_AUTHORIZED_TO_PERFORM_ACTION", "", &[]);
         }
         let is_clone = request.query.get("clone").is_some_and(|value| value == "true");
         let targets = self.clone_targets(&body, &template, is_clone)?;
@@ -158,6 +161,11 @@ impl World {
             (true, false) => self.times.disk,
         };
         match is_async {
+            true if self.copies_fail => {
+                // oVirt/ovirt-engine: USER_ADD_VM_FINISHED_FAILURE of `AuditLogMessages.properties`.
+                self.log_error(request, format!("Failed to complete VM {name} creation."));
+                self.after(time, Effect::VmGone(id));
+            }
             true => self.after(time, Effect::VmDown(id)),
             false => {
                 vm.status = "down".to_owned();
@@ -186,9 +194,8 @@ impl World {
             let domain = self.storage_domain(domain)?;
             let source = self.disk(&id).map(|disk| disk.storage_domain.clone());
             if !is_clone && source.as_ref() != Some(&domain) {
-                return Refusal::bad(
-                    "Cannot add VM. The Template's disk is not on the given Storage Domain, and the VM is not a clone.",
-                );
+                let code = "ACTION_TYPE_FAILED_TEMPLATE_NOT_FOUND_ON_DESTINATION_DOMAIN";
+                return Refusal::because(code, "add VM", &[]);
             }
             targets.push((id, domain));
         }
@@ -209,16 +216,24 @@ impl World {
         number("cpu/topology/threads", &mut vm.shape.threads);
         words("type", &mut vm.shape.kind);
         if let Some(name) = body.get("os/type") {
-            if !self.systems().iter().any(|(_, known)| *known == name) {
-                return Refusal::bad(format!("Invalid value for os.type: {name}"));
-            }
-            vm.shape.os_type = name;
+            // oVirt/ovirt-engine: OsRepositoryImpl.getOsIdByUniqueName.
+            let is_known = self.systems().iter().any(|(_, known)| *known == name);
+            vm.shape.os_type = if is_known { name } else { "other".to_owned() };
         }
         if let Some(devices) = body.at("os/boot/devices") {
             vm.shape.boot = devices.nodes.iter().map(|device| device.text.clone()).collect();
         }
+        // oVirt/ovirt-engine: InitializationMapper.map(Initialization, VmInit).
         if let Some(init) = body.at("initialization") {
-            vm.init = Some(super::world::Init::read(init));
+            vm.init.get_or_insert_default().merge(init);
+        }
+        // oVirt/ovirt-engine: VmBaseMapper.mapVmBaseModelToEntity.
+        let flag = |path: &str, into: &mut bool| body.get(path).into_iter().for_each(|text| *into = text == "true");
+        flag("delete_protected", &mut vm.shape.is_delete_protected);
+        flag("start_paused", &mut vm.shape.starts_paused);
+        flag("stateless", &mut vm.shape.is_stateless);
+        if let Some(quota) = body.at("quota") {
+            vm.shape.quota.clone_from(&quota.id);
         }
         if body.at("high_availability/enabled").is_some() {
             vm.is_highly_available = body.is_true("high_availability/enabled");
@@ -250,7 +265,7 @@ impl World {
         let mut vm = self.vm(id)?.clone();
         not_busy(&vm, "edit VM")?;
         if vm.status == "image_locked" {
-            return Refusal::conflict("Cannot edit VM. VM is locked. Please try again later.");
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_LOCKED", "edit VM", &[]);
         }
         self.change_vm(&mut vm, &body)?;
         if let Some(known) = self.vm_mut(id) {
@@ -263,11 +278,15 @@ impl World {
         let vm = self.vm(id)?.clone();
         let is = |flag: &str| request.query.get(flag).is_some_and(|value| value == "true");
         not_busy(&vm, "remove VM")?;
-        if vm.status == "image_locked" && !is("force") {
-            return Refusal::conflict("Cannot remove VM. VM is locked. Please try again later.");
+        // oVirt/ovirt-engine: RemoveVmCommand.validate.
+        if vm.shape.is_delete_protected {
+            return Refusal::because("ACTION_TYPE_FAILED_DELETE_PROTECTION_ENABLED", "remove VM", &[]);
         }
-        if !["down", "image_locked"].contains(&vm.status.as_str()) {
-            return Refusal::conflict("Cannot remove VM. VM is running.");
+        if vm.status == "image_locked" && !is("force") {
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_LOCKED", "remove VM", &[]);
+        }
+        if !["down", "image_illegal", "image_locked", "unassigned"].contains(&vm.status.as_str()) {
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_RUNNING", "remove VM", &[]);
         }
         self.disks_unlocked(vm.disks.iter().map(|attachment| attachment.disk.as_str()), "remove VM")?;
         self.vms.retain(|known| known.id != id);
@@ -287,17 +306,19 @@ impl World {
         let action = super::read(request, "action", shapes::ACTION, "vm/methods/start")?;
         let vm = self.vm(id)?.clone();
         if vm.status == "image_locked" {
-            return Refusal::conflict("Cannot run VM. VM is locked. Please try again later.");
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_LOCKED", "run VM", &[]);
         }
         not_busy(&vm, "run VM")?;
         if vm.status != "down" {
-            return Refusal::conflict("Cannot run VM. VM is running.");
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_RUNNING", "run VM", &[]);
+        }
+        // oVirt/ovirt-engine: RunVmValidator.
+        if vm.shape.is_stateless && vm.is_highly_available {
+            return Refusal::because("VM_CANNOT_RUN_STATELESS_HA", "run VM", &[]);
         }
         self.disks_unlocked(vm.disks.iter().map(|attachment| attachment.disk.as_str()), "run VM")?;
         if !vm.disks.iter().any(|attachment| attachment.active) && !vm.shape.boot.contains(&"network".to_owned()) {
-            return Refusal::conflict(
-                "Cannot run VM without at least one bootable disk. Please attach a bootable disk and try again.",
-            );
+            return Refusal::because("VM_CANNOT_RUN_FROM_DISK_WITHOUT_DISK", "run VM", &[]);
         }
         let given = self.given(&vm, &action)?;
         let destination = action
@@ -341,8 +362,9 @@ impl World {
 
     /// The host with the fewest machines, of those that affinity and memory allow.
     fn schedule(&self, vm: &Vm, destination: Option<&str>) -> Outcome<String> {
-        // oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`: labels alone count below 4.4 only.
-        let is_implicit = self.cluster(&vm.cluster)?.version < [4, 4];
+        // oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`,
+        // `AffinityRulesUtils.affinityGroupsFromLabels`: labels alone count below 4.4 only, and only implicit ones.
+        let allows_implicit = self.cluster(&vm.cluster)?.version < [4, 4];
         let labels: Vec<_> = self
             .affinity_labels
             .iter()
@@ -371,7 +393,10 @@ impl World {
                 && used + vm.shape.guaranteed <= host.memory
                 && (vm.pinned.is_empty() || vm.pinned.contains(&host.id))
                 && destination.is_none_or(|wanted| wanted == host.id)
-                && (!is_implicit || labels.iter().all(|label| label.hosts.contains(&host.id)))
+                && labels
+                    .iter()
+                    .filter(|label| allows_implicit && label.is_implicit)
+                    .all(|label| label.hosts.contains(&host.id))
                 && rules.iter().all(|group| has(host, &group.host_labels))
         };
         let groups = || {
@@ -383,18 +408,25 @@ impl World {
             let mut groups = groups().filter(|group| !is_hard || group.enforcing);
             groups.any(|group| running(host).iter().any(|other| group.vms.contains(&other.id)))
         };
+        // oVirt/ovirt-engine: SchedulingManager.schedule.
+        if !self
+            .hosts
+            .iter()
+            .any(|host| host.cluster == vm.cluster && host.status == "up")
+        {
+            return Refusal::because("SCHEDULING_NO_HOSTS", "run VM", &[]);
+        }
         let mut hosts: Vec<_> = self
             .hosts
             .iter()
             .filter(fits)
             .filter(|host| !clash(host, true))
             .collect();
+        // Assumed: of several suitable hosts, a machine runs on the one with the fewest machines.
         hosts.sort_by_key(|host| (clash(host, false), running(host).len()));
         match hosts.first() {
             Some(host) => Ok(host.name.clone()),
-            None => Refusal::conflict(
-                "Cannot run VM. There is no host that satisfies current scheduling constraints. See below for details:",
-            ),
+            None => Refusal::because("SCHEDULING_ALL_HOSTS_FILTERED_OUT", "run VM", &[]),
         }
     }
 
@@ -403,16 +435,18 @@ impl World {
         super::read(request, "action", shapes::ACTION, "vm/methods/stop")?;
         let vm = self.vm(id)?.clone();
         let operation = if is_asked { "shutdown VM" } else { "stop VM" };
-        if ["down", "image_locked"].contains(&vm.status.as_str()) {
-            return Refusal::conflict(format!("Cannot {operation}. VM is not running."));
+        // oVirt/ovirt-engine: StopVmCommandBase.shouldSkipCommandExecution.
+        if vm.status == "down" {
+            return Ok(());
         }
-        let Some(boot) = vm.boot else {
-            return Refusal::conflict(format!("Cannot {operation}. VM is not running."));
+        let runs = ["image_locked", "image_illegal", "unassigned"]
+            .iter()
+            .all(|status| vm.status != *status);
+        let Some(boot) = vm.boot.filter(|_| runs) else {
+            return Refusal::because("ACTION_TYPE_FAILED_VM_IS_NOT_RUNNING", operation, &[]);
         };
         if is_asked && vm.status == "wait_for_launch" {
-            return Refusal::conflict(format!(
-                "Cannot {operation}. Related operation is currently in progress. Please try again later."
-            ));
+            return Refusal::because("ACTION_TYPE_FAILED_OBJECT_LOCKED", operation, &[]);
         }
         let is_deaf = vm.nics.iter().any(|nic| self.guest(&nic.mac).ignores_shutdown);
         let time = if is_asked {
@@ -433,22 +467,18 @@ impl World {
 
 fn check_name(name: &str, operation: &str) -> Outcome<()> {
     if name.chars().count() > LONGEST_NAME {
-        return Refusal::bad(format!("Cannot {operation}. The given name is too long."));
+        return Refusal::because("ACTION_TYPE_FAILED_NAME_LENGTH_IS_TOO_LONG", operation, &[]);
     }
     let fits = |character: char| character.is_alphanumeric() || "._-".contains(character);
     match name.chars().all(fits) {
         true => Ok(()),
-        false => Refusal::bad(format!(
-            "Cannot {operation}. The given name contains special characters. Only lower-case and upper-case letters, numbers, '_', '-', '.' are allowed."
-        )),
+        false => Refusal::because("ACTION_TYPE_FAILED_NAME_MAY_NOT_CONTAIN_SPECIAL_CHARS", operation, &[]),
     }
 }
 
 fn not_busy(vm: &Vm, operation: &str) -> Outcome<()> {
     match vm.is_busy && vm.status != "image_locked" {
-        true => Refusal::conflict(format!(
-            "Cannot {operation}. Related operation is currently in progress. Please try again later."
-        )),
+        true => Refusal::because("ACTION_TYPE_FAILED_OBJECT_LOCKED", operation, &[]),
         false => Ok(()),
     }
 }

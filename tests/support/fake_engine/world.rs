@@ -41,6 +41,8 @@ pub struct World {
     pub seen: Option<Seen>,
     /// Snapshots cannot be merged: their deletion fails.
     pub merges_fail: bool,
+    /// Copies of disks fail after the engine has accepted the machine or template.
+    pub copies_fail: bool,
     /// The engine ends once, between preview and commit of a snapshot.
     pub ends_in_preview: bool,
     /// Ids of disks that several machines may have.
@@ -61,6 +63,7 @@ pub struct World {
     pub tags: Vec<Named>,
     pub affinity_groups: Vec<AffinityGroup>,
     pub affinity_labels: Vec<AffinityLabel>,
+    pub events: Vec<Event>,
     pub transfers: Vec<Transfer>,
 
     /// The behavior of guests by MAC, in lower case; `Guest::default()` for all others.
@@ -91,7 +94,8 @@ pub struct Seen {
     pub labels: Vec<AffinityLabel>,
 }
 
-/// How long things take, in milliseconds of the engine's clock.
+/// In milliseconds of the engine's clock.
+// Assumed: how long operations take, and how long a guest takes to be up.
 pub struct Times {
     pub disk: Instant,
     pub clone: Instant,
@@ -135,6 +139,7 @@ pub enum Effect {
     DiskOk(String),
     DiskGone(String),
     VmDown(String),
+    VmGone(String),
     TemplateOk {
         template: String,
         vm: String,
@@ -198,6 +203,18 @@ impl World {
         self.timers.iter().any(|(_, _, effect)| goes(effect))
     }
 
+    /// Reports that an operation has failed.
+    pub fn log_error(&mut self, request: &Request, description: String) {
+        let event = Event {
+            id: self.new_id(),
+            severity: "error",
+            correlation_id: request.query.get("correlation_id").cloned().unwrap_or_default(),
+            description,
+            at: self.now,
+        };
+        self.events.push(event);
+    }
+
     /// An id in the engine's form, the same in each run.
     pub fn new_id(&mut self) -> String {
         self.next += 1;
@@ -242,6 +259,12 @@ impl World {
                 }
             }
             Effect::DiskGone(id) => self.disks.retain(|disk| disk.id != id),
+            // oVirt/ovirt-engine: AddVmCommand.endWithFailure.
+            Effect::VmGone(id) => {
+                let vms = self.vms.extract_if(.., |vm| vm.id == id);
+                let disks: Vec<_> = vms.flat_map(|vm| vm.disks).collect();
+                self.disks.retain(|disk| disks.iter().all(|lost| lost.disk != disk.id));
+            }
             Effect::VmDown(id) => {
                 if let Some(vm) = self
                     .vms
@@ -253,14 +276,23 @@ impl World {
                 }
             }
             Effect::TemplateOk { template, vm } => {
-                if let Some(template) = by_id_mut(&mut self.templates, &template) {
+                if self.copies_fail {
+                    // oVirt/ovirt-engine: AddVmTemplateCommand.endWithFailure.
+                    self.templates.retain(|known| known.id != template);
+                    self.disks.retain(|disk| disk.template.as_ref() != Some(&template));
+                } else if let Some(template) = by_id_mut(&mut self.templates, &template) {
                     template.status = "ok".to_owned();
                 }
                 self.happen(Effect::VmDown(vm));
             }
             Effect::PoweringUp(id, boot) => {
                 if let Some(vm) = self.booting(&id, boot) {
-                    vm.status = "powering_up".to_owned();
+                    let status = if vm.shape.starts_paused {
+                        "paused"
+                    } else {
+                        "powering_up"
+                    };
+                    vm.status = status.to_owned();
                     vm.is_busy = false;
                 }
             }
@@ -336,6 +368,7 @@ impl World {
             races: true,
             seen: None,
             merges_fail: false,
+            copies_fail: false,
             ends_in_preview: false,
             shareable: Vec::new(),
             data_centers: Vec::new(),
@@ -353,6 +386,7 @@ impl World {
             tags: Vec::new(),
             affinity_groups: Vec::new(),
             affinity_labels: Vec::new(),
+            events: Vec::new(),
             transfers: Vec::new(),
             guests: BTreeMap::new(),
             dhcp: Dhcp::from(Ipv4Addr::new(192, 168, 99, 50)),

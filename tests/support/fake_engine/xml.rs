@@ -1,5 +1,6 @@
 //! The fake's own XML code; nothing of it is shared with the client.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
 use quick_xml::Reader;
@@ -98,7 +99,33 @@ impl fmt::Display for Node {
     }
 }
 
-/// A request's document; `None` when it is no XML or an attribute is neither `id` nor `href`.
+/// What a document has in its elements of a kind: `version/major`, `data_center/@id`, `link networks`.
+pub fn paths(document: &str, entity: &str) -> BTreeSet<String> {
+    let root = parse(document.as_bytes()).unwrap_or_else(|| panic!("no document: {document}"));
+    let mut paths = BTreeSet::new();
+    let mut open = vec![(&root, None)];
+    while let Some((node, path)) = open.pop() {
+        let path: Option<String> = path.or((node.name == entity).then(String::new));
+        for child in &node.nodes {
+            open.push((child, path.as_ref().map(|path| format!("{path}{}/", child.name))));
+        }
+        let Some(path) = path else { continue };
+        match &node.rel {
+            Some(rel) => {
+                paths.insert(format!("link {rel}"));
+            }
+            None => {
+                let attributes = [("@id", &node.id), ("@href", &node.href)];
+                let present = attributes.iter().filter(|(_, value)| value.is_some());
+                paths.extend(present.map(|(name, _)| format!("{path}{name}")));
+                paths.extend(path.strip_suffix('/').map(str::to_owned));
+            }
+        }
+    }
+    paths
+}
+
+/// A document; `None` when it is no XML or an attribute is unknown.
 pub fn parse(bytes: &[u8]) -> Option<Node> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut reader = Reader::from_str(text);
@@ -120,6 +147,7 @@ pub fn parse(bytes: &[u8]) -> Option<Node> {
                     match attribute.key.as_ref() {
                         "id" => child.id = Some(value),
                         "href" => child.href = Some(value),
+                        "rel" => child.rel = Some(value),
                         _ => return None,
                     }
                 }
