@@ -37,6 +37,7 @@ fn label(world: &mut World, name: &str, hosts: &[usize]) {
     world.affinity_labels.push(AffinityLabel {
         id: "00000000-0000-4000-8000-0000000000bb".to_owned(),
         name: name.to_owned(),
+        is_implicit: true,
         vms: Vec::new(),
         hosts,
     });
@@ -285,8 +286,8 @@ fn a_user_who_may_not_choose_a_host_leaves_it_to_the_engine() {
         backend.create_machine(&spec).await.unwrap();
         while backend.list_machines(&spec.cluster).await.unwrap()[0].power != Power::Running {}
         goes_down(&engine);
-        let denied = "User is not authorized to perform this action.";
-        engine.fault(Fault::on("POST", "/vms/*/start").refused(403, denied));
+        let denied = "USER_NOT_AUTHORIZED_TO_PERFORM_ACTION";
+        engine.fault(Fault::on("POST", "/vms/*/start").because(denied, "run VM", &[]));
         backend.create_machine(&spec).await.unwrap();
     });
     assert_eq!(ran_on(&engine, "lab-master-0").len(), 2);

@@ -52,6 +52,88 @@ fn init(script: &str) -> String {
     )
 }
 
+/// Each shape is compared with upstream's document of the same entity: what is a link there is a link here.
+#[test]
+fn the_fake_shows_no_more_than_upstreams_documents() {
+    let engine = FakeEngine::start();
+    let vm = machine(&engine, "m", "rhcos", "rhcos_x64", "");
+    engine.ask("POST", "/tags", "<tag><name>t</name></tag>");
+    // A template that cannot be copied is an event.
+    engine.edit(|world| world.copies_fail = true);
+    engine.ask(
+        "POST",
+        "/templates",
+        &format!("<template><name>t</name><vm id=\"{vm}\"/></template>"),
+    );
+    let (_, permissions) = engine.ask("GET", "/users/x/permissions", "");
+    let role = permissions.split("/roles/").nth(1).unwrap().split('"').next().unwrap();
+    let (_, cluster) = engine.ask("GET", "/clusters?search=name%3DDefault", "");
+    let center = cluster
+        .split("/datacenters/")
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap();
+    let documents = include_str!("../fixtures/ovirt-examples.txt");
+    for (file, entity, path, newer) in [
+        (
+            "SystemService",
+            "api",
+            "",
+            &["link ", "authenticated_user", "effective_user"][..],
+        ),
+        ("ClusterService", "cluster", "/clusters", &["mac_pool"]),
+        (
+            "DataCenterService",
+            "data_center",
+            &format!("/datacenters/{center}"),
+            &[],
+        ),
+        ("NetworkFiltersService", "network_filter", "/networkfilters", &["@href"]),
+        ("PermitsService", "permit", &format!("/roles/{role}/permits"), &[]),
+        (
+            "AssignedPermissionsService",
+            "permission",
+            "/users/x/permissions",
+            &["@href", "role/@href"],
+        ),
+        ("TagsService", "tag", "/tags", &[]),
+        ("VnicProfilesService", "vnic_profile", "/vnicprofiles", &[]),
+        ("NetworkService", "network", "/clusters/{cluster}/networks", &[]),
+        ("EventsService", "event", "/events", &[]),
+        (
+            "DiskAttachmentService",
+            "disk_attachment",
+            &format!("/vms/{vm}/diskattachments"),
+            &["pass_discard"],
+        ),
+        // The document of a change.
+        (
+            "MacPoolService",
+            "mac_pool",
+            "/macpools",
+            &["@id", "@href", "default_pool"],
+        ),
+    ] {
+        let cluster = cluster.split("/clusters/").nth(1).unwrap().split('"').next().unwrap();
+        let (status, shown) = engine.ask("GET", &path.replace("{cluster}", cluster), "");
+        assert_eq!(status, 200, "{path}");
+        let mut parts = documents.split("\n# ").filter_map(|part| part.split_once('\n'));
+        let (_, document) = parts
+            .find(|(path, _)| path.ends_with(&format!("/{file}.java")))
+            .unwrap();
+        let upstreams = fake_engine::paths(document, entity);
+        let shown = fake_engine::paths(&shown, entity);
+        assert!(shown.len() > 1, "{path} shows no {entity}");
+        let more: Vec<_> = shown
+            .difference(&upstreams)
+            .filter(|path| !newer.iter().any(|newer| path.starts_with(newer)))
+            .collect();
+        assert!(more.is_empty(), "{entity}: {more:?} is not in {upstreams:?}");
+    }
+}
+
 #[test]
 fn what_a_guest_is_given_follows_the_table() {
     let (cloud_init, ignition) = (
@@ -112,7 +194,11 @@ fn ignition_that_the_engine_would_edit_is_not_given() {
     for (name, script, more) in [
         ("a", r#"{"ignition":{}}"#, ""),
         ("b", IGNITION, "<host_name>h</host_name>"),
-        ("c", IGNITION, "<user_name>core</user_name>"),
+        (
+            "c",
+            IGNITION,
+            "<user_name>core</user_name><root_password>secret</root_password>",
+        ),
     ] {
         assert_eq!(with(name, script, more).0, 200);
         assert!(
@@ -121,6 +207,11 @@ fn ignition_that_the_engine_would_edit_is_not_given() {
         );
     }
     refused(with("d", "no json", ""), 500, "Internal Engine Error");
+    refused(
+        with("e", IGNITION, "<user_name>core</user_name>"),
+        500,
+        "Internal Server Error",
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::support::cluster::cluster_id;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -18,7 +19,7 @@ use crate::support::ovirt_sdk;
 /// Engines whose rules differ.
 pub const VERSIONS: [[u32; 3]; 4] = [[4, 3, 10], [4, 4, 4], [4, 4, 10], [4, 5, 7]];
 
-fn engine(version: [u32; 3], change: impl FnOnce(&mut World)) -> FakeEngine {
+pub fn engine(version: [u32; 3], change: impl FnOnce(&mut World)) -> FakeEngine {
     FakeEngine::with(|world| {
         world.tick = 3_000;
         world.of_version(version);
@@ -26,7 +27,7 @@ fn engine(version: [u32; 3], change: impl FnOnce(&mut World)) -> FakeEngine {
     })
 }
 
-fn newest(change: impl FnOnce(&mut World)) -> FakeEngine {
+pub fn newest(change: impl FnOnce(&mut World)) -> FakeEngine {
     engine([4, 5, 7], change)
 }
 
@@ -65,7 +66,7 @@ fn needs(spec: &MachineSpec) -> Requirements {
 }
 
 /// The same machine as another node.
-fn node(spec: &MachineSpec, role: Role, index: usize) -> MachineSpec {
+pub fn node(spec: &MachineSpec, role: Role, index: usize) -> MachineSpec {
     let node = NodeName::node(role, index);
     let mut spec = MachineSpec {
         name: MachineName::of_node("lab", &node),
@@ -252,10 +253,11 @@ fn a_group_of_another_owner_with_our_name_is_a_conflict() {
 const LABEL: &str = "00000000-0000-4000-8000-0000000000bb";
 
 /// A label on the second host, and the group that makes it count where the rule is given.
-fn label(world: &mut World, rule: Option<HostsRule>) {
+fn label(world: &mut World, is_implicit: bool, rule: Option<HostsRule>) {
     world.affinity_labels.push(AffinityLabel {
         id: LABEL.to_owned(),
         name: "workers".to_owned(),
+        is_implicit,
         vms: Vec::new(),
         hosts: vec![world.hosts[1].id.clone()],
     });
@@ -277,12 +279,15 @@ const PLACES: HostsRule = HostsRule {
     enforcing: true,
 };
 
-// 5. oVirt/ovirt-engine: FeatureSupported.isImplicitAffinityGroupSupported, BackendAffinityLabelVmsResource.add.
+// 5. oVirt/ovirt-engine: FeatureSupported.isImplicitAffinityGroupSupported, AffinityRulesUtils.affinityGroupsFromLabels,
+// AffinityLabelMapper, BackendAffinityLabelVmsResource.add.
 #[test]
 fn a_label_places_workers_where_the_engine_says_so() {
-    for version in VERSIONS {
-        let is_implicit = version < [4, 4, 0];
-        let engine = engine(version, |world| label(world, (!is_implicit).then_some(PLACES)));
+    let with_group = VERSIONS.map(|version| (version, false));
+    for (version, is_implicit) in with_group.into_iter().chain([([4, 3, 10], true), ([4, 3, 5], true)]) {
+        let engine = engine(version, |world| {
+            label(world, is_implicit, (!is_implicit).then_some(PLACES));
+        });
         let client = Client::of(&engine, |config| config.worker_label = Some("workers".to_owned()));
         let workers = [0, 1, 2].map(|index| node(&client.spec("lab"), Role::Worker, index));
         let findings = client.run(async |backend| {
@@ -303,23 +308,38 @@ fn a_label_places_workers_where_the_engine_says_so() {
 
 #[test]
 fn a_label_without_a_placing_group_is_reported_before_anything_is_made() {
+    let newest = [4, 5, 7];
     let rules = [
-        None,
-        Some(HostsRule {
-            enabled: false,
-            ..PLACES
-        }),
-        Some(HostsRule {
-            positive: false,
-            ..PLACES
-        }),
-        Some(HostsRule {
-            enforcing: false,
-            ..PLACES
-        }),
+        // Implicit groups are of compatibility 4.3, and off by default.
+        (newest, true, None),
+        ([4, 3, 10], false, None),
+        (
+            newest,
+            false,
+            Some(HostsRule {
+                enabled: false,
+                ..PLACES
+            }),
+        ),
+        (
+            newest,
+            false,
+            Some(HostsRule {
+                positive: false,
+                ..PLACES
+            }),
+        ),
+        (
+            newest,
+            false,
+            Some(HostsRule {
+                enforcing: false,
+                ..PLACES
+            }),
+        ),
     ];
-    for rule in rules {
-        let engine = newest(|world| label(world, rule));
+    for (version, is_implicit, rule) in rules {
+        let engine = engine(version, |world| label(world, is_implicit, rule));
         let client = Client::of(&engine, |config| config.worker_label = Some("workers".to_owned()));
         let worker = node(&client.spec("lab"), Role::Worker, 0);
         let findings = client.run(async |backend| backend.preflight(&needs(&worker)).await.unwrap());
@@ -330,6 +350,8 @@ fn a_label_without_a_placing_group_is_reported_before_anything_is_made() {
                 .any(|line| line.contains("affinity group") && line.contains("workers")),
             "{rule:?}: {fails:?}"
         );
+        let is_hinted = fails.iter().any(|line| line.contains("sets `Implicit affinity group`"));
+        assert_eq!(is_hinted, version < [4, 4, 0], "{fails:?}");
         client.run(async |backend| backend.create_machine(&worker).await.unwrap_err());
         assert!(
             engine.boots().is_empty(),
@@ -381,9 +403,10 @@ fn a_template_from_which_a_machine_is_just_made_is_removed_after_it() {
     let (client, image, cluster) = uploader(&engine, 1 << 20);
     client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await.unwrap());
     // Gone before the engine looks for machines that depend on it.
-    engine.fault(Fault::on("DELETE", "/templates/*").times(2).refused(
-        409,
-        "Cannot remove Template. This template is currently in use to create VM other.",
+    engine.fault(Fault::on("DELETE", "/templates/*").times(2).because(
+        "ACTION_TYPE_FAILED_TEMPLATE_IS_USED_FOR_CREATE_VM",
+        "remove Template",
+        &[("VmName", "other")],
     ));
     client.run(async |backend| backend.delete_remaining(&cluster).await.unwrap());
     assert_eq!(engine.look(|world| (world.templates.len(), world.tags.len())), (3, 0));
@@ -574,6 +597,39 @@ fn the_page_has_each_point_that_is_to_be_confirmed() {
         point.split_whitespace().collect::<Vec<_>>().join(" ")
     });
     assert_eq!(points.collect::<Vec<_>>(), ocpdeploy::backend::ovirt::UNVERIFIED);
+}
+
+/// The page has the same list of answers without a source as the fake engine, where each is a comment; each shape names the
+/// class of the engine that it follows.
+#[test]
+fn the_page_has_each_answer_of_the_fake_that_is_assumed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut assumed, mut nameless, mut comment) = (BTreeSet::new(), Vec::new(), String::new());
+    for file in std::fs::read_dir(root.join("tests/support/fake_engine")).unwrap() {
+        for line in std::fs::read_to_string(file.unwrap().path()).unwrap().lines() {
+            let line = line.trim_start();
+            assumed.extend(
+                line.strip_prefix("// Assumed: ")
+                    .map(|words| words.trim_end_matches('.').to_owned()),
+            );
+            let is_shape = ["fn show_", "pub fn show_"].iter().any(|begin| line.starts_with(begin));
+            if is_shape && line.contains("-> Node") && !comment.contains("oVirt/ovirt-engine:") {
+                nameless.push(line.to_owned());
+            }
+            match line.starts_with("//") {
+                true => comment += line,
+                false => comment.clear(),
+            }
+        }
+    }
+    assert_eq!(nameless, [""; 0]);
+    let page = std::fs::read_to_string(root.join("docs/how-to/ovirt.md")).unwrap();
+    let (_, list) = page.split_once("These answers of the fake engine are assumed").unwrap();
+    let list = list.split("\n* ").skip(1).map(|point| {
+        let point = point.split("\n\n").next().unwrap();
+        point.split_whitespace().collect::<Vec<_>>().join(" ")
+    });
+    assert_eq!(list.collect::<BTreeSet<_>>(), assumed);
 }
 
 /// Filtered requests are searched as well: what they do not ask for is a fault worth a warning, and is left out.

@@ -163,7 +163,7 @@ fn an_engine_that_ends_between_preview_and_commit_is_asked_to_commit() {
     lab.revert(&one).unwrap_err();
     // It can still be restored, and everything else fails.
     assert_eq!(lab.list(), [("one".to_owned(), true)]);
-    is_refused(lab.save(&snapshot("two")), BackendErrorKind::Conflict, "previewing");
+    is_refused(lab.save(&snapshot("two")), BackendErrorKind::Rejected, "previewing");
     lab.revert(&one).unwrap();
     assert_eq!(lab.disks(), [[10], [11]]);
     ovirt_sdk::judge(&lab.engine, 20);
