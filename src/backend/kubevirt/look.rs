@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
 
-use super::errors::EXCEEDED_QUOTA;
+use super::errors::{EXCEEDED_QUOTA, NO_CLONE, let_clone};
 use super::labels::{self, CREATION, FINGERPRINT, MACHINE, NODE, PASS, ROLE};
-use super::objects::POD_NETWORK;
+use super::objects::{POD_NETWORK, RERUN};
 use super::pods;
 use crate::backend::ownership::Ownership;
 use crate::backend::{Machine, Nic, Power, SeenNic};
@@ -71,15 +71,14 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
             None => Power::Off,
         },
         "Running" | "Migrating" | "Stopping" => Power::Running,
-        // Without an instance the machine is about to start: only a guest that shut itself down leaves its instance.
-        "Stopped" if instance.is_some_and(has_ended) => Power::Off,
+        "Stopped" if instance.map_or_else(|| stays_off(machine), has_ended) => Power::Off,
         "Terminating" => Power::Off,
         "Paused" => Power::Paused(reason(machine).unwrap_or("paused by a user").to_owned()),
         "ErrorUnschedulable"
         | "ImagePullBackOff"
         | "ErrorPvcNotFound"
         | "ErrorDataVolumeNotFound"
-        | "DataVolumeError" => Power::Broken(match reason(machine) {
+        | DATA_VOLUME_ERROR => Power::Broken(match reason(machine) {
             Some(reason) => format!("{status}: {reason}"),
             None => status.to_owned(),
         }),
@@ -99,11 +98,96 @@ fn not_started(machine: &Value) -> Power {
         is("Failure", "True") || is("Synchronized", "False") && condition["reason"] == "FailedCreate"
     });
     match refused.and_then(|condition| condition["message"].as_str()) {
-        // Waiting does not help: quotas are not raised during a deployment.
-        Some(why) if why.contains(EXCEEDED_QUOTA) => Power::Broken(why.to_owned()),
-        Some(why) => Power::Waiting(why.to_owned()),
+        // Waiting does not help: quotas are not raised during a deployment, and rights are not granted.
+        Some(why) if REFUSED.iter().any(|text| why.contains(text)) => Power::Broken(why.to_owned()),
+        Some(why) => match why.split_once(NO_CLONE) {
+            Some((_, from)) => {
+                let to = machine["metadata"]["namespace"].as_str().unwrap_or_default();
+                Power::Broken(format!("{why}; {}", let_clone(from, to)))
+            }
+            None => Power::Waiting(why.to_owned()),
+        },
         None => Power::Building,
     }
+}
+
+/// What admission says of a pod that it never admits: a quota is used up, or limits a resource that the pod does not
+/// name, or the namespace enforces another level of Pod Security (kubernetes/kubernetes:
+/// `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`,
+/// `staging/src/k8s.io/pod-security-admission/admission/admission.go`).
+const REFUSED: [&str; 3] = [EXCEEDED_QUOTA, "failed quota: ", "violates PodSecurity"];
+
+/// What KubeVirt reports of a machine whose volume cannot be filled; only the volume has the reason.
+const DATA_VOLUME_ERROR: &str = "DataVolumeError";
+/// Restarts of CDI's pod after which a volume cannot be filled.
+const RESTARTS: u64 = 3;
+/// Reasons of conditions that last until somebody else changes something.
+/// Source: containerized-data-importer: `pkg/controller/common/util.go`, `pkg/controller/datavolume/controller-base.go`.
+const NOT_VALID: &str = "ErrClaimNotValid";
+const LASTING: [&str; 2] = [NOT_VALID, "ErrExceededQuota"];
+
+/// Why a data volume is not filled yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unfilled {
+    pub why: String,
+    /// Waiting longer cannot help.
+    pub is_final: bool,
+}
+
+/// `None` for a volume that is filled, and without a reason. CDI copies the reasons of its pod and of the claim to
+/// conditions of the data volume (containerized-data-importer: `pkg/controller/datavolume/conditions.go`).
+pub(super) fn unfilled(volume: &Value) -> Option<Unfilled> {
+    let status = &volume["status"];
+    let phase = status["phase"].as_str().unwrap_or_default();
+    if phase == "Succeeded" {
+        return None;
+    }
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let open: Vec<&Value> = conditions.filter(|condition| condition["status"] != "True").collect();
+    let is_lasting = |condition: &&Value| LASTING.iter().any(|reason| condition["reason"] == *reason);
+    // The most specific first: CDI's pod, then the claim.
+    let said = ["Running", "Bound", "Ready"].iter().find_map(|kind| {
+        let condition = open.iter().find(|condition| condition["type"] == *kind)?;
+        condition["message"].as_str().filter(|text| !text.is_empty())
+    });
+    let restarts = status["restartCount"].as_u64().unwrap_or(0);
+    let is_final = phase == "Failed" || restarts >= RESTARTS || open.iter().any(is_lasting);
+    let said = said.or(is_final.then_some("CDI gives no reason"))?;
+    let hint = match open.iter().any(|condition| condition["reason"] == NOT_VALID) {
+        true => "; set storage_class, access_mode or volume_mode to what the storage supports",
+        false => "",
+    };
+    Some(Unfilled {
+        why: format!("data volume {}: {said}{hint}", labels::name(volume)),
+        is_final,
+    })
+}
+
+/// The power state of a machine that waits for its volumes, with the reason of the first of them that has one.
+pub(super) fn with_volumes<'v>(power: Power, volumes: impl Iterator<Item = &'v Value>) -> Power {
+    let is_volume_error = match &power {
+        Power::Building => false,
+        Power::Broken(why) if why.starts_with(DATA_VOLUME_ERROR) => true,
+        _ => return power,
+    };
+    let all: Vec<Unfilled> = volumes.filter_map(unfilled).collect();
+    match all.iter().find(|one| one.is_final).or(all.first()) {
+        Some(one) if one.is_final || is_volume_error => Power::Broken(one.why.clone()),
+        Some(one) => Power::Waiting(one.why.clone()),
+        None => power,
+    }
+}
+
+/// Whether KubeVirt leaves a machine without an instance off, as it does after its guest has shut down or was evicted.
+/// The status has the strategy once the machine has run (kubevirt/kubevirt: `pkg/virt-controller/watch/vm/vm.go`,
+/// `shouldStartRerunOnFailure`; versions without this field keep the instance).
+fn stays_off(machine: &Value) -> bool {
+    let status = &machine["status"];
+    let list = |field: &str| status[field].as_array().into_iter().flatten();
+    machine["spec"]["runStrategy"] == RERUN
+        && status["runStrategy"] == RERUN
+        && list("stateChangeRequests").next().is_none()
+        && !list("conditions").any(|condition| condition["type"] == "Failure" && condition["status"] == "True")
 }
 
 /// Whether the guest has ended; the machine's status may be older than its instance.
@@ -264,6 +348,15 @@ mod tests {
             with("Starting", "Synchronized", "False", "FailedCreate", pod),
             Power::Broken(pod.to_owned())
         );
+        for refused in [
+            "pods \"a\" is forbidden: failed quota: small: must specify limits.memory for: compute",
+            "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": seccompProfile",
+        ] {
+            assert_eq!(
+                with("Starting", "Synchronized", "False", "FailedCreate", refused),
+                Power::Broken(refused.to_owned())
+            );
+        }
         let webhook = "failed to create virtual machine pod: Internal error occurred: failed calling webhook \"a\"";
         assert_eq!(
             with("Starting", "Synchronized", "False", "FailedCreate", webhook),
@@ -285,6 +378,75 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_has_the_reason_of_its_volume() {
+        let volume = |phase: &str, kind: &str, reason: &str, message: &str| {
+            let condition = json!({"type": kind, "status": "False", "reason": reason, "message": message});
+            let ready = json!({"type": "Ready", "status": "False", "reason": "", "message": ""});
+            json!({"metadata": {"name": "root"}, "status": {"phase": phase, "conditions": [ready, condition]}})
+        };
+        let why = |text: &str| format!("data volume root: {text}");
+        let error = || Power::Broken("DataVolumeError: VMI does not exist".to_owned());
+        let no_mode = "no accessMode specified in StorageProfile slow";
+        let not_valid =
+            format!("{no_mode}; set storage_class, access_mode or volume_mode to what the storage supports");
+        let quota = "persistentvolumeclaims \"root\" is forbidden: exceeded quota: small";
+        let pending = "PVC root Pending";
+        for (power, volume, expected) in [
+            (
+                Power::Building,
+                volume("", "Bound", "ErrClaimNotValid", no_mode),
+                Power::Broken(why(&not_valid)),
+            ),
+            (
+                Power::Building,
+                volume("Pending", "Bound", "ErrExceededQuota", quota),
+                Power::Broken(why(quota)),
+            ),
+            (
+                Power::Building,
+                volume("Pending", "Bound", "Pending", pending),
+                Power::Waiting(why(pending)),
+            ),
+            (
+                Power::Building,
+                volume("Failed", "Running", "Error", ""),
+                Power::Broken(why("CDI gives no reason")),
+            ),
+            (
+                Power::Building,
+                volume("Succeeded", "Running", "Completed", "Clone Complete"),
+                Power::Building,
+            ),
+            (Power::Building, volume("Pending", "Running", "", ""), Power::Building),
+            (
+                error(),
+                volume("ImportInProgress", "Running", "Error", "404"),
+                Power::Broken(why("404")),
+            ),
+            (error(), json!({}), error()),
+            (
+                Power::Running,
+                volume("Failed", "Running", "Error", "404"),
+                Power::Running,
+            ),
+        ] {
+            assert_eq!(with_volumes(power, [volume.clone()].iter()), expected, "{volume}");
+        }
+        // A final reason takes precedence.
+        let volumes = [
+            volume("Pending", "Bound", "Pending", pending),
+            volume("", "Bound", "ErrClaimNotValid", no_mode),
+        ];
+        assert_eq!(
+            with_volumes(Power::Building, volumes.iter()),
+            Power::Broken(why(&not_valid))
+        );
+        let mut tried = volume("ImportInProgress", "Running", "Error", "404");
+        tried["status"]["restartCount"] = json!(3);
+        assert!(unfilled(&tried).unwrap().is_final);
+    }
+
+    #[test]
     fn the_spec_takes_precedence_over_an_outdated_status() {
         let [instance, ended] = ["Running", "Succeeded"].map(|phase| json!({"status": {"phase": phase}}));
         for (strategy, status, instance, expected) in [
@@ -296,6 +458,37 @@ mod tests {
         ] {
             let machine = json!({"spec": {"runStrategy": strategy}, "status": {"printableStatus": status}});
             assert_eq!(power(&machine, instance), expected, "{strategy} {status}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_has_shut_down_is_off_until_somebody_starts_it() {
+        let failure = json!([{"type": "Failure", "status": "True", "message": "failed calling webhook"}]);
+        let rerun = "RerunOnFailure";
+        for (spec, status, requests, conditions, expected) in [
+            (rerun, json!(rerun), json!(null), json!(null), Power::Off),
+            (rerun, json!(null), json!(null), json!(null), Power::Building),
+            (rerun, json!("Halted"), json!(null), json!(null), Power::Building),
+            (
+                rerun,
+                json!(rerun),
+                json!([{"action": "Start"}]),
+                json!(null),
+                Power::Building,
+            ),
+            (
+                rerun,
+                json!(rerun),
+                json!(null),
+                failure,
+                Power::Waiting("failed calling webhook".to_owned()),
+            ),
+            ("Always", json!("Always"), json!(null), json!(null), Power::Building),
+        ] {
+            let status = json!({"printableStatus": "Stopped", "runStrategy": status,
+                "stateChangeRequests": requests, "conditions": conditions});
+            let machine = json!({"spec": {"runStrategy": spec}, "status": status});
+            assert_eq!(power(&machine, None), expected, "{machine}");
         }
     }
 }

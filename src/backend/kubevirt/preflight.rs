@@ -9,8 +9,9 @@ use super::compare::quantity;
 use super::kind::Kind;
 use super::labels;
 use super::objects::POD_NETWORK;
+use super::release::{self, Release};
 use super::session::{Session, if_allowed};
-use super::{balancers, look, namespace, network, pods, quotas};
+use super::{balancers, images, look, namespace, network, pods, quotas};
 use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements, Verdict};
@@ -72,9 +73,9 @@ pub(super) async fn preflight(
     needs: &Requirements,
 ) -> Result<Vec<Finding>, BackendError> {
     let mut findings = Findings(Vec::new());
-    if !versions(session, &mut findings).await? {
+    let Some(kubevirt) = versions(session, &mut findings).await? else {
         return Ok(findings.0);
-    }
+    };
     if config.makes_namespace && !namespace::is_there(session).await? {
         let name = &session.namespace;
         match namespace::way(session).await? {
@@ -91,15 +92,19 @@ pub(super) async fn preflight(
         return Ok(findings.0);
     }
     networks(session, config, needs, &mut findings).await?;
-    storage(session, config, &mut findings).await?;
-    quotas::check(session, needs, &mut findings).await?;
+    let platform = quotas::Platform {
+        kubevirt,
+        class: storage(session, config, &mut findings).await?,
+        image_bytes: images::check(session, &needs.templates, &mut findings).await?,
+    };
+    quotas::check(session, needs, &platform, &mut findings).await?;
     capacity(session, config, needs, &mut findings).await?;
     name_conflicts(session, needs, &mut findings).await?;
     Ok(findings.0)
 }
 
-/// Whether KubeVirt and CDI are installed in supported versions.
-pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Result<bool, BackendError> {
+/// KubeVirt's release; `None` if KubeVirt or CDI is missing or too old.
+pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Result<Option<Release>, BackendError> {
     let groups = session.read("/apis").await?;
     let groups = groups["groups"].as_array().cloned().unwrap_or_default();
     for (group, version, what) in [("kubevirt.io", "v1", "KubeVirt"), ("cdi.kubevirt.io", "v1beta1", "CDI")] {
@@ -120,7 +125,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         }
     }
     if !findings.0.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
     let version = if_exists(session.read("/apis/subresources.kubevirt.io/v1/version").await);
     let version = if_allowed(version)?.flatten().unwrap_or_default();
@@ -129,9 +134,14 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         .unwrap_or("of unknown version")
         .to_owned();
     findings.ok(format!("KubeVirt {version} answers at {}", session.server));
-    if is_older(&version) {
-        let text = format!("KubeVirt {version} is older than the first supported version, v1.0");
-        findings.add(Verdict::Warn, text, None);
+    let kubevirt = release::read(&version);
+    match kubevirt {
+        Release::Known(0, _) => {
+            let text = format!("KubeVirt {version} is older than the first supported version, v1.0");
+            findings.add(Verdict::Warn, text, None);
+        }
+        Release::SelfBuilt => findings.ok("KubeVirt is built without a version, so its age is not checked"),
+        _ => {}
     }
     let first = async |path: &str| -> Result<Option<Value>, BackendError> {
         let list = if_allowed(if_exists(session.read(path).await))?.flatten();
@@ -166,7 +176,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
     } else {
         findings.ok("CDI's feature gates cannot be read and are not checked");
     }
-    Ok(true)
+    Ok(Some(kubevirt))
 }
 
 fn gates_of(what: &str, gates: &[&str]) -> String {
@@ -174,11 +184,6 @@ fn gates_of(what: &str, gates: &[&str]) -> String {
         true => format!("{what} has no feature gates enabled"),
         false => format!("{what} has feature gates enabled: {}", gates.join(", ")),
     }
-}
-
-fn is_older(version: &str) -> bool {
-    let major = version.trim_start_matches('v').split('.').next();
-    major.and_then(|major| major.parse::<u32>().ok()) == Some(0)
 }
 
 pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result<bool, BackendError> {
@@ -223,6 +228,11 @@ const ON_PODS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
+/// The label of namespaces whose pods have another network than those of other namespaces: they reach each other and
+/// Services only on that network (ovn-kubernetes/ovn-kubernetes: `go-controller/pkg/types/const.go`,
+/// `RequiredUDNNamespaceLabel`; `docs/features/user-defined-networks/user-defined-networks.md`).
+const OWN_NETWORK: &str = "k8s.ovn.org/primary-user-defined-network";
+
 /// Checks the rights, and that the cluster's own ranges do not overlap with the platform's.
 async fn on_pods(
     session: &Session,
@@ -238,6 +248,20 @@ async fn on_pods(
             missing.join("; ")
         );
         findings.fail(text, LET_EDIT);
+        return Ok(());
+    }
+    let namespace = session.read(&format!("/api/v1/namespaces/{}", session.namespace)).await;
+    if let Some(Some(namespace)) = if_allowed(if_exists(namespace))?
+        && labels::label(&namespace, OWN_NETWORK).is_some()
+    {
+        findings.fail(
+            format!(
+                "pods of namespace {} are on a user-defined network, which network=pod does not support",
+                session.namespace
+            ),
+            "set namespace to one without the label k8s.ovn.org/primary-user-defined-network, or network to a \
+             NetworkAttachmentDefinition",
+        );
         return Ok(());
     }
     let mut seen: Vec<(String, IpAddr)> = Vec::new();
@@ -382,37 +406,52 @@ async fn networks(
     Ok(())
 }
 
-async fn storage(session: &Session, config: &KubevirtConfig, findings: &mut Findings) -> Result<(), BackendError> {
+/// Checks the storage class, and returns its name if it is known.
+async fn storage(
+    session: &Session,
+    config: &KubevirtConfig,
+    findings: &mut Findings,
+) -> Result<Option<String>, BackendError> {
     let classes = "/apis/storage.k8s.io/v1/storageclasses";
     let Some(list) = if_allowed(session.read(classes).await)? else {
         findings.ok("storage classes cannot be read and are not checked");
-        return Ok(());
+        return Ok(config.storage_class.clone());
     };
     let items = list["items"].as_array().cloned().unwrap_or_default();
     let known: Vec<&str> = items.iter().map(labels::name).collect();
-    match &config.storage_class {
-        Some(class) if !known.contains(&class.as_str()) => {
+    // CDI prefers KubeVirt's default to Kubernetes' (containerized-data-importer: `pkg/controller/common/util.go`,
+    // `GetStorageClassByNameWithVirtFallback`).
+    let default = DEFAULTS.iter().find_map(|annotation| {
+        let is_default = |class: &&Value| class["metadata"]["annotations"][*annotation] == "true";
+        items.iter().find(is_default)
+    });
+    match (&config.storage_class, default) {
+        (Some(class), _) if !known.contains(&class.as_str()) => {
             let hint = format!("set storage_class to one of: {}", known.join(", "));
             findings.fail(format!("storage class {class} does not exist"), &hint);
         }
-        Some(class) => findings.ok(format!("storage class {class} exists")),
-        None if items.iter().any(is_default) => findings.ok("volumes use the default storage class"),
-        None => {
+        (Some(class), _) => findings.ok(format!("storage class {class} exists")),
+        (None, Some(_)) => findings.ok("volumes use the default storage class"),
+        (None, None) => {
             let hint = format!("set storage_class to one of: {}", known.join(", "));
             findings.fail("the platform has no default storage class", &hint);
         }
     }
-    Ok(())
+    let default = default.map(|class| labels::name(class).to_owned());
+    Ok(config.storage_class.clone().or(default))
 }
 
-/// Whether a class is the default one; KubeVirt has its own default in addition to Kubernetes'.
+/// The annotations of default storage classes, of KubeVirt's own default first.
+const DEFAULTS: [&str; 2] = [
+    "storageclass.kubevirt.io/is-default-virt-class",
+    "storageclass.kubernetes.io/is-default-class",
+];
+
+/// Whether a class is a default one.
 pub(super) fn is_default(class: &Value) -> bool {
-    [
-        "storageclass.kubernetes.io/is-default-class",
-        "storageclass.kubevirt.io/is-default-virt-class",
-    ]
-    .iter()
-    .any(|annotation| class["metadata"]["annotations"][*annotation] == "true")
+    DEFAULTS
+        .iter()
+        .any(|annotation| class["metadata"]["annotations"][*annotation] == "true")
 }
 
 /// Compares the hosts' memory with the requirements, if this user can list the hosts.
