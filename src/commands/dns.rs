@@ -13,6 +13,7 @@ use crate::cli::{Again, Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
 use crate::cluster::{self, ClusterDomain};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::client_dns::{self, Change, Computer, How};
+use crate::local::reach;
 use crate::passes::refuse_simulated_table;
 use crate::state::home::ClusterDir;
 use crate::state::inventory::{InventoryError, Known};
@@ -27,7 +28,7 @@ pub fn run(session: &Session, command: &Dns) -> Result<()> {
 
 fn apply(session: &Session, command: &DnsApply) -> Result<()> {
     let (known, parameters) = session.harvested(command.target.cluster.as_deref())?;
-    let parameters = session.without_removed(parameters)?;
+    let parameters = reach::seen_from_here(session.without_removed(parameters)?);
     let computer = Computer::new(&command.target.root);
     let how = match command.how {
         DnsHow::Hosts => How::Hosts,
@@ -107,7 +108,7 @@ fn remove(session: &Session, command: &DnsRemove) -> Result<()> {
 
 fn show(session: &Session, target: &DnsTarget) -> Result<()> {
     let (known, parameters) = session.harvested(target.cluster.as_deref())?;
-    let parameters = session.without_removed(parameters)?;
+    let parameters = reach::seen_from_here(session.without_removed(parameters)?);
     let computer = Computer::new(&target.root);
     let how = client_dns::applied(&session.home.cluster(&known.name))?;
     let change = computer.plan(&parameters, how.unwrap_or(How::Hosts))?;

@@ -21,6 +21,7 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
         ExportVerb::Dhcp(verb) => &verb.target,
         ExportVerb::Kcli(verb) => &verb.target,
         ExportVerb::Ansible(verb) => &verb.target,
+        ExportVerb::Csi(verb) => &verb.target,
     };
     let (known, all) = session.harvested(target.of.cluster.as_deref())?;
     refuse_simulated_table(&known, &all)?;
@@ -47,10 +48,13 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
             AnsibleFormat::Playbook => ansible::playbook().to_owned(),
             AnsibleFormat::Inventory => {
                 let folder = session.home.cluster(&known.name).ignition_folder();
-                let folder = folder.display().to_string();
-                ansible::inventory(&parameters, &known.sizes, &folder, known.backend.affinity())
+                ansible::inventory(&parameters, &known, &folder.display().to_string())
             }
         },
+        #[cfg(feature = "kubevirt")]
+        ExportVerb::Csi(verb) => super::csi::manifests(session, &known, &parameters, verb.part)?,
+        #[cfg(not(feature = "kubevirt"))]
+        ExportVerb::Csi(_) => return Ok(crate::backend::connect::require("kubevirt")?),
     };
     write(target, &text)
 }

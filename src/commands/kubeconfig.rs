@@ -10,6 +10,7 @@ use super::session::Session;
 use crate::cli::Kubeconfig;
 use crate::error::{ErrorKind, OperationError};
 use crate::export::kubeconfig;
+use crate::local::reach;
 use crate::passes::refuse_simulated;
 
 pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
@@ -20,7 +21,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
         true => text,
         false => {
             refuse_simulated(&known.name, &known.backend, parameters.api_ip)?;
-            kubeconfig::pinned(&text, &parameters.api_endpoint())
+            kubeconfig::pinned(&text, &reach::api_endpoint(&parameters))
                 .map_err(|why| OperationError::new(ErrorKind::Settings, format!("{}: {why}", path.display())))?
         }
     };

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::session::Session;
 use crate::backend::{ImageHandle, Payload, kubevirt};
-use crate::cluster::{BackendConfig, ClusterConfig, ImageSource, KubevirtConfig, Lb, Routes, Vip};
+use crate::cluster::{BackendConfig, ClusterConfig, ImageSource, KubevirtConfig, Lb, Role, Routes, Vip};
 use crate::error::{ErrorKind, OperationError};
 use crate::plan::machines::{self, MacTable};
 use crate::state::home;
@@ -38,7 +38,11 @@ pub fn write(
     }
     fs_err::create_dir_all(folder)?;
     let dir = session.home.cluster(&config.name);
-    let image = image(config, &journal::read(&dir.journal())?)?;
+    let entries = journal::read(&dir.journal())?;
+    let image = image(config, &entries)?;
+    // A complete bootstrap is deleted, and `kubectl apply` must not bring it back.
+    let is_bootstrapped = journal::is_done(&entries, "bootstrap-complete");
+    let remains = |role: Role| role != Role::Bootstrap || !is_bootstrapped;
     let mut objects = vec![kubevirt::manifests::anchor(&config.id())];
     if config.lb == Lb::Platform {
         for vip in Vip::ALL {
@@ -47,7 +51,8 @@ pub fn write(
                 &machines::balancer(config, vip, None, false),
             ));
         }
-        for node in parameters.iter().flat_map(|parameters| &parameters.nodes) {
+        let nodes = parameters.iter().flat_map(|parameters| &parameters.nodes);
+        for node in nodes.filter(|node| remains(node.role)) {
             objects.push(kubevirt::manifests::of_node(&config.id(), &node.lease()));
         }
     }
@@ -56,7 +61,8 @@ pub fn write(
         Some(_) => image_bytes(session, site, &image),
         None => 0,
     };
-    for planned in machines::pass_two(config, macs, parameters) {
+    let machines = machines::pass_two(config, macs, parameters);
+    for planned in machines.into_iter().filter(|planned| remains(planned.role)) {
         let ignition = match fs_err::read(dir.ignition(planned.node.as_str())) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             read => Some(read?),

@@ -8,6 +8,8 @@ pub mod completion;
 pub mod config;
 mod confirm;
 mod console;
+#[cfg(feature = "kubevirt")]
+mod csi;
 mod deploy;
 mod destroy;
 mod dns;

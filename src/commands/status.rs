@@ -18,6 +18,7 @@ use crate::backend::Machine;
 use crate::backend::platforms::Platforms;
 use crate::cli::{Format, Status};
 use crate::error::ErrorKind;
+use crate::local::reach;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::wait::clock::{Certificates, Clock};
 use crate::passes::refuse_simulated;
@@ -187,7 +188,7 @@ fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterSta
 async fn certificates(session: &Session, cluster: &Cluster) -> Option<Certificates> {
     let table = cluster.parameters.as_ref()?;
     refuse_simulated(&cluster.known.name, &cluster.known.backend, table.api_ip).ok()?;
-    let endpoint = table.api_endpoint();
+    let endpoint = reach::api_endpoint(table);
     let kubeconfig = session.home.cluster(&cluster.known.name).kubeconfig();
     let api = ClusterApi::open(&kubeconfig, endpoint).await.ok()?;
     Some(Certificates::query(&api).await)
