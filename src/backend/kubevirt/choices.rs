@@ -8,11 +8,12 @@ use serde_json::Value;
 use super::kind::Kind;
 use super::labels;
 use super::network;
+use super::objects::POD_NETWORK;
 use super::preflight;
 use super::session::{Session, if_allowed};
 use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
-use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, PlatformError, SettingChoices};
+use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, PlatformError, SettingChoices, Verdict};
 use crate::cluster::KubevirtConfig;
 use crate::kube_client;
 
@@ -47,7 +48,7 @@ pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, PlatformError> {
 /// Namespaces first; networks and storage classes once a namespace is chosen.
 pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<PlatformChoices, BackendError> {
     let mut findings = Findings(Vec::new());
-    if !preflight::versions(session, &mut findings).await? {
+    if preflight::versions(session, &mut findings).await?.is_none() {
         let words: Vec<_> = findings.0.iter().map(|finding| finding.text.as_str()).collect();
         let failure = BackendError::new(BackendErrorKind::Rejected, words.join("; "));
         return Err(failure.hint(preflight::INSTALL));
@@ -55,7 +56,7 @@ pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<Pl
     let mut settings = vec![SettingChoices::new("namespace", namespaces(session).await?).decides()];
     if config.namespace.is_some() {
         preflight::rights(session, &mut findings).await?;
-        settings.push(SettingChoices::new("network", networks(session).await?));
+        settings.push(SettingChoices::new("network", networks(session, &mut findings).await?));
         settings.push(storage_classes(session).await?);
     }
     Ok(PlatformChoices {
@@ -82,8 +83,16 @@ async fn namespaces(session: &Session) -> Result<Vec<Choice>, BackendError> {
     Ok(std::iter::once(own).chain(others).collect())
 }
 
-async fn networks(session: &Session) -> Result<Vec<Choice>, BackendError> {
-    let all = if_allowed(if_exists(session.list(Kind::Network, "").await))?.flatten();
+/// The networks of the namespace, and the pod network.
+async fn networks(session: &Session, findings: &mut Findings) -> Result<Vec<Choice>, BackendError> {
+    let all = if_allowed(session.list(Kind::Network, "").await)?;
+    if all.is_none() {
+        let text = format!(
+            "this user cannot list the networks of namespace {}: enter the name of a NetworkAttachmentDefinition, or {POD_NETWORK}",
+            session.namespace
+        );
+        findings.add(Verdict::Warn, text, None);
+    }
     let choice = |definition: &Value| {
         let config = network::config(definition).unwrap_or_default();
         let kind = config["type"].as_str().unwrap_or("of unknown kind");
@@ -101,7 +110,8 @@ async fn networks(session: &Session) -> Result<Vec<Choice>, BackendError> {
             None => choice,
         }
     };
-    Ok(all.unwrap_or_default().iter().map(choice).collect())
+    let pods = Choice::new(POD_NETWORK, "the pod network").warn("experimental");
+    Ok(all.unwrap_or_default().iter().map(choice).chain([pods]).collect())
 }
 
 /// Optional if one of them is the default, or if this user cannot list them.

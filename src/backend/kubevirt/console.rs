@@ -95,13 +95,23 @@ async fn refused(answer: Response<Body>) -> BackendError {
             "this requires the right to get virtualmachineinstances/console of subresources.kubevirt.io, which the \
             cluster role kubevirt.io:edit includes",
         ),
-        404 | 409 => BackendError {
-            kind: BackendErrorKind::Rejected,
-            ..failure
-        }
-        .hint("a machine has a console while it runs: `ocpdeploy status` shows its state, `ocpdeploy start` starts it"),
+        // An instance that does not exist, that has failed, and that does not run (kubevirt/kubevirt:
+        // `pkg/virt-api/rest/console.go`, `validateVMIForConsole`).
+        404 | 409 => off(failure),
+        400 if failure.message.contains(NOT_RUNNING) => off(failure),
         _ => failure,
     }
+}
+
+/// virt-api's message for a machine that starts or stops (kubevirt/kubevirt: `pkg/virt-api/rest/subresource.go`).
+const NOT_RUNNING: &str = "VMI is not running";
+
+fn off(failure: BackendError) -> BackendError {
+    BackendError {
+        kind: BackendErrorKind::Rejected,
+        ..failure
+    }
+    .hint("a machine has a console while it runs: `ocpdeploy status` shows its state, `ocpdeploy start` starts it")
 }
 
 /// virt-api wraps its status in another one (kubevirt/kubevirt: pkg/virt-api/rest/subresource.go); proxies answer in

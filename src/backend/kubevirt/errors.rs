@@ -15,6 +15,10 @@ const MOST_WORDS: usize = 1000;
 /// `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`).
 pub(super) const EXCEEDED_QUOTA: &str = "exceeded quota";
 
+/// In the messages of KubeVirt and CDI for a clone of a volume in another namespace (containerized-data-importer:
+/// `staging/src/kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1/authorize_utils.go`).
+pub(super) const NO_CLONE: &str = "has insufficient permissions in clone source namespace ";
+
 /// Messages of the server that are more specific than its status code.
 const SAID: &[(&str, BackendErrorKind, &str)] = &[
     (
@@ -23,11 +27,28 @@ const SAID: &[(&str, BackendErrorKind, &str)] = &[
         "reduce sizes or the number of nodes, or ask an administrator to raise the namespace's ResourceQuota",
     ),
     (
+        // From the webhook of KubeVirt 1.4 and older; newer ones report it in a condition of the machine.
+        NO_CLONE,
+        BackendErrorKind::Denied,
+        "KubeVirt clones with the rights of the namespace's service account default: `ocpdeploy check` shows how to \
+         allow it",
+    ),
+    (
         "requested mac address",
         BackendErrorKind::Conflict,
         "KubeMacPool reports that another machine has this MAC: set other MACs with master_macs and worker_macs",
     ),
 ];
+
+/// How an administrator lets KubeVirt clone images of one namespace for machines of another. CDI has a cluster role for
+/// this only since 1.66 (kubevirt/containerized-data-importer#4219).
+pub(super) fn let_clone(from: &str, to: &str) -> String {
+    format!(
+        "an administrator of namespace {from} runs `kubectl -n {from} create role clone-images --verb=create \
+         --resource=datavolumes.cdi.kubevirt.io/source` and `kubectl -n {from} create rolebinding clone-images-{to} \
+         --role=clone-images --serviceaccount={to}:default`"
+    )
+}
 
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
@@ -133,6 +154,26 @@ mod tests {
                 Unreachable,
             ),
             (403, "pods \"a\" is forbidden: exceeded quota: small", Quota),
+            // `fieldValidation=Strict` (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/create.go`).
+            (
+                400,
+                "VirtualMachine in version \"v1\" cannot be handled as a VirtualMachine: strict decoding error: unknown \
+                 field \"spec.nosuch\"",
+                Rejected,
+            ),
+            // Pod Security admission, and owners that may not be blocked (`staging/src/k8s.io/pod-security-admission/`
+            // `admission/admission.go`, `plugin/pkg/admission/gc/gc_admission.go`).
+            (
+                403,
+                "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": seccompProfile",
+                Denied,
+            ),
+            (
+                403,
+                "secrets \"a\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you \
+                 can't set finalizers on: , <nil>",
+                Denied,
+            ),
             (409, "the object has been modified", Conflict),
             (422, "spec.domain: Required value", Rejected),
             (
@@ -140,7 +181,7 @@ mod tests {
                 "DataVolume.cdi.kubevirt.io \"a\" is invalid: metadata.uid: Invalid value: \"1\": field is immutable",
                 Conflict,
             ),
-            (429, "too many requests, please try again later", Timeout),
+            (429, "Too many requests, please try again later.\n", Timeout),
             (500, "etcdserver: request timed out", Unreachable),
             (503, "the server is currently unable to handle the request", Unreachable),
             (504, "Timeout: request did not complete", Timeout),

@@ -1,5 +1,6 @@
 //! Images: volumes that clusters share and that machines are cloned from, imported by CDI.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,12 +8,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::compare::quantity;
+use super::errors::{EXCEEDED_QUOTA, let_clone};
 use super::kind::Kind;
 use super::labels;
+use super::look;
 use super::objects::{self, Import, Root};
-use super::session::{Session, if_allowed, not_owned};
+use super::session::{GOING, Session, if_allowed, not_owned};
 use crate::backend::error::if_exists;
-use crate::backend::{BackendError, BackendErrorKind, ImageHandle};
+use crate::backend::findings::Findings;
+use crate::backend::{BackendError, BackendErrorKind, ImageHandle, Verdict};
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::http_limits;
 use crate::http_upload::{self, UploadError, UploadLimits};
@@ -26,8 +30,6 @@ const STUCK: Duration = Duration::from_secs(20 * 60);
 /// The longest response of the upload proxy that is quoted.
 const MOST_WORDS: usize = 1000;
 const LOOK: Duration = Duration::from_millis(500);
-/// Restarts of CDI's pod after which the import has failed.
-const TRIES: u64 = 3;
 
 /// An image file on this computer.
 pub(super) struct LocalImage<'a> {
@@ -36,21 +38,34 @@ pub(super) struct LocalImage<'a> {
     pub bytes: u64,
 }
 
-/// Finds an image of the platform, or lets CDI download it: `NAME`, `pvc:NAMESPACE/NAME`, `datasource:NAMESPACE/NAME`,
-/// `containerdisk:IMAGE`, `docker://IMAGE`, `import:URL`.
+/// Finds an image of the platform, or lets CDI download it: `import:URL`, `docker://IMAGE`.
 pub(super) async fn find(
     session: &Session,
     config: &KubevirtConfig,
     cluster: &ClusterId,
     image: &str,
 ) -> Result<ImageHandle, BackendError> {
+    if let Some(from) = download(image) {
+        return import(session, config, cluster, image, from).await;
+    }
+    let root = existing(session, image).await?;
+    size(session, &root).await?;
+    session.anchor(cluster).await?;
+    Ok(root.handle())
+}
+
+/// Where CDI downloads an image from; `None` if the platform already has it.
+fn download(image: &str) -> Option<Import> {
+    match image.split_once(':')? {
+        ("import", url) => Some(Import::Http(url.to_owned())),
+        ("docker", _) => Some(Import::Registry(image.to_owned())),
+        _ => None,
+    }
+}
+
+/// An image of the platform: `NAME`, `pvc:NAMESPACE/NAME`, `datasource:NAMESPACE/NAME`, `containerdisk:IMAGE`.
+async fn existing(session: &Session, image: &str) -> Result<Root, BackendError> {
     let root = match image.split_once(':') {
-        Some(("import", url)) => {
-            return import(session, config, cluster, image, Import::Http(url.to_owned())).await;
-        }
-        Some(("docker", _)) => {
-            return import(session, config, cluster, image, Import::Registry(image.to_owned())).await;
-        }
         Some(("containerdisk", _)) => Root::read(&ImageHandle(image.to_owned())),
         Some(("pvc" | "datasource", place)) => {
             let handle = match place.contains('/') {
@@ -61,16 +76,7 @@ pub(super) async fn find(
         }
         _ => own(session, image).await?,
     };
-    let root = root.ok_or_else(|| missing(image, &session.namespace))?;
-    match &root {
-        Root::Container(_) => {}
-        _ => {
-            size(session, &root).await?;
-        }
-    }
-    may_clone(session, &root).await?;
-    session.anchor(cluster).await?;
-    Ok(root.handle())
+    root.ok_or_else(|| missing(image, &session.namespace))
 }
 
 fn missing(image: &str, namespace: &str) -> BackendError {
@@ -89,42 +95,102 @@ async fn own(session: &Session, name: &str) -> Result<Option<Root>, BackendError
     Ok(claim.map(|_| Root::Claim { namespace, name }))
 }
 
-/// Cloning from another namespace requires a right there (containerized-data-importer: doc/RBAC.md).
-async fn may_clone(session: &Session, root: &Root) -> Result<(), BackendError> {
-    let (Root::Claim { namespace, name } | Root::Source { namespace, name }) = root else {
-        return Ok(());
-    };
-    if *namespace == session.namespace
-        || session
-            .may("create", "cdi.kubevirt.io", "datavolumes/source", Some(namespace))
-            .await?
-    {
-        return Ok(());
+/// Checks the platform's own images: that they exist, and that KubeVirt may clone those of other namespaces. Returns the
+/// size of the largest in bytes, 0 if it is unknown.
+///
+/// KubeVirt clones with the rights of the machine's service account, which is `default` of its namespace, whoever
+/// created the machine (kubevirt/kubevirt: `pkg/virt-controller/watch/vm/vm.go`, `authorizeDataVolume`;
+/// containerized-data-importer: `staging/src/kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1/`
+/// `authorize.go`, `AuthorizeSA`).
+pub(super) async fn check(session: &Session, images: &[String], findings: &mut Findings) -> Result<u64, BackendError> {
+    let mut largest = 0;
+    let images: BTreeSet<&String> = images.iter().filter(|image| download(image).is_none()).collect();
+    for image in images {
+        let looked = async {
+            let root = existing(session, image).await?;
+            largest = largest.max(size(session, &root).await?);
+            origin(session, &root).await
+        };
+        let from = match looked.await {
+            Err(failure) if failure.kind == BackendErrorKind::NotFound => {
+                findings.fail(
+                    failure.message,
+                    "set image to an existing image, or ask an administrator for it",
+                );
+                continue;
+            }
+            looked => looked?.map(|origin| origin.namespace),
+        };
+        let Some(from) = from.filter(|from| *from != session.namespace) else {
+            continue;
+        };
+        let (to, allow) = (&session.namespace, let_clone(&from, &session.namespace));
+        let mut may = Some(false);
+        for (group, resource) in [("cdi.kubevirt.io", "datavolumes/source"), ("", "pods")] {
+            if may == Some(false) {
+                may = session.may_default_account("create", group, resource, &from).await?;
+            }
+        }
+        match may {
+            Some(true) => findings.ok(format!("service account default of namespace {to} may clone {image}")),
+            Some(false) => findings.fail(
+                format!(
+                    "service account default of namespace {to}, with whose rights KubeVirt clones {image}, may not"
+                ),
+                &allow,
+            ),
+            None => {
+                let text = format!(
+                    "KubeVirt clones {image} with the rights of service account default of namespace {to}, which this \
+                     user cannot check"
+                );
+                findings.add(Verdict::Warn, text, Some(&allow));
+            }
+        }
     }
-    let words = format!("this user may not clone {name} from namespace {namespace}");
-    Err(BackendError::new(BackendErrorKind::Denied, words).hint(format!(
-        "ask an administrator to bind the cluster role cdi.kubevirt.io:clone-sourcer in {namespace} to this user"
-    )))
+    Ok(largest)
+}
+
+/// What a root disk is cloned from.
+struct Origin {
+    namespace: String,
+    /// `None` for a snapshot, and if this user may not read the data source.
+    claim: Option<String>,
+}
+
+/// `None` for a container image.
+async fn origin(session: &Session, root: &Root) -> Result<Option<Origin>, BackendError> {
+    let (namespace, name) = match root {
+        Root::Container(_) => return Ok(None),
+        Root::Claim { namespace, name } => {
+            let (namespace, claim) = (namespace.clone(), Some(name.clone()));
+            return Ok(Some(Origin { namespace, claim }));
+        }
+        Root::Source { namespace, name } => (namespace, name),
+    };
+    let path = format!("{}/{name}", Kind::DataSource.folder(namespace));
+    let found = readable(session, &path, name, namespace).await?.unwrap_or_default();
+    // The status has the source of a data source that points to another one.
+    let sources = [&found["spec"]["source"], &found["status"]["source"]];
+    let one = |kind: &str| sources.iter().map(|source| &source[kind]).find(|one| one.is_object());
+    let text = |value: &Value, key: &str| value[key].as_str().map(str::to_owned);
+    let claim = one("pvc").and_then(|claim| text(claim, "name"));
+    let place = one("pvc").or_else(|| one("snapshot"));
+    let namespace = place
+        .and_then(|place| text(place, "namespace"))
+        .unwrap_or(namespace.clone());
+    Ok(Some(Origin { namespace, claim }))
 }
 
 /// The smallest size of a clone in bytes; 0 if it is unknown.
 pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, BackendError> {
-    let (namespace, name) = match root {
-        Root::Container(_) => return Ok(0),
-        Root::Claim { namespace, name } => (namespace.clone(), name.clone()),
-        Root::Source { namespace, name } => {
-            let path = format!("{}/{name}", Kind::DataSource.folder(namespace));
-            let Some(source) = readable(session, &path, name, namespace).await? else {
-                return Ok(0);
-            };
-            let claim = &source["spec"]["source"]["pvc"];
-            let text = |key: &str| claim[key].as_str().map(str::to_owned);
-            match (text("namespace").unwrap_or(namespace.clone()), text("name")) {
-                (namespace, Some(name)) => (namespace, name),
-                // A snapshot: CDI determines its size.
-                _ => return Ok(0),
-            }
-        }
+    // CDI determines the size of a snapshot.
+    let Some(Origin {
+        namespace,
+        claim: Some(name),
+    }) = origin(session, root).await?
+    else {
+        return Ok(0);
     };
     // A data volume has the requested size; its claim adds the file system's overhead.
     let volume = session
@@ -162,8 +228,7 @@ async fn import(
     from: Import,
 ) -> Result<ImageHandle, BackendError> {
     let identity = objects::identity(url);
-    let class = config.storage_class.as_deref();
-    let wanted = objects::image(&identity, &from, class, IMPORT_GIB * GIB, cluster);
+    let wanted = objects::image(&identity, &from, config, IMPORT_GIB * GIB, cluster);
     let volume = claimed(session, cluster, &wanted).await?;
     wait_ready(session, &volume, false).await?;
     session.anchor(cluster).await?;
@@ -177,31 +242,49 @@ fn handle(session: &Session, volume: &Value) -> ImageHandle {
 
 /// Adds the cluster to the users of the image's volume, which is created if it does not exist.
 async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result<Value, BackendError> {
-    let name = labels::name(wanted);
+    let begun = Instant::now();
     loop {
-        let Some(there) = session.get(Kind::DataVolume, name).await? else {
-            match session.create(Kind::DataVolume, wanted).await {
-                // Another run created it first.
-                Err(failure) if failure.code == Some(409) => continue,
-                made => return made,
-            }
+        if let Some(volume) = claim(session, cluster, wanted).await? {
+            return Ok(volume);
+        }
+        if begun.elapsed() > GOING {
+            let words = format!("data volume {} keeps changing", labels::name(wanted));
+            return Err(BackendError::new(BackendErrorKind::Timeout, words));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// `None`: it has to be read again.
+async fn claim(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result<Option<Value>, BackendError> {
+    let name = labels::name(wanted);
+    let Some(there) = session.get(Kind::DataVolume, name).await? else {
+        return match session.create(Kind::DataVolume, wanted).await {
+            // Another run created it first.
+            Err(failure) if failure.code == Some(409) => Ok(None),
+            made => made.map(Some),
         };
-        if labels::label(&there, labels::IMAGE) != labels::label(wanted, labels::IMAGE) {
-            return Err(not_owned(Kind::DataVolume, name, cluster));
-        }
-        if labels::is_going(&there) {
-            tokio::time::sleep(LOOK).await;
-            continue;
-        }
-        // Because of the uid, the patch fails if the volume was recreated; then the loop reads it again.
-        let patch = json!({"metadata": {
-            "uid": there["metadata"]["uid"],
-            "labels": {objects::used_by(cluster): ""},
-        }});
-        match session.merge(Kind::DataVolume, name, &patch).await {
-            Err(failure) if matches!(failure.code, Some(404 | 409)) => continue,
-            patched => return patched,
-        }
+    };
+    if labels::label(&there, labels::IMAGE) != labels::label(wanted, labels::IMAGE) {
+        return Err(not_owned(Kind::DataVolume, name, cluster));
+    }
+    if labels::is_going(&there) {
+        return Ok(None);
+    }
+    // CDI made no claim for its specification, which cannot change: the settings may have.
+    let has_no_claim = there["status"]["phase"].as_str().is_none_or(str::is_empty);
+    if has_no_claim && look::unfilled(&there).is_some_and(|unfilled| unfilled.is_final) {
+        session.delete(Kind::DataVolume, &there).await?;
+        return Ok(None);
+    }
+    // Because of the uid, the patch fails if the volume was recreated.
+    let patch = json!({"metadata": {
+        "uid": there["metadata"]["uid"],
+        "labels": {objects::used_by(cluster): ""},
+    }});
+    match session.merge(Kind::DataVolume, name, &patch).await {
+        Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(None),
+        patched => patched.map(Some),
     }
 }
 
@@ -212,10 +295,9 @@ pub(super) async fn upload(
     cluster: &ClusterId,
     image: &LocalImage<'_>,
 ) -> Result<ImageHandle, BackendError> {
-    let class = config.storage_class.as_deref();
     let bytes = virtual_size(image.path).map_err(|error| unreadable(image.path, &error))?;
     let bytes = bytes.unwrap_or(image.bytes).div_ceil(GIB).max(1) * GIB;
-    let wanted = objects::image(image.sha256, &Import::Upload, class, bytes, cluster);
+    let wanted = objects::image(image.sha256, &Import::Upload, config, bytes, cluster);
     let volume = claimed(session, cluster, &wanted).await?;
     if wait_ready(session, &volume, true).await? == VolumeState::Ready {
         let sent = send(session, config, image, labels::name(&volume)).await;
@@ -267,31 +349,30 @@ async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Re
         match status["phase"].as_str().unwrap_or_default() {
             "Succeeded" => return Ok(VolumeState::Whole),
             "UploadReady" if wants_upload => return Ok(VolumeState::Ready),
-            "Failed" => return Err(failed(name, status)),
-            _ if status["restartCount"].as_u64().unwrap_or(0) >= TRIES => return Err(failed(name, status)),
             _ => {}
+        }
+        let unfilled = look::unfilled(&there);
+        if let Some(unfilled) = unfilled.as_ref().filter(|unfilled| unfilled.is_final) {
+            let kind = match unfilled.why.contains(EXCEEDED_QUOTA) {
+                true => BackendErrorKind::Quota,
+                false => BackendErrorKind::Rejected,
+            };
+            return Err(BackendError::new(kind, format!("CDI cannot fill {}", unfilled.why)));
         }
         let now = json!([status["phase"], status["progress"]]);
         if now != last {
             (last, since) = (now, Instant::now());
         } else if since.elapsed() > STUCK {
-            let words = format!("data volume {name} makes no progress: phase {}", status["phase"]);
+            let why = unfilled.map_or(format!("data volume {name}"), |unfilled| unfilled.why);
+            let words = format!(
+                "{why}: no progress since {} min, phase {}",
+                STUCK.as_secs() / 60,
+                status["phase"]
+            );
             return Err(BackendError::new(BackendErrorKind::Timeout, words));
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-fn failed(name: &str, status: &Value) -> BackendError {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    let said = conditions
-        .filter(|condition| condition["status"] != "True")
-        .find_map(|condition| condition["message"].as_str().filter(|text| !text.is_empty()));
-    let words = format!(
-        "CDI cannot fill data volume {name}: {}",
-        said.unwrap_or("CDI gives no reason")
-    );
-    BackendError::new(BackendErrorKind::Rejected, words)
 }
 
 /// Sends the file to CDI's upload proxy with a token for this one volume (containerized-data-importer: doc/upload.md).

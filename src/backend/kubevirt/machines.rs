@@ -35,9 +35,8 @@ pub(super) async fn create(
         return Err(BackendError::new(BackendErrorKind::NotFound, words));
     };
     let site = Site {
-        storage_class: config.storage_class.as_deref(),
+        config,
         image_bytes: images::size(session, &root).await?,
-        affinity: config.affinity,
         address: match objects::is_on_pods(spec) {
             true => Some(balancers::address_of(session, &spec.cluster, &spec.node).await?),
             false => None,
@@ -134,7 +133,17 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
         .map(|instance| (labels::name(instance), instance))
         .collect();
     let of = |machine: &Value| look::machine(machine, by_name.get(labels::name(machine)).copied());
-    let whole: Vec<Machine> = machines.iter().filter_map(of).collect();
+    let mut whole: Vec<Machine> = machines.iter().filter_map(of).collect();
+    // Volumes are read only if a machine may wait for one: a deployed cluster has many, which say nothing new.
+    let waits = |machine: &Machine| matches!(machine.power, Power::Building | Power::Broken(_));
+    if whole.iter().any(waits) {
+        let volumes = session.list(Kind::DataVolume, &selector).await?;
+        for machine in whole.iter_mut().filter(|machine| waits(machine)) {
+            let of_machine = |volume: &&Value| labels::label(volume, labels::MACHINE) == Some(machine.name.as_str());
+            let power = look::with_volumes(machine.power.clone(), volumes.iter().filter(of_machine));
+            machine.power = power;
+        }
+    }
     // A Secret is created before its machine and deleted after it.
     let remains = secrets.iter().filter_map(look::remains);
     let remains: Vec<Machine> = remains

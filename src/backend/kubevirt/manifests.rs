@@ -59,9 +59,8 @@ pub fn of_machine(
         name: spec.image.0.clone(),
     });
     let site = Site {
-        storage_class: config.storage_class.as_deref(),
+        config,
         image_bytes,
-        affinity: config.affinity,
         address,
     };
     let mut machine = objects::machine(spec, &root, &site, None);

@@ -7,6 +7,7 @@ mod choices;
 mod compare;
 mod console;
 mod contents;
+pub mod csi;
 mod errors;
 mod images;
 mod kind;
@@ -21,6 +22,7 @@ mod objects;
 mod pods;
 mod preflight;
 mod quotas;
+mod release;
 mod session;
 mod snapshots;
 
@@ -243,6 +245,11 @@ impl Kubevirt {
             true => namespace::make(&self.session).await,
             false => Ok(()),
         }
+    }
+
+    /// The API server and the namespace of the machines.
+    pub fn place(&self) -> (&str, &str) {
+        (&self.session.server, &self.session.namespace)
     }
 
     /// The size of an image; 0 for one whose size the platform does not show.

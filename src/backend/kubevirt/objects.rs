@@ -14,7 +14,7 @@ use super::labels::{
 };
 use super::pods;
 use crate::backend::{ImageHandle, MachineSpec, Nic, Payload};
-use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
+use crate::cluster::{Affinity, ClusterId, KubevirtConfig, MachineName, Pass, Role};
 use crate::digest::sha256;
 
 /// The prefix of a label that ends with a cluster's id: the cluster uses the image.
@@ -162,10 +162,9 @@ pub(super) fn secret(spec: &MachineSpec, anchor: Option<&Value>) -> Value {
 
 /// Settings of the platform for machines.
 pub(super) struct Site<'a> {
-    pub storage_class: Option<&'a str>,
+    pub config: &'a KubevirtConfig,
     /// The size of the image; a clone is never smaller.
     pub image_bytes: u64,
-    pub affinity: Affinity,
     /// The address of a machine on the pod network.
     pub address: Option<IpAddr>,
 }
@@ -195,6 +194,7 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
                 "metadata": {"labels": labels},
                 "spec": {
                     "hostname": spec.node.as_str(),
+                    "evictionStrategy": site.config.eviction,
                     "terminationGracePeriodSeconds": if spec.pass == Pass::One { 0 } else { 60 },
                     "domain": {
                         "machine": {"type": "q35"},
@@ -209,7 +209,7 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
         },
     });
     let guest = &mut machine["spec"]["template"]["spec"];
-    if let Some(affinity) = apart(spec, site.affinity) {
+    if let Some(affinity) = apart(spec, site.config.affinity) {
         guest["affinity"] = affinity;
     }
     if let Some(probe) = pods::readiness(spec.role, spec.pass).filter(|_| is_on_pods(spec)) {
@@ -230,7 +230,7 @@ fn disks(spec: &MachineSpec, root: &Root, site: &Site<'_>, labels: &Value) -> Di
         None => json!({"name": name, "disk": {"bus": "virtio"}}),
     };
     let template = |name: String, source: Value, bytes: u64| {
-        let storage = storage(site.storage_class, bytes);
+        let storage = storage(site.config, bytes);
         let mut volume = json!({"metadata": {"name": name, "labels": labels}, "spec": {"storage": storage}});
         for (key, value) in source.as_object().into_iter().flatten() {
             volume["spec"][key] = value.clone();
@@ -281,14 +281,21 @@ fn disks(spec: &MachineSpec, root: &Root, site: &Site<'_>, labels: &Value) -> Di
     all
 }
 
-fn storage(class: Option<&str>, bytes: u64) -> Value {
+/// Without modes, CDI takes those of the class's StorageProfile.
+fn storage(config: &KubevirtConfig, bytes: u64) -> Value {
     let size = match bytes.is_multiple_of(GIB) {
         true => format!("{}Gi", bytes / GIB),
         false => bytes.to_string(),
     };
     let mut storage = json!({"resources": {"requests": {"storage": size}}});
-    if let Some(class) = class {
-        storage["storageClassName"] = class.into();
+    if let Some(class) = &config.storage_class {
+        storage["storageClassName"] = class.as_str().into();
+    }
+    if let Some(mode) = config.access_mode {
+        storage["accessModes"] = json!([mode]);
+    }
+    if let Some(mode) = config.volume_mode {
+        storage["volumeMode"] = json!(mode);
     }
     storage
 }
@@ -357,7 +364,13 @@ pub(super) fn identity(url: &str) -> String {
 }
 
 /// The volume of an image that clusters share.
-pub(super) fn image(identity: &str, import: &Import, class: Option<&str>, bytes: u64, cluster: &ClusterId) -> Value {
+pub(super) fn image(
+    identity: &str,
+    import: &Import,
+    config: &KubevirtConfig,
+    bytes: u64,
+    cluster: &ClusterId,
+) -> Value {
     let source = match import {
         Import::Upload => json!({"upload": {}}),
         Import::Http(url) => json!({"http": {"url": url}}),
@@ -376,6 +389,6 @@ pub(super) fn image(identity: &str, import: &Import, class: Option<&str>, bytes:
                 "cdi.kubevirt.io/storage.deleteAfterCompletion": "false",
             },
         },
-        "spec": {"source": source, "storage": storage(class, bytes)},
+        "spec": {"source": source, "storage": storage(config, bytes)},
     })
 }

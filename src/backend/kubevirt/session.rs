@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Option<Duration> = Some(Duration::from_secs(10));
 const ANSWER: Duration = Duration::from_secs(120);
 
 /// Time limit until a deleted object no longer exists; a guest has one minute to shut down.
-const GOING: Duration = Duration::from_secs(180);
+pub(super) const GOING: Duration = Duration::from_secs(180);
 /// The pauses meanwhile.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
@@ -156,22 +156,43 @@ impl Session {
         resource: &str,
         namespace: Option<&str>,
     ) -> Result<bool, BackendError> {
-        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let question = json!({
-            "apiVersion": "authorization.k8s.io/v1",
+            "apiVersion": REVIEWS,
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {
-                "namespace": namespace.unwrap_or(""),
-                "verb": verb,
-                "group": group,
-                "resource": resource,
-                "subresource": subresource,
-            }},
+            "spec": {"resourceAttributes": access(verb, group, resource, namespace.unwrap_or(""))},
         });
-        let answer = self
-            .ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question)
-            .await?;
+        let path = format!("/apis/{REVIEWS}/selfsubjectaccessreviews");
+        let answer = self.ask(&path, &question).await?;
         Ok(answer["status"]["allowed"] == true)
+    }
+
+    /// Whether the service account `default` of the machines' namespace may do something in another namespace. `None` if
+    /// this user may not ask: that requires the cluster role `admin` there.
+    pub async fn may_default_account(
+        &self,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        there: &str,
+    ) -> Result<Option<bool>, BackendError> {
+        let here = &self.namespace;
+        let question = json!({
+            "apiVersion": REVIEWS,
+            "kind": "LocalSubjectAccessReview",
+            "metadata": {"namespace": there},
+            "spec": {
+                "user": format!("system:serviceaccount:{here}:default"),
+                "groups": [
+                    "system:serviceaccounts",
+                    format!("system:serviceaccounts:{here}"),
+                    "system:authenticated",
+                ],
+                "resourceAttributes": access(verb, group, resource, there),
+            },
+        });
+        let path = format!("/apis/{REVIEWS}/namespaces/{there}/localsubjectaccessreviews");
+        let answer = if_allowed(self.ask(&path, &question).await)?;
+        Ok(answer.map(|answer| answer["status"]["allowed"] == true))
     }
 
     pub fn path(&self, kind: Kind, name: &str) -> String {
@@ -357,6 +378,20 @@ impl Session {
         }
         Ok(())
     }
+}
+
+const REVIEWS: &str = "authorization.k8s.io/v1";
+
+/// The attributes of a request, for a review of access.
+fn access(verb: &str, group: &str, resource: &str, namespace: &str) -> Value {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    json!({
+        "namespace": namespace,
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+    })
 }
 
 const JSON: &str = "application/json";

@@ -86,7 +86,22 @@ fn problems(machine: &Value) -> Vec<String> {
             Some(format!("disk {name} cannot have snapshots: {reason}"))
         }
     };
-    stateful_volumes(machine).into_iter().filter_map(problem).collect()
+    let volumes = machine["spec"]["template"]["spec"]["volumes"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    // A restore gives volumes new names. A CSI driver knows its volumes by their names.
+    let attached = volumes.filter(|volume| {
+        let kinds = ["dataVolume", "persistentVolumeClaim"];
+        kinds.iter().any(|kind| volume[*kind]["hotpluggable"] == true)
+    });
+    let attached = attached.filter_map(|volume| volume["name"].as_str());
+    let attached = attached.map(|name| format!("disk {name} was attached by another program"));
+    stateful_volumes(machine)
+        .into_iter()
+        .filter_map(problem)
+        .chain(attached)
+        .collect()
 }
 
 fn is_ready(object: &Value) -> bool {
@@ -428,5 +443,9 @@ mod tests {
             "{found:?}"
         );
         assert!(found[1].contains("disk attached"), "{found:?}");
+        let volume = json!({"name": "pvc-1", "dataVolume": {"name": "pvc-1", "hotpluggable": true}});
+        let mut machine = json!({"spec": {"template": {"spec": {"volumes": [volume]}}}});
+        machine["status"]["volumeSnapshotStatuses"] = json!([{"name": "pvc-1", "enabled": true}]);
+        assert_eq!(problems(&machine), ["disk pvc-1 was attached by another program"]);
     }
 }
