@@ -12,6 +12,8 @@ const INLINE: usize = 2048;
 /// The limit of all values of a Secret together (kubernetes/kubernetes: ValidateSecret).
 const SECRET: usize = 1 << 20;
 
+const VOLUMES: &str = "datavolume-validate.cdi.kubevirt.io";
+
 /// Why an object is rejected: status, reason, message.
 pub type Refusal = (u16, &'static str, String);
 
@@ -28,16 +30,44 @@ fn denied(webhook: &str, why: String) -> Refusal {
 }
 
 pub fn admit(world: &World, user: &User, kind: &str, object: &Value) -> Result<(), Refusal> {
+    may_block(user, object)?;
     match kind {
-        "VirtualMachine" => machine(world, user, object),
+        "VirtualMachine" => machine(world, object),
         "DataVolume" => {
-            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-            volume(user, namespace, &object["spec"])
+            volume(&object["spec"])?;
+            may_clone(world, user, object)
         }
         "Secret" => secret(object),
         "VirtualMachineSnapshot" => snapshot(world, object),
         "VirtualMachineRestore" => restore(world, object),
         _ => Ok(()),
+    }
+}
+
+/// kubernetes/kubernetes: plugin/pkg/admission/gc/gc_admission.go; OpenShift enables it (openshift/cluster-kube-apiserver-
+/// operator: bindata/assets/config/defaultconfig.yaml, `OwnerReferencesPermissionEnforcement`).
+fn may_block(user: &User, object: &Value) -> Result<(), Refusal> {
+    let about = &object["metadata"];
+    let namespace = about["namespace"].as_str().unwrap_or_default();
+    let may = |owner: &Value| {
+        let plural = format!(
+            "{}s/finalizers",
+            owner["kind"].as_str().unwrap_or_default().to_lowercase()
+        );
+        user.may("update", &plural, namespace)
+    };
+    let blocked = |owner: &&Value| owner["blockOwnerDeletion"] == true && !may(owner);
+    match list(&about["ownerReferences"]).iter().find(blocked) {
+        None => Ok(()),
+        Some(_) => {
+            let why =
+                "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on";
+            Err((
+                403,
+                "Forbidden",
+                format!("{} is forbidden: {why}: , <nil>", about["name"]),
+            ))
+        }
     }
 }
 
@@ -101,39 +131,44 @@ fn secret(object: &Value) -> Result<(), Refusal> {
     }
 }
 
-fn volume(user: &User, namespace: &str, spec: &Value) -> Result<(), Refusal> {
-    const WEBHOOK: &str = "datavolume-validate.cdi.kubevirt.io";
+fn volume(spec: &Value) -> Result<(), Refusal> {
     let sources =
         spec["source"].as_object().map_or(0, serde_json::Map::len) + usize::from(spec["sourceRef"].is_object());
     if sources != 1 {
-        return Err(denied(WEBHOOK, format!("a data volume has one source, not {sources}")));
+        return Err(denied(VOLUMES, format!("a data volume has one source, not {sources}")));
     }
-    if spec["storage"].is_object() == spec["pvc"].is_object() {
-        return Err(denied(WEBHOOK, "one of storage and pvc is wanted".to_owned()));
+    match spec["storage"].is_object() == spec["pvc"].is_object() {
+        true => Err(denied(VOLUMES, "one of storage and pvc is wanted".to_owned())),
+        false => Ok(()),
     }
-    let from = [&spec["source"]["pvc"], &spec["sourceRef"]];
-    for from in from.iter().filter_map(|source| source["namespace"].as_str()) {
-        if from != namespace && !user.may("create", "datavolumes/source", from) {
-            let why = format!(
-                "User {} has insufficient permissions in clone source namespace {from}",
-                user.name
-            );
-            return Err(denied(WEBHOOK, why));
-        }
-    }
-    Ok(())
 }
 
-fn machine(world: &World, user: &User, object: &Value) -> Result<(), Refusal> {
+/// A user's own data volume. Those of machines are KubeVirt's, which asks for the rights of their service account
+/// (kubevirt/containerized-data-importer: pkg/apiserver/webhooks/datavolume-mutate.go).
+fn may_clone(world: &World, user: &User, volume: &Value) -> Result<(), Refusal> {
+    match world.cloned_from(volume) {
+        Some(from) if !user.may("create", "datavolumes/source", &from) => {
+            Err(denied(VOLUMES, no_clone(&user.name, &from)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// kubevirt/containerized-data-importer: staging/src/kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1/
+/// authorize_utils.go.
+pub fn no_clone(user: &str, from: &str) -> String {
+    format!("User {user} has insufficient permissions in clone source namespace {from}")
+}
+
+fn machine(world: &World, object: &Value) -> Result<(), Refusal> {
     const WEBHOOK: &str = "virtualmachine-validator.kubevirt.io";
     let refuse = |why: String| Err(denied(WEBHOOK, why));
     let spec = &object["spec"];
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     if spec["running"].is_boolean() == spec["runStrategy"].is_string() {
         return refuse("one of running and runStrategy is wanted".to_owned());
     }
     for template in list(&spec["dataVolumeTemplates"]) {
-        volume(user, namespace, &template["spec"])?;
+        volume(&template["spec"])?;
     }
     let guest = &spec["template"]["spec"];
     let networks = list(&guest["networks"]);

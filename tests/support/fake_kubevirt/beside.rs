@@ -13,13 +13,14 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{self, Method, Response};
 use futures::StreamExt;
-use kube::core::WatchEvent;
+use kube::core::{Status, WatchEvent};
 use kube::{Client, Error};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_rustls::TlsAcceptor;
 
+use super::admission::no_clone;
 use super::resources::Resource;
 use super::wire::{self, TICK, TlsListener, lock};
 use super::world::{Key, World};
@@ -276,6 +277,7 @@ impl Beside {
         if !self.has_volume(&namespace, object).await? {
             return Ok(None);
         }
+        self.may_clone(resource, &namespace, object).await?;
         let mut sent = object.clone();
         let about = sent["metadata"].as_object_mut().unwrap();
         for field in ["uid", "resourceVersion", "creationTimestamp"] {
@@ -300,6 +302,31 @@ impl Beside {
         let path = format!("{}/{name}", folder(Resource::of("datavolumes"), namespace));
         let volume = request(&self.client, Method::GET, &path, "application/json", &Value::Null).await?;
         Ok(volume["metadata"]["uid"] == owner["uid"])
+    }
+
+    /// Asks the server as KubeVirt does before it creates the volume of a machine, see `World::cloner`.
+    async fn may_clone(&self, resource: &Resource, namespace: &str, volume: &Value) -> Result<(), Error> {
+        let from = lock(&self.world).cloned_from(volume);
+        let Some(from) = from.filter(|_| resource.plural == "datavolumes") else {
+            return Ok(());
+        };
+        let user = World::cloner(namespace);
+        let groups = json!([
+            "system:serviceaccounts",
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated"
+        ]);
+        let access = json!({"namespace": from, "verb": "create", "group": "cdi.kubevirt.io", "resource": "datavolumes",
+            "subresource": "source"});
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": user, "groups": groups, "resourceAttributes": access}});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let answer = request(&self.client, Method::POST, path, "application/json", &review).await?;
+        if answer["status"]["allowed"] == true {
+            return Ok(());
+        }
+        let why = format!("not authorized to create DataVolume: {}", no_clone(&user, &from));
+        Err(Error::Api(Status::failure(&why, "Forbidden").with_code(403).boxed()))
     }
 
     async fn set_status(&self, resource: &Resource, stored: &Value, status: &Value) -> Result<Value, Error> {

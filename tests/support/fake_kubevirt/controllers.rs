@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::admission::no_clone;
 use super::resources::Resource;
 use super::world::{Key, World};
 
@@ -100,17 +101,25 @@ impl World {
         let (_, namespace, name) = key.clone();
         let source = &volume["spec"]["source"];
         let phase = volume["status"]["phase"].as_str().unwrap_or_default();
+        if let Some(why) = self.no_claim(volume).filter(|_| phase.is_empty()) {
+            let conditions = conditions(("False", "ErrClaimNotValid", &why), "");
+            self.set_status(&key, volume, json!({"conditions": conditions}));
+            return;
+        }
         if self.find(CLAIM, &namespace, &name).is_none() && !phase.is_empty() {
             let owner = json!([{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": name,
                 "uid": volume["metadata"]["uid"]}]);
             let labels = volume["metadata"]["labels"].clone();
             let about = json!({"namespace": namespace, "name": name, "labels": labels, "ownerReferences": owner,
                 "finalizers": [CLAIM_FINALIZER]});
-            let size = volume["spec"]["storage"]["resources"].clone();
-            self.force(
-                CLAIM,
-                json!({"metadata": about, "spec": {"accessModes": ["ReadWriteOnce"], "resources": size}}),
-            );
+            let storage = &volume["spec"]["storage"];
+            let mut spec = json!({"accessModes": ["ReadWriteOnce"], "resources": storage["resources"]});
+            for field in ["accessModes", "volumeMode"] {
+                if !storage[field].is_null() {
+                    spec[field] = storage[field].clone();
+                }
+            }
+            self.force(CLAIM, json!({"metadata": about, "spec": spec}));
         }
         let age = self.age(&key);
         if age < Duration::from_millis(self.step_ms) {
@@ -141,11 +150,16 @@ impl World {
             }
             _ => "Succeeded",
         };
-        let mut status = json!({"phase": next});
-        if next == "Failed" {
-            let message = "Unable to connect to http data source: expected status code 200, got 404";
-            status["conditions"] = json!([{"type": "Running", "status": "False", "message": message}]);
-        }
+        let (bound, pending) = (format!("PVC {name} Bound"), format!("PVC {name} Pending"));
+        let (bound, why) = match next {
+            "Succeeded" => (("True", "Bound", bound.as_str()), ""),
+            "Failed" => (
+                ("True", "Bound", bound.as_str()),
+                "Unable to connect to http data source: expected status code 200, got 404",
+            ),
+            _ => (("False", "Pending", pending.as_str()), ""),
+        };
+        let status = json!({"phase": next, "conditions": conditions(bound, why)});
         self.set_status(&key, volume, status);
     }
 
@@ -158,6 +172,21 @@ impl World {
         if is_free && self.age(&key) >= Duration::from_millis(self.step_ms) {
             self.drop_finalizer(key, claim);
         }
+    }
+
+    /// Why CDI cannot make a claim: its access mode is not known (containerized-data-importer:
+    /// pkg/controller/datavolume/util.go, `renderPvcSpecVolumeModeAndAccessModesAndStorageClass`).
+    fn no_claim(&self, volume: &Value) -> Option<String> {
+        let storage = &volume["spec"]["storage"];
+        let class = storage["storageClassName"].as_str()?;
+        if storage["accessModes"].is_array() || self.is_beside {
+            return None;
+        }
+        if self.find("storageclasses", "", class).is_none() {
+            return Some("PVC spec is missing accessMode and no storageClass to choose profile".to_owned());
+        }
+        let has_profile = !self.without_profile.contains(class);
+        (!has_profile).then(|| format!("no accessMode specified in StorageProfile {class}"))
     }
 
     fn is_mounted(&self, namespace: &str, volume: &str) -> bool {
@@ -197,7 +226,7 @@ impl World {
                 volume["metadata"]["namespace"] = namespace.clone().into();
                 volume["metadata"]["ownerReferences"] = json!([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
                     "name": name, "uid": machine["metadata"]["uid"]}]);
-                self.force(VOLUME, volume);
+                self.spawn(VOLUME, volume);
             }
         }
         let is_halted = machine["spec"]["runStrategy"] == "Halted";
@@ -209,8 +238,12 @@ impl World {
             .as_array()
             .into_iter()
             .flatten()
-            .filter_map(|template| self.find(VOLUME, &namespace, template["metadata"]["name"].as_str()?))
-            .map(|volume| volume["status"]["phase"].as_str().unwrap_or_default().to_owned())
+            .map(|template| {
+                // A volume that could not be created is not ready either.
+                let volume = self.find(VOLUME, &namespace, template["metadata"]["name"].as_str()?)?;
+                volume["status"]["phase"].as_str().map(str::to_owned)
+            })
+            .map(Option::unwrap_or_default)
             .collect();
         let ready = phases
             .iter()
@@ -235,19 +268,32 @@ impl World {
             _ => "Starting",
         };
         let mut status = json!({"printableStatus": shown});
+        let no_volume = machine["spec"]["dataVolumeTemplates"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find_map(|template| self.refusal(VOLUME, &namespace, template["metadata"]["name"].as_str()?));
         // kubevirt/kubevirt: pkg/virt-controller/watch/vm/vm.go: a refused instance is the condition Failure of a machine
         // that is shown as stopped; otherwise conditions are the instance's.
+        let failure = |message: String| json!([{"type": "Failure", "status": "True", "reason": "FailedCreate", "message": message}]);
         match (self.refusal(INSTANCE, &namespace, &name), &instance) {
+            (_, None) if no_volume.is_some() => {
+                status["printableStatus"] = "Starting".into();
+                let why = no_volume.unwrap_or_default();
+                status["conditions"] = failure(format!("Error encountered while creating DataVolumes: {why}"));
+            }
             (Some(why), None) if !is_off => {
                 status["printableStatus"] = "Stopped".into();
-                let message = format!("Failure while starting VMI: {why}");
-                status["conditions"] =
-                    json!([{"type": "Failure", "status": "True", "reason": "FailedCreate", "message": message}]);
+                status["conditions"] = failure(format!("Failure while starting VMI: {why}"));
             }
             (_, Some(instance)) if instance["status"]["conditions"].is_array() => {
                 status["conditions"] = instance["status"]["conditions"].clone();
             }
             _ => {}
+        }
+        // kubevirt/kubevirt: pkg/virt-controller/watch/vm/vm.go, `updateStatus`: once a machine has run.
+        if instance.is_some() || machine["status"]["runStrategy"].is_string() {
+            status["runStrategy"] = machine["spec"]["runStrategy"].clone();
         }
         status["volumeSnapshotStatuses"] = self.volume_statuses(&namespace, machine);
         self.set_status(&key, machine, status);
@@ -264,7 +310,7 @@ impl World {
         {
             return;
         }
-        match self.over_quota(&key) {
+        match self.over_quota(&key).or_else(|| self.may_not_clone(&key, &object)) {
             Some(why) => drop(self.refused.insert(key, (Instant::now(), why))),
             None => {
                 if !self.is_beside {
@@ -273,6 +319,39 @@ impl World {
                 self.force(plural, object);
             }
         }
+    }
+
+    /// The namespace that a volume is cloned from, if that is another one.
+    pub fn cloned_from(&self, volume: &Value) -> Option<String> {
+        let own = volume["metadata"]["namespace"].as_str().unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let reference = &volume["spec"]["sourceRef"];
+        let from = match reference["name"].as_str() {
+            Some(name) => {
+                let place = text(&reference["namespace"]).unwrap_or(own.to_owned());
+                let source = self.find("datasources", &place, name)?;
+                text(&source["spec"]["source"]["pvc"]["namespace"]).unwrap_or(place)
+            }
+            None => text(&volume["spec"]["source"]["pvc"]["namespace"])?,
+        };
+        Some(from).filter(|from| from != own)
+    }
+
+    /// The user with whose rights KubeVirt clones the volumes of machines (kubevirt/kubevirt:
+    /// pkg/virt-controller/watch/vm/vm.go, `authorizeDataVolume`).
+    pub fn cloner(namespace: &str) -> String {
+        format!("system:serviceaccount:{namespace}:default")
+    }
+
+    /// On a real API server, `beside` asks that one.
+    fn may_not_clone(&self, (plural, namespace, _): &Key, volume: &Value) -> Option<String> {
+        let from = self
+            .cloned_from(volume)
+            .filter(|_| *plural == VOLUME && !self.is_beside)?;
+        let cloner = Self::cloner(namespace);
+        let mut users = self.users.values();
+        let may = users.any(|user| user.name == cloner && user.may("create", "datavolumes/source", &from));
+        (!may).then(|| format!("not authorized to create DataVolume: {}", no_clone(&cloner, &from)))
     }
 
     /// kubernetes/kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go, `CheckRequest`.
@@ -455,6 +534,21 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The conditions of a data volume (containerized-data-importer: pkg/controller/datavolume/conditions.go).
+fn conditions((status, reason, message): (&str, &str, &str), running: &str) -> Value {
+    let is_ready = status == "True" && running.is_empty();
+    let (ready, invalid) = match status == "False" && reason.starts_with("Err") {
+        true => ("False", (reason, message)),
+        false if is_ready => ("True", ("", "")),
+        false => ("False", ("", "")),
+    };
+    json!([
+        {"type": "Bound", "status": status, "reason": reason, "message": message},
+        {"type": "Ready", "status": ready, "reason": invalid.0, "message": invalid.1},
+        {"type": "Running", "status": "False", "reason": "", "message": running},
+    ])
 }
 
 fn conflict(name: &str, why: &str) -> (u16, &'static str, String) {

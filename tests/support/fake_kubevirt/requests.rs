@@ -23,6 +23,9 @@ pub enum Answer {
     Text(String),
     /// A path without a handler: `404 page not found`, without a Status.
     NoPage,
+    /// Priority and fairness: a header, and no Status (kubernetes/kubernetes: staging/src/k8s.io/apiserver/pkg/server/
+    /// filters/maxinflight.go, `tooManyRequests`).
+    Busy,
     /// The serial console of a machine, to a websocket.
     Console {
         namespace: String,
@@ -73,21 +76,21 @@ fn deleted() -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": {}})
 }
 
-/// The parts of a path that the server authorizes whether it serves them or not.
-fn unserved(path: &str) -> Option<(String, String, String)> {
+/// Group, namespace and resource of a path that the server authorizes whether it serves it or not, and the verb of `GET`.
+fn unserved(path: &str) -> Option<(String, String, String, &'static str)> {
     let parts: Vec<&str> = path.split('/').collect();
     let (group, rest) = match parts.as_slice() {
         ["", "api", _, rest @ ..] => ("", rest),
         ["", "apis", group, _, rest @ ..] => (*group, rest),
         _ => return None,
     };
-    match rest {
-        ["namespaces", namespace, plural, ..] => {
-            Some((group.to_owned(), (*namespace).to_owned(), (*plural).to_owned()))
-        }
-        [plural, ..] => Some((group.to_owned(), String::new(), (*plural).to_owned())),
-        [] => None,
-    }
+    let (namespace, plural, names) = match rest {
+        ["namespaces", namespace, plural, names @ ..] => (*namespace, plural, names),
+        [plural, names @ ..] => ("", plural, names),
+        [] => return None,
+    };
+    let verb = if names.is_empty() { "list" } else { "get" };
+    Some((group.to_owned(), namespace.to_owned(), (*plural).to_owned(), verb))
 }
 
 /// kubernetes/apiserver: pkg/endpoints/handlers/responsewriters/errors.go, forbiddenMessage.
@@ -194,7 +197,8 @@ fn target(path: &str) -> Option<Target> {
 impl World {
     pub fn answer(&mut self, asked: &Asked<'_>) -> Answer {
         self.asked.push(format!("{} {}", asked.method, asked.path));
-        let only_asks = asked.method == "GET" || asked.path.contains("selfsubject") || asked.query.contains("dryRun");
+        let only_asks =
+            asked.method == "GET" || asked.path.contains("subjectaccessreviews") || asked.query.contains("dryRun");
         self.changes += usize::from(!only_asks);
         if asked.path == "/v1beta1/upload" {
             return self.take_upload(asked);
@@ -213,7 +217,10 @@ impl World {
             if fault.done {
                 self.serve(asked);
             }
-            return refused((fault.code, "Scripted", "scripted by the test".to_owned()));
+            return match fault.code {
+                429 => Answer::Busy,
+                code => refused((code, "Scripted", "scripted by the test".to_owned())),
+            };
         }
         self.serve(asked)
     }
@@ -234,6 +241,18 @@ impl World {
         if asked.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" {
             return review(&user, &body);
         }
+        if let Some(space) = asked.path.strip_suffix("/localsubjectaccessreviews") {
+            let space = space.rsplit('/').next().unwrap_or_default();
+            let (resource, group) = ("localsubjectaccessreviews", "authorization.k8s.io");
+            if !user.may("create", resource, space) {
+                return forbidden(&user, "create", resource, group, None, space);
+            }
+            let of = self
+                .users
+                .values()
+                .find(|known| body["spec"]["user"] == known.name.as_str());
+            return review(&of.cloned().unwrap_or_default(), &body);
+        }
         let served = target(asked.path).filter(|target| !self.groups_absent.contains(target.resource.group));
         let Some(target) = served else {
             let known = asked.path.starts_with("/apis/") || asked.path.starts_with("/openapi");
@@ -241,8 +260,8 @@ impl World {
                 self.unknown.push(format!("{} {}", asked.method, asked.path));
             }
             return match unserved(asked.path) {
-                Some((group, space, plural)) if !user.may("list", &plural, &space) => {
-                    forbidden(&user, "list", &plural, &group, None, &space)
+                Some((group, space, plural, verb)) if !user.may(verb, &plural, &space) => {
+                    forbidden(&user, verb, &plural, &group, None, &space)
                 }
                 _ => Answer::NoPage,
             };
@@ -374,7 +393,14 @@ impl World {
                     namespace: namespace.to_owned(),
                     name: name.to_owned(),
                 },
-                Ok(_) => refused((409, "Conflict", "VMI is not running".to_owned())),
+                // kubevirt/kubevirt: pkg/virt-api/rest/console.go, `validateVMIForConsole`.
+                Ok(instance) if instance["status"]["phase"] == "Failed" => {
+                    let why = format!(
+                        "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"{name}\": VMI is in failed status"
+                    );
+                    refused((409, "Conflict", why))
+                }
+                Ok(_) => refused((400, "BadRequest", "VMI is not running".to_owned())),
                 Err(refusal) => refused(refusal),
             },
             _ => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// A user with a token.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct User {
     pub name: String,
     /// Namespaces in which it is `edit`; `*` is an administrator.

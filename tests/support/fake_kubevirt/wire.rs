@@ -197,6 +197,12 @@ pub async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Respon
             .header(header::CONTENT_TYPE, "text/plain; charset=utf-8")
             .body(Body::from("404 page not found\n"))
             .unwrap(),
+        Answer::Busy => Response::builder()
+            .status(StatusCode::TOO_MANY_REQUESTS)
+            .header(header::CONTENT_TYPE, "text/plain; charset=utf-8")
+            .header(header::RETRY_AFTER, "1")
+            .body(Body::from("Too many requests, please try again later.\n"))
+            .unwrap(),
         Answer::Console { namespace, name } => return Ok(consoles::open(world, parts, namespace, name).await),
         Answer::Watch(asked) => Response::builder()
             .header(header::CONTENT_TYPE, "application/json")

@@ -105,6 +105,8 @@ pub struct World {
     pub has_snapshots: bool,
     /// Storage classes whose driver has no VolumeSnapshotClass.
     pub without_snapshots: BTreeSet<&'static str>,
+    /// Storage classes whose StorageProfile has no access mode.
+    pub without_profile: BTreeSet<&'static str>,
     /// Why a driver cannot save this volume of machines.
     pub unsaved: Option<(&'static str, &'static str)>,
     /// The objects are a real API server's, see `beside`.
@@ -165,6 +167,7 @@ impl Default for World {
             saved: BTreeMap::new(),
             has_snapshots: true,
             without_snapshots: BTreeSet::new(),
+            without_profile: BTreeSet::new(),
             unsaved: None,
             is_beside: false,
             sandbox: String::new(),
