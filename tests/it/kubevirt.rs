@@ -1,6 +1,8 @@
 //! Whole runs on the fake KubeVirt: both passes, interruptions between any two changes, several clusters at once, and
 //! the messages about missing requirements. `kubectl` checks the objects.
 
+use std::time::{Duration, Instant};
+
 use crate::support::cluster::{cluster_id, id_of};
 
 use crate::support::fake_kubevirt::World;
@@ -9,7 +11,7 @@ use crate::support::fake_kubevirt::resources::Resource;
 use crate::support::fake_kubevirt::rights::User;
 use crate::support::fake_kubevirt::world::{Fault, Meanwhile};
 use crate::support::kubevirt_sandbox::{Sandbox, documented, kubectl, told};
-use ocpdeploy::backend::{Backend, ImageRequest};
+use ocpdeploy::backend::{Backend, ImageRequest, Power};
 use serde_json::{Value, json};
 
 const SMALL: &str = "masters=1\nworkers=1";
@@ -343,6 +345,29 @@ fn a_quota_that_is_reached_during_a_run_ends_it_with_the_machine_and_the_reason(
     }
 }
 
+#[test]
+fn a_server_that_limits_requests_is_asked_again_in_the_same_run() {
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    let busy = |method: &'static str, path: &str| Fault {
+        method,
+        path: path.to_owned(),
+        code: 429,
+        done: false,
+    };
+    sandbox.server.with(|world| {
+        world.faults = vec![busy("GET", "/virtualmachines"), busy("POST", "/virtualmachines")];
+        world
+            .faults
+            .extend([busy("POST", "/secrets"), busy("DELETE", "/virtualmachines")]);
+    });
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
+    sandbox
+        .server
+        .with(|world| assert!(world.faults.is_empty(), "{:?}", world.faults));
+}
+
 /// Another client deletes machine lab-master-0 and creates one with that name.
 fn replace_machine(world: &mut World) {
     let key = ("virtualmachines", "blue".to_owned(), "lab-master-0".to_owned());
@@ -397,6 +422,33 @@ fn a_claim_that_was_created_late_no_longer_exists_when_all_is_deleted() {
     assert_eq!(sandbox.inventory("blue"), [""; 0]);
 }
 
+/// As after an eviction or a shutdown from within: KubeVirt keeps it off.
+#[test]
+fn a_machine_that_has_shut_down_is_started_again() {
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").unwrap();
+    sandbox
+        .server
+        .with(|world| world.power("blue", "lab-worker-0", "stop").unwrap());
+    let (owner, name) = (cluster_id("lab", "example.com"), "lab-worker-0".parse().unwrap());
+    let power = |sandbox: &Sandbox| {
+        let machines = sandbox.on_backend(async |backend| backend.list_machines(&owner).await.unwrap());
+        machines.into_iter().find(|machine| machine.name == name).unwrap().power
+    };
+    let wait = |expected: Power| {
+        let begin = Instant::now();
+        while power(&sandbox) != expected {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", power(&sandbox));
+        }
+    };
+    wait(Power::Off);
+    sandbox
+        .on_backend(async |backend| backend.start_machine(&owner, &name).await)
+        .unwrap();
+    wait(Power::Running);
+}
+
 #[test]
 fn a_machine_is_shown_as_its_kubernetes_object() {
     let sandbox = sandbox();
@@ -411,6 +463,61 @@ fn a_machine_is_shown_as_its_kubernetes_object() {
     let object: Value = serde_json::from_str(form["text"].as_str().unwrap()).unwrap();
     assert_eq!(object["metadata"]["name"], "lab-master-0");
     assert_eq!(object["kind"], "VirtualMachine");
+}
+
+/// `fast` has a StorageProfile without access mode.
+#[test]
+fn a_volume_that_cannot_be_claimed_ends_the_run_with_cdis_reason() {
+    let fast = format!("{SMALL}\nstorage_class=fast\nharvest_timeout=120s");
+    for (lines, code, who) in [
+        ("", 7, "CDI cannot fill data volume ocpdeploy-image-"),
+        (
+            "image=pvc:rhcos\nhelper_image=pvc:rhcos",
+            5,
+            "is in error state: data volume lab-",
+        ),
+    ] {
+        let sandbox = sandbox();
+        sandbox.server.with(|world| {
+            world.without_profile.insert("fast");
+            let size = json!({"resources": {"requests": {"storage": "16Gi"}}});
+            let about = json!({"namespace": "blue", "name": "rhcos"});
+            world.force("persistentvolumeclaims", json!({"metadata": about, "spec": size}));
+        });
+        sandbox.env("lab", &format!("{fast}\n{lines}"));
+        let run = sandbox.run(&["deploy", "lab.sh", "--rehearse"]);
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        // A run that waits for too long has another exit code.
+        assert_eq!(run.status.code(), Some(code), "{said}");
+        let why = "no accessMode specified in StorageProfile fast; set storage_class, access_mode";
+        assert!(said.contains(who) && said.contains(why), "{said}");
+        // An image that was not claimed is no obstacle for other settings.
+        let modes = "access_mode=ReadWriteMany\nvolume_mode=Block";
+        sandbox.env("other", &format!("{fast}\n{lines}\n{modes}"));
+        sandbox.deploy("other").unwrap();
+        is_deployed(&sandbox, "other");
+        let claim = sandbox.object("persistentvolumeclaims", "blue", "other-master-0-root");
+        let spec = &claim["spec"];
+        assert_eq!(
+            (&spec["accessModes"], &spec["volumeMode"]),
+            (&json!(["ReadWriteMany"]), &json!("Block"))
+        );
+    }
+}
+
+#[test]
+fn machines_get_the_eviction_strategy_of_the_settings() {
+    for (line, expected) in [
+        ("", "LiveMigrateIfPossible"),
+        ("eviction_strategy=LiveMigrate", "LiveMigrate"),
+        ("eviction_strategy=None", "None"),
+    ] {
+        let sandbox = sandbox();
+        sandbox.env("lab", &format!("{SMALL}\n{line}"));
+        sandbox.deploy("lab").unwrap();
+        let instance = sandbox.object("virtualmachineinstances", "blue", "lab-master-0");
+        assert_eq!(instance["spec"]["evictionStrategy"], expected);
+    }
 }
 
 #[test]
@@ -503,15 +610,8 @@ fn kubectl_reads_every_object_and_finds_nothing_to_change() {
     assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
     let folder = sandbox.path().join("manifests");
     let written = std::fs::read_dir(&folder).unwrap().count();
-    // The bootstrap, also of pass two, is already deleted.
-    assert_eq!(written, 1 + 2 * 3);
-    for kind in ["virtualmachine", "secret"] {
-        std::fs::remove_file(folder.join(match kind {
-            "secret" => "secret-lab-bootstrap-first-boot.yaml".to_owned(),
-            kind => format!("{kind}-lab-bootstrap.yaml"),
-        }))
-        .unwrap();
-    }
+    // The bootstrap is complete and deleted, and is not brought back.
+    assert_eq!(written, 1 + 2 * 2);
     let before = sandbox.server.with(|world| world.version());
     let folder = folder.display().to_string();
     let diff = [
@@ -574,7 +674,7 @@ tells! {
         world.users.get_mut("blue-token").unwrap().lacks.extend(lacks);
     };
     the_quota_is_short: "", |world, sandbox| {
-        let hard = json!({"requests.memory": "1Gi", "requests.storage": "1Gi"});
+        let hard = json!({"requests.memory": "1Gi", "requests.storage": "1Gi", "limits.memory": "100Gi", "limits.cpu": "500m"});
         let about = json!({"namespace": "blue", "name": "small"});
         world.force("resourcequotas", json!({"metadata": about, "status": {"hard": hard, "used": {"requests.memory": "512Mi"}}}))
     };
@@ -589,20 +689,25 @@ tells! {
     };
 }
 
+/// The findings of a check of the settings. Columns are as wide as they need to be, so their spaces are left out.
+fn checked(sandbox: &Sandbox) -> String {
+    let checked = sandbox.run(&["check", "lab.sh", "--rehearse"]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    let text = text.replace(&sandbox.server.address.port().to_string(), "<port>");
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// The findings of a check about KubeVirt and CDI themselves.
 fn versions(change: impl FnOnce(&mut World)) -> Vec<String> {
     let sandbox = sandbox();
     sandbox.server.with(change);
     sandbox.env("lab", SMALL);
-    let checked = sandbox.run(&["check", "lab.sh", "--rehearse"]);
-    let text = String::from_utf8(checked.stdout).unwrap();
-    let port = sandbox.server.address.port().to_string();
-    // Columns are as wide as they need to be.
-    let lines = text
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    let about = |line: &String| line.contains("KubeVirt") || line.contains("CDI");
-    lines.filter(about).map(|line| line.replace(&port, "<port>")).collect()
+    let text = checked(&sandbox);
+    let about = |line: &&str| line.contains("KubeVirt") || line.contains("CDI");
+    text.lines().filter(about).map(str::to_owned).collect()
 }
 
 #[test]
@@ -659,6 +764,10 @@ fn versions_and_feature_gates_are_reported_if_they_can_be_read() {
     tell(
         "KubeVirt reports no version",
         versions(|world| world.kubevirt_version = None),
+    );
+    tell(
+        "KubeVirt is self-built",
+        versions(|world| world.kubevirt_version = Some("v0.0.0-master+$Format:%h$")),
     );
     tell(
         "their interfaces are too old",
@@ -756,10 +865,7 @@ fn images_of_each_kind_are_found_or_imported() {
             "import:https://mirror.example.com/rhcos.qcow2.gz",
             Ok("pvc:blue/ocpdeploy-image-"),
         ),
-        (
-            "pvc:red/rhcos",
-            Err("Denied: this user may not clone rhcos from namespace red"),
-        ),
+        ("pvc:red/rhcos", Ok("pvc:red/rhcos")),
         (
             "datasource:blue/older",
             Err("NotFound: no data source or volume claim older"),
@@ -775,11 +881,87 @@ fn images_of_each_kind_are_found_or_imported() {
             (other, _) => panic!("{name}: {other:?}"),
         }
     }
+}
+
+const FROM_RED: &str = "masters=1\nworkers=1\nimage=pvc:red/rhcos\nhelper_image=pvc:red/rhcos\nharvest_timeout=120s";
+const ALLOWS: &str =
+    "kubectl -n red create rolebinding clone-images-blue --role=clone-images --serviceaccount=blue:default";
+
+/// An image in namespace red, and who may clone it.
+fn with_image_of_red(cloner: &str) -> Sandbox {
+    let sandbox = sandbox();
     sandbox.server.with(|world| {
-        let user = world.users.get_mut("blue-token").unwrap();
+        let size = json!({"resources": {"requests": {"storage": "16Gi"}}});
+        let about = json!({"namespace": "red", "name": "rhcos"});
+        world.force("persistentvolumeclaims", json!({"metadata": about, "spec": size}));
+        let known = world.users.values_mut().find(|user| user.name == cloner);
+        let mut user = known.map(std::mem::take).unwrap_or_default();
+        user.name = cloner.to_owned();
         user.more.insert("create datavolumes/source red".to_owned());
+        let token = if cloner == "blue" { "blue-token" } else { "cloner-token" };
+        world.users.insert(token.to_owned(), user);
     });
-    assert_eq!(image(&sandbox, "pvc:red/rhcos").as_deref(), Ok("pvc:red/rhcos"));
+    sandbox.env("lab", FROM_RED);
+    sandbox
+}
+
+/// KubeVirt asks for the rights of the machine's service account (kubevirt/kubevirt: pkg/virt-controller/watch/vm/vm.go,
+/// `authorizeDataVolume`).
+#[test]
+fn an_image_of_another_namespace_is_cloned_with_the_right_of_the_service_account() {
+    let sandbox = with_image_of_red("system:serviceaccount:blue:default");
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
+    // The user's own right does not help, and waiting does not help either.
+    let sandbox = with_image_of_red("blue");
+    let run = sandbox.run(&["deploy", "lab.sh", "--rehearse"]);
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(run.status.code(), Some(5), "{said}");
+    let why = "User system:serviceaccount:blue:default has insufficient permissions in clone source namespace red";
+    assert!(said.contains(why) && said.contains(ALLOWS), "{said}");
+    sandbox.destroy("lab");
+    assert_eq!(sandbox.inventory("blue"), [""; 0]);
+}
+
+#[test]
+fn check_says_who_must_be_allowed_to_clone_an_image_of_another_namespace() {
+    for (may_ask, cloner, expected) in [
+        (
+            false,
+            "blue",
+            "warn platform KubeVirt clones pvc:red/rhcos with the rights of service account default",
+        ),
+        (
+            true,
+            "blue",
+            "FAIL platform service account default of namespace blue, with whose rights KubeVirt clones",
+        ),
+        (
+            true,
+            "system:serviceaccount:blue:default",
+            "ok platform service account default of namespace blue may clone pvc:red/rhcos",
+        ),
+    ] {
+        let sandbox = with_image_of_red(cloner);
+        sandbox.server.with(|world| {
+            let user = world.users.get_mut("blue-token").unwrap();
+            user.more
+                .extend(may_ask.then(|| "create localsubjectaccessreviews red".to_owned()));
+        });
+        let told = checked(&sandbox);
+        assert!(told.contains(expected), "{expected}: {told}");
+        assert_eq!(told.contains(ALLOWS), !expected.starts_with("ok"), "{told}");
+    }
+    let sandbox = sandbox();
+    sandbox.env(
+        "lab",
+        "masters=1\nworkers=1\nimage=pvc:no-such\nhelper_image=pvc:no-such",
+    );
+    let told = checked(&sandbox);
+    assert!(
+        told.contains("FAIL platform no data source or volume claim no-such"),
+        "{told}"
+    );
 }
 
 #[test]

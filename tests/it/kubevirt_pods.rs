@@ -6,9 +6,10 @@ use crate::support::cluster::{cluster_id, without_ids};
 use crate::support::{fake_kubevirt, kubevirt_sandbox};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::sync::Arc;
 
-use crate::support::fake_kubevirt::World;
+use crate::support::fake_kubevirt::{FakeKubevirt, World};
 use crate::support::kubevirt_sandbox::Sandbox;
 use ipnetwork::Ipv4Network;
 use ocpdeploy::backend::{AddressReservation, Backend, BackendErrorKind, ReservationState};
@@ -480,6 +481,61 @@ fn routes_are_one_for_all_names_or_one_for_each() {
     }
 }
 
+/// The commands of docs/how-to/kubevirt.md, with a second server as the API of the deployed cluster.
+#[test]
+fn the_documented_commands_add_a_route_for_each_route_of_the_cluster() {
+    let sandbox = sandbox();
+    sandbox.server.with(|world| world.takes_wildcards = false);
+    sandbox.env("lab", SMALL);
+    let before = sandbox.inventory("blue");
+    sandbox.deploy("lab").unwrap();
+    let mut world = World::with_tenants(&["inside"]);
+    for host in ["console-openshift-console", "shop"] {
+        let spec = json!({"host": format!("{host}.apps.lab.example.com")});
+        world.force(
+            "routes",
+            json!({"metadata": {"namespace": "inside", "name": host}, "spec": spec}),
+        );
+    }
+    let inside = FakeKubevirt::start(world);
+    inside.kubeconfig(&sandbox.path().join("lab.kubeconfig"), "admin-token", "inside");
+    let page = include_str!("../../docs/how-to/kubevirt.md");
+    let mut blocks = page.split("```").filter_map(|block| block.strip_prefix("sh\n"));
+    let commands = blocks.find(|block| block.contains("get routes")).unwrap();
+    let commands = commands
+        .strip_prefix("ocpdeploy kubeconfig lab -o lab.kubeconfig\n")
+        .unwrap();
+    // The fake has no OpenAPI schema.
+    let create = "create) command kubectl create --validate=false \"${@:2}\";;";
+    let script = format!("kubectl() {{ case $1 in {create} *) command kubectl \"$@\";; esac; }}\n{commands}");
+    for _ in 0..2 {
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", &script])
+            .env("KUBECONFIG", sandbox.kubeconfig("blue"))
+            .env("HOME", sandbox.path())
+            .current_dir(sandbox.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let routes = sandbox.server.with(|world| world.names("routes", "blue"));
+    assert_eq!(
+        routes,
+        ["lab-console-openshift-console", "lab-oauth-openshift", "lab-shop"]
+    );
+    let spec = |name: &str| sandbox.object("routes", "blue", name)["spec"].clone();
+    let mut shop = spec("lab-console-openshift-console");
+    shop["host"] = "shop.apps.lab.example.com".into();
+    // It is the default.
+    assert_eq!(
+        shop.as_object_mut().unwrap().remove("wildcardPolicy"),
+        Some(json!("None"))
+    );
+    assert_eq!(spec("lab-shop"), shop);
+    sandbox.destroy("lab");
+    assert_eq!(sandbox.inventory("blue"), before);
+}
+
 #[test]
 fn the_documented_role_is_enough() {
     let sandbox = sandbox();
@@ -512,13 +568,8 @@ fn the_manifests_of_a_plan_are_all_objects_and_change_nothing() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            if name.contains("lab-bootstrap") {
-                // It is deleted by now.
-                std::fs::remove_file(path).unwrap();
-            } else {
-                let (kind, name) = name.split_once('-').unwrap();
-                written.insert(format!("{}/{name}", kind.replace("policy", "policie") + "s"));
-            }
+            let (kind, name) = name.split_once('-').unwrap();
+            written.insert(format!("{}/{name}", kind.replace("policy", "policie") + "s"));
         }
         // Objects that controllers create from these.
         let theirs = [
@@ -587,6 +638,12 @@ tells! {
     no_node_s_address_is_known: "expose=nodeport", |world| world.faults.clear();
     routes_may_have_no_host: "", |world| {
         world.users.get_mut("blue-token").unwrap().lacks.insert("create routes/custom-host".to_owned());
+    };
+    the_namespace_has_a_network_of_its_own: "", |world| {
+        let blue = ("namespaces", String::new(), "blue".to_owned());
+        let mut namespace = serde_json::Value::clone(&world.objects[&blue]);
+        namespace["metadata"]["labels"]["k8s.ovn.org/primary-user-defined-network"] = "".into();
+        world.store(blue, namespace, "MODIFIED");
     };
     a_wildcard_that_is_refused: "routes=wildcard", |world| world.takes_wildcards = false;
 }
