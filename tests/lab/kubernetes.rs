@@ -318,6 +318,54 @@ fn a_network_that_is_mistyped_or_cannot_be_read_is_refused() {
     assert_eq!(tenant.found("network"), [""; 0]);
 }
 
+/// The fake controllers ask the real server for the rights of the machines' service account, as KubeVirt does.
+#[test]
+#[ignore = "needs the lab"]
+fn an_image_of_another_namespace_is_cloned_with_the_right_of_the_service_account() {
+    let (tenant, golden) = (Tenant::new("cloner"), Tenant::new("golden"));
+    let (mine, theirs) = (&tenant.name, &golden.name);
+    let image = format!("pvc:{theirs}/rhcos");
+    tenant.env("cloned", "");
+    let path = tenant.sandbox.path().join("cloned.sh");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("pvc:rhcos", &image)).unwrap();
+    let resource = "--resource=datavolumes.cdi.kubevirt.io/source";
+    kubectl(&[
+        "-n",
+        theirs,
+        "create",
+        "role",
+        "clone-images",
+        "--verb=create",
+        resource,
+    ]);
+    let allow = |name: &str, account: &str| {
+        let account = format!("--serviceaccount={mine}:{account}");
+        kubectl(&[
+            "-n",
+            theirs,
+            "create",
+            "rolebinding",
+            name,
+            "--role=clone-images",
+            &account,
+        ]);
+    };
+    // The user's own right.
+    allow("user", "ocpdeploy");
+    let said = tenant.fails(tenant.sandbox.deploy_patiently("cloned"));
+    let why = format!(
+        "User system:serviceaccount:<tenant>:default has insufficient permissions in clone source namespace {theirs}"
+    );
+    assert!(said.contains(&why), "{said}");
+    let account = "--role=clone-images --serviceaccount=<tenant>:default";
+    assert!(said.contains(account), "{said}");
+    tenant.destroys("cloned");
+    allow("machines", "default");
+    tenant.sandbox.deploy_patiently("cloned").unwrap();
+    tenant.destroys("cloned");
+}
+
 /// The image has 16 GiB, and the settings ask for less.
 #[test]
 #[ignore = "needs the lab"]
@@ -332,12 +380,6 @@ fn the_manifests_of_a_plan_change_nothing_also_when_the_image_is_larger_than_the
         .run(&["plan", "planned.sh", "--rehearse", "--manifests", "manifests"]);
     assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
     let folder = tenant.sandbox.path().join("manifests");
-    // The bootstrap is complete and deleted.
-    for file in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if file.to_string_lossy().contains("bootstrap") {
-            std::fs::remove_file(file).unwrap();
-        }
-    }
     let output = Command::new("kubectl")
         .args([
             "diff",
@@ -353,6 +395,36 @@ fn the_manifests_of_a_plan_change_nothing_also_when_the_image_is_larger_than_the
         .unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    // The storage driver's account has its rights, and its objects are valid.
+    let export = |part: &str| {
+        let exported = tenant.sandbox.run(&["export", "csi", "planned", "--part", part]);
+        assert!(
+            exported.status.success(),
+            "{}",
+            String::from_utf8_lossy(&exported.stderr)
+        );
+        let file = tenant.sandbox.path().join(format!("{part}.yaml"));
+        std::fs::write(&file, exported.stdout).unwrap();
+        file.display().to_string()
+    };
+    kubectl(&["apply", "-f", &export("platform")]);
+    let account = format!("--as=system:serviceaccount:{}:planned-csi", tenant.name);
+    for (verb, resource, answer) in [
+        ("create", "datavolumes.cdi.kubevirt.io", "yes"),
+        ("get", "virtualmachines.kubevirt.io", "yes"),
+        ("get", "secrets", "no"),
+    ] {
+        let said = admin(&["-n", &tenant.name, "auth", "can-i", verb, resource, &account]);
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert_eq!(said.trim(), answer, "{verb} {resource}");
+    }
+    kubectl(&[
+        "create",
+        "--dry-run=client",
+        "--validate=true",
+        "-f",
+        &export("cluster"),
+    ]);
     tenant.destroys("planned");
 }
 

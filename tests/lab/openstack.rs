@@ -412,10 +412,12 @@ mod on_openstack {
             cloud: Some("demo".to_owned()),
             region: None,
             boot: OsBoot::Image,
+            volumes: true,
             volume_type: None,
             zone: Some("fake".to_owned()),
             affinity: Affinity::Off,
             flavors: OsFlavors::default(),
+            machine_network: None,
             external_network: None,
             api_floating_ip: None,
             ingress_floating_ip: None,
@@ -425,6 +427,7 @@ mod on_openstack {
             volume_zone: None,
             volume_timeout: std::time::Duration::from_secs(600),
             admit: Vec::new(),
+            client_ip: None,
             rehearsal: true,
             insecure: Insecure(false),
         };
@@ -565,6 +568,33 @@ mod on_openstack {
             assert!(said.to_lowercase().contains(words), "{words}: {said}");
         }
         nothing_is_left(&lab);
+    }
+
+    /// The rules of the documentation: one a line, as JSON.
+    fn documented_rules() -> String {
+        let page = std::fs::read_to_string("docs/how-to/openstack.md").unwrap();
+        let (_, rest) = page.split_once("```json\n").expect("the page has the rules");
+        let (rules, _) = rest.split_once("```").unwrap();
+        rules.to_owned()
+    }
+
+    /// Services that the settings do not use reject all requests of this credential, with 401.
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn a_credential_with_exactly_the_documented_rules_deploys_and_destroys() {
+        let before = Seen::of("demo", "").names();
+        let mut lab = Lab::new("osr");
+        let credential = lab.mark.clone();
+        let made = judge(&["demo", "restrict", &credential, &documented_rules()]);
+        let [id, secret]: [String; 2] = serde_json::from_str(&made).unwrap();
+        lab.sign_in_with(&id, &secret);
+        let cluster = lab.cluster("", "masters=1\nworkers=0\nos_external_network=public\n");
+        let printed = succeeded(lab.start_deploy(&cluster));
+        assert_eq!(printed.matches(" yes ").count(), 2, "{printed}");
+        is_deployed(&lab, &cluster);
+        lab.destroy(&cluster);
+        assert_eq!(Seen::of("demo", "").names(), before);
+        judge(&["demo", "unrestrict", &credential]);
     }
 
     #[test]

@@ -17,6 +17,15 @@ region_name = RegionOne
 EOF
 }
 
+# The type of a service in the catalog. Without it, a service rejects credentials with access rules (openstack/keystonemiddleware:
+# keystonemiddleware/auth_token/__init__.py, validate_allowed_request).
+type_of() {
+    case $1 in
+    glance) echo image ;; nova) echo compute ;; neutron) echo network ;;
+    cinder) echo volumev3 ;; octavia) echo load-balancer ;; swift) echo object-store ;; *) echo "$1" ;;
+    esac
+}
+
 # common SERVICE [DATABASE]: the common sections.
 common() {
     cat <<EOF
@@ -30,6 +39,7 @@ lock_path = $state/lock
 heartbeat_timeout_threshold = 0
 [keystone_authtoken]
 www_authenticate_uri = http://127.0.0.1:5000
+service_type = $(type_of "$1")
 $(identity "$1")
 EOF
 }
