@@ -38,9 +38,32 @@ fn positionals(command: &Command) -> Vec<String> {
     names.map(ToString::to_string).collect()
 }
 
+#[test]
+fn the_readme_names_exactly_the_commands_that_exist() {
+    let readme = include_str!("../../README.md");
+    let quoted = |text: &str| {
+        text.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `ocpdeploy "));
+    let rows = rows.flat_map(|row| quoted(&format!("`ocpdeploy {}", row.split(" |").next().unwrap())));
+    let rows = rows.map(|command| command.trim_start_matches("ocpdeploy ").to_owned());
+    let (_, others) = readme.split_once("\nAlso: ").unwrap();
+    let others = quoted(others.split(". ").next().unwrap());
+    let named: BTreeSet<String> = rows.chain(others).collect();
+    let program = Cli::command();
+    let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
+    let exist: BTreeSet<String> = commands.map(|command| command.get_name().to_owned()).collect();
+    assert_eq!(named, exist);
+}
+
 /// Commands that write files or use the terminal: their output is not a result.
-const WITHOUT_FORMAT: [&str; 15] = [
+const WITHOUT_FORMAT: [&str; 16] = [
     "export ansible",
+    "export csi",
     "export dhcp",
     "export dns",
     "export haproxy",

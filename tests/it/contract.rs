@@ -29,6 +29,7 @@ macro_rules! on_ground {
                 reservations_of_clusters_with_similar_names_stay_apart [Holds],
                 reserving_an_address_twice_reserves_it_once [Holds],
                 a_reserved_address_is_reported_as_taken [Holds],
+                an_address_without_a_choice_of_the_user_is_one_that_the_platform_assigns [Holds],
                 a_reservation_of_another_cluster_is_a_conflict [Holds],
                 releasing_is_exact_and_may_be_repeated [Holds],
                 a_released_address_can_be_reserved_by_another_cluster [Holds],

@@ -574,6 +574,31 @@ fn choices_come_from_kubevirt() {
 }
 
 #[test]
+fn the_pod_network_is_offered_to_a_user_who_cannot_list_networks() {
+    let sandbox = Sandbox::new();
+    let mut world = World::with_tenants(&["blue"]);
+    let lacks = "list network-attachment-definitions".to_owned();
+    world.users.get_mut("blue-token").unwrap().lacks.insert(lacks);
+    let server = FakeKubevirt::start(world);
+    server.kubeconfig(&sandbox.path("blue.kubeconfig"), "blue-token", "blue");
+    let ran = sandbox.run(
+        &["init", "--backend", "kubevirt"],
+        &[
+            &["blue.kubeconfig", "", "", "pod", ""],
+            &CLUSTER[..],
+            &["10.0.2.0/24"],
+            &REST,
+        ]
+        .concat(),
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let told = "warning: this user cannot list the networks of namespace blue: enter the name of a \
+                NetworkAttachmentDefinition, or pod";
+    assert!(ran.err.contains(told), "{}", ran.err);
+    assert!(sandbox.settings().contains("network=pod\n"), "{}", sandbox.settings());
+}
+
+#[test]
 fn missing_rights_are_listed() {
     let sandbox = Sandbox::new();
     let mut world = World::with_tenants(&["blue"]);

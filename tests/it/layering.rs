@@ -59,7 +59,13 @@ const PURE: &[&str] = &[
 ];
 
 /// Modules that pure modules may import besides each other, without their submodules: types.
-const PURE_MAY_IMPORT: &[&str] = &["backend", "lib", "state::parameters", "state::registry_cache"];
+const PURE_MAY_IMPORT: &[&str] = &[
+    "backend",
+    "lib",
+    "state::inventory",
+    "state::parameters",
+    "state::registry_cache",
+];
 
 /// What makes a module impure.
 const IMPURE: &[&str] = &[
@@ -129,7 +135,10 @@ const PLATFORMS: &[&str] = &[
     // Only for oVirt.
     "commands::init::ovirt_ca",
     // Only for KubeVirt.
+    "commands::csi",
     "commands::manifests",
+    // Only for oVirt.
+    "export::ansible",
     "settings::platforms",
 ];
 

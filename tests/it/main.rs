@@ -15,6 +15,8 @@ mod audit;
 mod check;
 mod cli;
 mod client_dns;
+#[cfg(feature = "openstack")]
+mod clouds_yaml;
 mod cluster_api;
 mod commands;
 mod confirm;
@@ -48,6 +50,8 @@ mod installer;
 mod interrupted;
 #[cfg(feature = "kubevirt")]
 mod kubevirt;
+#[cfg(feature = "kubevirt")]
+mod kubevirt_csi;
 #[cfg(feature = "kubevirt")]
 mod kubevirt_cuts;
 #[cfg(feature = "kubevirt")]
@@ -87,6 +91,8 @@ mod ovirt_fake;
 mod ovirt_ownership;
 #[cfg(feature = "ovirt")]
 mod ovirt_passes;
+#[cfg(feature = "ovirt")]
+mod ovirt_refusals;
 #[cfg(feature = "ovirt")]
 mod ovirt_rules;
 #[cfg(feature = "ovirt")]

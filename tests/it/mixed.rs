@@ -283,6 +283,10 @@ fn both_platforms_are_checked_before_anything_is_created() {
     for (lines, message) in [
         ("worker_network=", "`worker_network` is not set"),
         ("worker_network=nowhere", "nowhere"),
+        (
+            "worker_backend=kubevirt\nworker_network=pod",
+            "worker_network=pod is not supported",
+        ),
         ("worker_backend=vmware", "`vmware` is not a backend"),
         ("worker_backend_for=gpu", "`pools` has no pool gpu"),
         ("ovirt_user=nobody@internal", "permission denied"),

@@ -69,10 +69,15 @@ pub fn cluster_id(name: &str, domain: &str) -> ClusterId {
 
 /// 3 masters and 2 workers of `lab.example.com` on the simulated platform, in a rehearsal.
 pub fn config() -> ClusterConfig {
+    config_of("backend=sim\nmasters=3\nworkers=2\n")
+}
+
+/// `lab.example.com` with these lines of its env file, in a rehearsal.
+pub fn config_of(lines: &str) -> ClusterConfig {
     let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
-    let env_file = "cluster=lab\ndomain=example.com\nbackend=sim\nmasters=3\nworkers=2\npub_key=key.pub\n";
+    let env_file = format!("cluster=lab\ndomain=example.com\npub_key=key.pub\n{lines}");
     let sources = Sources {
-        env_file: Some((PathBuf::from("env.sh"), env_file.to_owned())),
+        env_file: Some((PathBuf::from("env.sh"), env_file)),
         environment: BTreeMap::new(),
         flags: BTreeMap::new(),
         current_dir: PathBuf::from("/test"),

@@ -22,6 +22,7 @@ use ocpdeploy::backend::{
 };
 use ocpdeploy::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, Pass, Role};
 use ocpdeploy::digest;
+use ocpdeploy::plan::addresses::{Others, free_addresses};
 
 #[path = "contract_foreign.rs"]
 mod foreign;
@@ -523,8 +524,10 @@ pub async fn deleting_removes_all_that_was_made<G: Ground>(stage: &Stage<G>) {
     let deleted = stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
     assert_eq!(deleted, Action::Done(()));
     assert_eq!(stage.names_of(&owner).await, [""; 0]);
-    // The image is shared and is deleted with the cluster, not with a machine.
-    assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), before);
+    // The image and the affinity group are shared and are deleted with the cluster, not with a machine.
+    let mut after = stage.backend().list_owned(&owner.id).await.unwrap();
+    after.retain(|thing| thing.kind != "affinity group");
+    assert_eq!(after, before);
     stage.backend().delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
     let again = stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
@@ -615,6 +618,31 @@ pub async fn a_reserved_address_is_reported_as_taken<G: Ground>(stage: &Stage<G>
     stage.backend().delete_remaining(&owner.id).await.unwrap();
     let facts = stage.backend().network_facts(&hold.network).await.unwrap();
     assert_eq!(facts.taken.get(&hold.assignment.ip), None);
+}
+
+/// Others may belong to devices that the platform does not know.
+pub async fn an_address_without_a_choice_of_the_user_is_one_that_the_platform_assigns<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let mut hold = stage.hold(&owner, "api").await;
+    let facts = stage.backend().network_facts(&hold.network).await.unwrap();
+    let free = free_addresses(facts.cidr.unwrap(), &facts, &Others::new());
+    let assigns = |ip: &IpAddr| {
+        let mut ranges = facts.dhcp_ranges.iter();
+        ranges.any(|(first, last)| (*first..=*last).contains(ip))
+    };
+    assert!(!free.is_empty() && free.iter().all(assigns), "{:?}", facts.dhcp_ranges);
+    // In promises that are tested in parallel, others may be chosen from the top.
+    for ip in free {
+        hold.assignment.ip = ip;
+        match stage.backend().reserve_address(&hold).await {
+            Err(error) if error.kind() == BackendErrorKind::Conflict => {}
+            reserved => {
+                assert_eq!(reserved.unwrap(), ReservationState::ByPlatform);
+                break;
+            }
+        }
+    }
+    assert_eq!(stage.held_by(&owner).await, [hold.assignment]);
 }
 
 pub async fn a_reservation_of_another_cluster_is_a_conflict<G: Ground>(stage: &Stage<G>) {

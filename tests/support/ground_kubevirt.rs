@@ -65,15 +65,7 @@ impl KubevirtGround {
 pub fn config(kubeconfig: PathBuf) -> KubevirtConfig {
     KubevirtConfig {
         kubeconfig: Some(kubeconfig),
-        context: None,
-        namespace: None,
-        storage_class: None,
-        upload_proxy: None,
-        upload_ca: None,
-        affinity: Affinity::Soft,
-        makes_namespace: false,
-        pods: None,
-        insecure: Insecure::default(),
+        ..KubevirtConfig::default()
     }
 }
 
