@@ -172,7 +172,7 @@ pub enum AnsibleFormat {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy export csi lab --part platform >platform.yaml
+  ocpdeploy export csi lab --part platform -o platform.yaml
   ocpdeploy export csi lab -o csi.yaml")]
 pub struct ExportCsi {
     /// Where the manifests are applied
