@@ -919,6 +919,14 @@ fn an_image_of_another_namespace_is_cloned_with_the_right_of_the_service_account
     assert_eq!(run.status.code(), Some(5), "{said}");
     let why = "User system:serviceaccount:blue:default has insufficient permissions in clone source namespace red";
     assert!(said.contains(why) && said.contains(ALLOWS), "{said}");
+    // After the administrator has allowed it, the same command goes on at once.
+    sandbox.server.with(|world| {
+        let mut user = world.users["blue-token"].clone();
+        user.name = "system:serviceaccount:blue:default".to_owned();
+        world.users.insert("cloner-token".to_owned(), user);
+    });
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
     sandbox.destroy("lab");
     assert_eq!(sandbox.inventory("blue"), [""; 0]);
 }

@@ -111,6 +111,11 @@ fn not_started(machine: &Value) -> Power {
     }
 }
 
+/// Whether a machine without an instance cannot get one until its cause is removed.
+pub(super) fn is_refused(machine: &Value) -> bool {
+    matches!(not_started(machine), Power::Broken(_))
+}
+
 /// What admission says of a pod that it never admits: a quota is used up, or limits a resource that the pod does not
 /// name, or the namespace enforces another level of Pod Security (kubernetes/kubernetes:
 /// `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`,

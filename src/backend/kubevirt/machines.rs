@@ -23,9 +23,15 @@ pub(super) async fn create(
     spec: &MachineSpec,
 ) -> Result<Action<Machine>, BackendError> {
     fits(spec)?;
-    let there = still(session, spec.name.as_str()).await?;
-    if let Some(there) = &there {
-        Ownership::adopt(look::ownership(there), spec)?;
+    let mut there = still(session, spec.name.as_str()).await?;
+    if let Some(machine) = &there {
+        Ownership::adopt(look::ownership(machine), spec)?;
+        if look::is_refused(machine) && has_no_volume(session, spec, machine).await? {
+            // virt-controller retries after up to 17 minutes, when the cause may be gone for long (kubevirt/kubevirt:
+            // `pkg/virt-controller/watch/vm/vm.go`, `Execute`: `AddRateLimited`).
+            delete(session, &spec.cluster, &spec.name).await?;
+            there = None;
+        }
     }
     for nic in &spec.nics {
         network::find(session, &nic.network).await?;
@@ -62,6 +68,20 @@ pub(super) async fn create(
         },
         Err(failure) => Err(failure),
     }
+}
+
+/// Whether a machine that requires volumes has none: it has never run, and has no data.
+async fn has_no_volume(session: &Session, spec: &MachineSpec, machine: &Value) -> Result<bool, BackendError> {
+    let requires_some = machine["spec"]["dataVolumeTemplates"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty());
+    let selector = labels::of_machine(&spec.cluster, &spec.name);
+    for kind in [Kind::DataVolume, Kind::Claim] {
+        if !session.list(kind, &selector).await?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(requires_some)
 }
 
 fn fits(spec: &MachineSpec) -> Result<(), BackendError> {

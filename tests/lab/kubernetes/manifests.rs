@@ -3,12 +3,14 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ocpdeploy::node::services;
 use serde_json::Value;
 
 use super::{admin, kubectl};
 use crate::support::shape::{Made, Shape};
+use crate::support::until::until;
 
 /// The manifests for a cluster inside another one, in this order.
 const WRITTEN: [&str; 7] = [
@@ -70,7 +72,11 @@ pub(super) fn define((major, minor): (u32, u32), kinds: &[&'static str]) -> Vec<
         // Kubernetes 1.20 knows no rules in CEL, and drops them.
         kubectl(&["create", "--validate=false", "-f", &file.display().to_string()]);
         let definition = format!("crd/{kind}");
-        kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]);
+        // `kubectl wait` fails while a definition has no condition yet.
+        let condition = "jsonpath={.status.conditions[?(@.type=='Established')].status}";
+        until(Duration::from_secs(60), &format!("{definition} is established"), || {
+            kubectl(&["get", &definition, "-o", condition]) == "True"
+        });
         defined.push(*kind);
     }
     defined

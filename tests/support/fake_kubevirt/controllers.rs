@@ -219,6 +219,11 @@ impl World {
             }
             return;
         }
+        if machine["status"].is_null() {
+            // A refusal of an earlier machine of this name says nothing of this one.
+            self.refused
+                .retain(|(_, place, of), _| *place != namespace || !of.starts_with(&name));
+        }
         for template in machine["spec"]["dataVolumeTemplates"].as_array().into_iter().flatten() {
             let of_template = template["metadata"]["name"].as_str().unwrap();
             if self.find(VOLUME, &namespace, of_template).is_none() {
