@@ -79,13 +79,17 @@ impl Run<'_> {
             }
         };
         let step = create_step(workflow, &planned, &images)?;
+        let leases = leases_step(workflow, &planned)?;
+        // As in pass two, a machine without an address is asked for again: the platform may have refused it.
+        if self.journal.done_at(step.name()).is_some() && self.journal.done_at(leases.name()).is_none() {
+            self.journal.forget(step.name())?;
+        }
         self.journal.run(&step, create).await?;
         // An earlier run may have created them.
         created.send_replace(planned.clone());
         drop(created);
         let vips = machines::unleased_vips(self.config, macs, &planned);
-        let step = leases_step(workflow, &planned)?;
-        let look = self.journal.run(&step, look);
+        let look = self.journal.run(&leases, look);
         // While the machines boot: libvirt locks the network for a reservation, and their creation would wait.
         let (mut leases, vips) = futures::try_join!(look, self.reserve_vips(&vips))?;
         leases.extend(vips);

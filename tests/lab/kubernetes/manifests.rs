@@ -73,9 +73,10 @@ pub(super) fn define((major, minor): (u32, u32), kinds: &[&'static str]) -> Vec<
         kubectl(&["create", "--validate=false", "-f", &file.display().to_string()]);
         let definition = format!("crd/{kind}");
         // `kubectl wait` fails while a definition has no condition yet.
-        let condition = "jsonpath={.status.conditions[?(@.type=='Established')].status}";
         until(Duration::from_secs(60), &format!("{definition} is established"), || {
-            kubectl(&["get", &definition, "-o", condition]) == "True"
+            admin(&["wait", "--for=condition=Established", "--timeout=60s", &definition])
+                .status
+                .success()
         });
         defined.push(*kind);
     }

@@ -219,8 +219,8 @@ impl World {
             }
             return;
         }
-        if machine["status"].is_null() {
-            // A refusal of an earlier machine of this name says nothing of this one.
+        if machine["status"].is_null() || machine["status"] == json!({"printableStatus": "Stopped"}) {
+            // It is new: a refusal of an earlier machine of this name says nothing of this one.
             self.refused
                 .retain(|(_, place, of), _| *place != namespace || !of.starts_with(&name));
         }
