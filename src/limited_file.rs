@@ -18,6 +18,9 @@ const NO_WRITER: Duration = Duration::from_secs(5);
 /// How long a writer may send nothing: its command may prompt for a passphrase.
 const SILENCE: Duration = Duration::from_secs(120);
 
+/// The byte order mark of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Pause between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -55,9 +58,31 @@ fn too_large() -> io::Error {
     io::Error::other(format!("it is larger than {} MiB", MOST_BYTES >> 20))
 }
 
-/// Bytes as text, with the error of `std::fs::read_to_string`.
-pub fn text(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+/// Bytes as text, without a byte order mark, which editors on Windows write; the error names another encoding.
+pub fn text(mut bytes: Vec<u8>) -> io::Result<String> {
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    let why = match &bytes[..] {
+        // With a byte order mark, or ASCII without one.
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [1..=255, 0, 1..=255, 0, ..] | [0, 1..=255, 0, 1..=255, ..] => {
+            "it is UTF-16; save it as UTF-8".to_owned()
+        }
+        _ => match String::from_utf8(bytes) {
+            Ok(text) => return Ok(text),
+            Err(error) => other_encoding(error.as_bytes(), error.utf8_error().valid_up_to()),
+        },
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+/// Why bytes are not UTF-8, with the position of the first one.
+fn other_encoding(bytes: &[u8], at: usize) -> String {
+    if bytes.contains(&0) {
+        return "it is not a text file".to_owned();
+    }
+    let line = 1 + bytes.iter().take(at).filter(|byte| **byte == b'\n').count();
+    format!("line {line} is not UTF-8 but probably Windows-1252, such as a curly quote; save it as UTF-8")
 }
 
 /// Opens a file without waiting for a FIFO's writer.
@@ -132,6 +157,25 @@ mod tests {
         assert!(check(file.path()).is_err() && check(Path::new("/dev/zero")).is_err());
         file.as_file().set_len(1).unwrap();
         check(file.path()).unwrap();
+    }
+
+    #[test]
+    fn the_encodings_of_windows_are_read_or_named() {
+        let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>();
+        for (bytes, expected) in [
+            (b"\xef\xbb\xbfa=1\r\n".to_vec(), Ok("a=1\r\n")),
+            (utf16("\u{feff}a=1"), Err("it is UTF-16; save it as UTF-8")),
+            (utf16("a=1"), Err("it is UTF-16; save it as UTF-8")),
+            (
+                b"a=1\nb=\x93x\x94".to_vec(),
+                Err("line 2 is not UTF-8 but probably Windows-1252, such as a curly quote; save it as UTF-8"),
+            ),
+            (b"\x7fELF\x02\x01\x01\0\xff".to_vec(), Err("it is not a text file")),
+            ("ü".into(), Ok("ü")),
+        ] {
+            let found = text(bytes).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), expected);
+        }
     }
 
     #[test]

@@ -60,7 +60,6 @@ pub(super) fn io_reason(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "no such file".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         io::ErrorKind::IsADirectory => "it is a directory, not a file".to_owned(),
-        io::ErrorKind::InvalidData => "it is not a text file".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -423,8 +423,8 @@ fn read_ca(path: &Path) -> Result<Vec<Certificate>, BackendError> {
         let words = format!("ovirt_ca {}: {why}", path.display());
         BackendError::new(BackendErrorKind::Rejected, words).hint("set ovirt_ca to the PEM file of the engine's CA")
     };
-    let pem = limited_file::read(path).map_err(|error| unusable(&error.to_string()))?;
-    match Certificate::from_pem_bundle(&pem) {
+    let pem = limited_file::read_text(path).map_err(|error| unusable(&error.to_string()))?;
+    match Certificate::from_pem_bundle(pem.as_bytes()) {
         Ok(certificates) if certificates.is_empty() => Err(unusable("it contains no certificate")),
         certificates => certificates.map_err(|_| unusable("it is not a PEM file")),
     }
