@@ -61,9 +61,10 @@ pub struct IgnitionMerge {
 
 /// Find what Ignition would reject or misread; exits with 3 on an error
 ///
-/// An error is what Ignition rejects: the machine would stop in an emergency shell. A
-/// warning is what Ignition accepts but you probably did not intend, such as mode 644,
-/// which JSON reads as decimal. Prints one line per finding, with its location.
+/// An error is what Ignition rejects, or what it fails on when CoreOS boots: the machine
+/// would stop in an emergency shell. A warning is what Ignition accepts but you probably
+/// did not intend, such as mode 644, which JSON reads as decimal. Prints one line per
+/// finding, with its location.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

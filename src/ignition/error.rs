@@ -29,6 +29,17 @@ pub enum IgnitionError {
     In { origin: String, source: Box<IgnitionError> },
     #[error("{origin}{}", faults(findings))]
     Faulty { origin: String, findings: Vec<Finding> },
+    #[error(
+        "{origin} is Ignition {version}, and the CoreOS of its nodes reads {newest} at most{}",
+        faults(findings)
+    )]
+    NewerThanCoreOs {
+        origin: String,
+        version: Version,
+        newest: Version,
+        /// What `newest` does not have.
+        findings: Vec<Finding>,
+    },
     #[error("Ignition {version} does not support {what}")]
     NotInVersion { what: &'static str, version: Version },
     #[error("no Ignition config from the installer for role {0}")]
@@ -54,6 +65,9 @@ impl IgnitionError {
                 "no CoreOS reads both Ignition 2 (OpenShift 4.1 to 4.5) and 3 (4.6 and later): \
                  use files of the same release",
             ),
+            Self::NewerThanCoreOs { .. } => {
+                Some("use only what the older version has, or a release of OpenShift whose CoreOS reads the newer one")
+            }
             Self::NoMcs => Some("set `mcs=tls` to keep the installer's pointer config"),
             _ => None,
         }
@@ -75,11 +89,8 @@ fn faults(findings: &[Finding]) -> String {
         [Finding { path, text, .. }] => format!(": {path}: {text}"),
         several => {
             let line = |Finding { path, text, .. }: &Finding| format!("\n  {path}: {text}");
-            format!(
-                " has {} faults:{}",
-                several.len(),
-                several.iter().map(line).collect::<String>()
-            )
+            let lines: String = several.iter().map(line).collect();
+            format!(", {} faults:{lines}", several.len())
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Severity {
     /// Ignition accepts the config, but with an unexpected result.
     Warning,
-    /// Ignition rejects the config: the machine would not boot.
+    /// Ignition rejects the config, or fails on it at the first boot: the machine would not boot.
     Error,
 }
 

@@ -395,7 +395,7 @@ fn warnings_do_not_stop_a_merge_and_go_to_stderr() {
     let sandbox = Sandbox::new();
     sandbox.config(
         "a.ign",
-        &config(json!([{"path": "/a", "mode": 644, "contents": {"source": "data:,a"}}])),
+        &config(json!([{"path": "/etc/a", "mode": 644, "contents": {"source": "data:,a"}}])),
     );
     let ran = sandbox.run("ignition merge a.ign");
     assert_eq!(ran.code, 0, "{}", ran.err);

@@ -4,7 +4,10 @@ use crate::support::cluster;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::{Mcs, NodeName, Role};
+use ocpdeploy::ignition::check;
 use ocpdeploy::node::config::{Fragment, NodeConfigs};
 use ocpdeploy::node::host::HostParts;
 use ocpdeploy::node::overlay;
@@ -141,6 +144,65 @@ fn the_overlay_overrides_what_the_mcs_serves() {
         server.asked()
     );
     assert!(server.asked().len() >= 2, "{:?}", server.asked());
+}
+
+#[test]
+fn what_fails_at_the_first_boot_is_an_error_of_the_check() {
+    let root = || {
+        let root = Root::new();
+        std::fs::create_dir_all(root.path("/var/opt")).unwrap();
+        std::os::unix::fs::symlink("var/opt", root.path("/opt")).unwrap();
+        std::fs::write(root.path("/etc/chrony.conf"), "the image's\n").unwrap();
+        root
+    };
+    let files = |files: Value| json!({"ignition": {"version": "3.2.0"}, "storage": {"files": files}});
+    let authority = |pem: &str| {
+        let source = format!("data:;base64,{}", STANDARD.encode(pem));
+        json!({"ignition": {"version": "3.2.0", "security": {"tls": {"certificateAuthorities": [{"source": source}]}}}})
+    };
+    let pem = include_str!("../fixtures/ca-one.pem").trim_end();
+    let hash = |text: &str| format!("sha256-{}", ocpdeploy::digest::sha256(text));
+    let source = || json!({"source": "data:,a"});
+    for (config, fails) in [
+        (
+            files(json!([{"path": "/etc/a", "contents": {"source": "data:,a", "verification": {"hash": hash("a")}}}])),
+            false,
+        ),
+        (
+            files(json!([{"path": "/etc/a", "contents": {"source": "data:,a", "verification": {"hash": hash("b")}}}])),
+            true,
+        ),
+        (
+            files(json!([{"path": "/etc/a", "contents": {"source": "data:,a", "compression": "gzip"}}])),
+            true,
+        ),
+        (
+            files(json!([{"path": "/etc/a", "contents": source()}, {"path": "/etc/a/b", "contents": source()}])),
+            true,
+        ),
+        (files(json!([{"path": "/opt/a", "contents": source()}])), false),
+        (files(json!([{"path": "/opt", "contents": source()}])), true),
+        (files(json!([{"path": "/etc/chrony.conf", "contents": source()}])), true),
+        (
+            files(json!([{"path": "/etc/chrony.conf", "overwrite": true, "contents": source()}])),
+            false,
+        ),
+        (
+            files(json!([{"path": "/etc/chrony.conf", "append": [source()]}])),
+            false,
+        ),
+        (files(json!([{"path": "/etc/chrony.conf", "mode": 420}])), false),
+        (authority(&format!("{pem}\n")), false),
+        (authority(&format!("our root\n{pem}")), false),
+        (authority(&format!("{pem}\n\n")), true),
+        (authority(&format!("{pem}\nour root\n")), true),
+        (authority("MIIB"), true),
+    ] {
+        let applied = root().try_apply(config.to_string().as_bytes());
+        assert_eq!(applied.is_err(), fails, "{config}: {applied:?}");
+        let findings = check::check_first_boot(&config);
+        assert_eq!(check::is_refused(&findings), fails, "{config}: {findings:?}");
+    }
 }
 
 #[test]

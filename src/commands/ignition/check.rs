@@ -9,7 +9,7 @@ use crate::cli::IgnitionCheck;
 use crate::commands::output::print_result;
 use crate::error::{ErrorKind, OperationError};
 use crate::ignition::Major;
-use crate::ignition::check::Severity;
+use crate::ignition::check::{Severity, check_first_boot};
 use crate::report::ignition::check::{Checked, CheckedFile, Remark, Sizes};
 
 pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
@@ -45,7 +45,7 @@ pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
 }
 
 fn judged(input: &Input, major: Major, strict: bool) -> CheckedFile {
-    let findings = input.findings(Some(major));
+    let findings = input.findings(Some(major), check_first_boot);
     CheckedFile {
         file: input.name.clone(),
         ok: !findings

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::error::{ErrorKind, OperationError};
-use crate::ignition::check::{Finding, check, other_major};
+use crate::ignition::check::{Finding, other_major};
 use crate::ignition::{Major, document, place};
 use crate::limited_file::{self, Patient};
 use crate::report::ignition::check::Remark;
@@ -145,7 +145,7 @@ const MOST_PLACES: usize = 100;
 
 impl Input {
     /// All findings of this config by itself, for a CoreOS that reads the `wanted` major version.
-    pub fn findings(&self, wanted: Option<Major>) -> Vec<Remark> {
+    pub fn findings(&self, wanted: Option<Major>, check: impl Fn(&Value) -> Vec<Finding>) -> Vec<Remark> {
         let mut findings = self.warnings.clone();
         findings.extend(wanted.and_then(|major| other_major(&self.config, major)));
         findings.extend(check(&self.config));

@@ -11,7 +11,7 @@ use crate::commands::output::{print_file, tell};
 use crate::commands::output_file::{NO_OUTPUT, OutputFile};
 use crate::error::{ErrorKind, OperationError};
 use crate::ignition::Major;
-use crate::ignition::check::{Finding, Severity, check_merged, traps};
+use crate::ignition::check::{Finding, Severity, check, check_merged, traps};
 use crate::ignition::merge::merge;
 use crate::ignition::origins::{Layer, merge_layers, origins};
 use crate::report::ignition::check::Remark;
@@ -24,7 +24,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     // Several configs of spec 2 are for an old CoreOS; a single one may be a mistake.
     let wanted = (inputs.len() == 1).then_some(Major::Three);
     for input in &inputs {
-        remarks.add(input, input.findings(wanted));
+        remarks.add(input, input.findings(wanted, check));
     }
     remarks.refuse("Ignition would reject the config to be merged")?;
     // The files' bytes are kept, to locate findings in them.

@@ -1,12 +1,15 @@
 //! Detects before the first boot what Ignition would reject, and what it would accept with an unexpected result.
 //!
-//! Errors are what Ignition itself rejects, by the rules of the config's spec version; everything else is a
-//! warning. Source of the rules: coreos/ignition, `config/v3_*/types/*.go`.
+//! An error is what keeps a machine from booting: what Ignition rejects by the rules of the config's spec version, and
+//! in `check_first_boot` also what it accepts and then fails on. Everything else is a warning. Source of the rules:
+//! coreos/ignition, `config/v3_*/types/*.go`.
 
 pub(super) mod at;
+mod coreos;
 mod data_url;
 mod disks;
 mod escape;
+mod first_boot;
 mod judge;
 mod nodes;
 mod resource;
@@ -23,14 +26,19 @@ use serde_json::Value;
 use self::at::At;
 use self::judge::Judge;
 use super::document;
-use super::version::Major;
+use super::version::{Major, Version};
 
 pub use self::traps::traps;
 pub use super::finding::{Finding, Severity, is_refused};
 
-/// Checks one config by the rules of its own version.
+/// Checks one config by the rules of its own version, as Ignition does before it changes anything.
 pub fn check(config: &Value) -> Vec<Finding> {
     judge(config, Rules::OfItsVersion)
+}
+
+/// As `check`, and what Ignition fails on when CoreOS boots with this config.
+pub fn check_first_boot(config: &Value) -> Vec<Finding> {
+    judge(config, Rules::OfFirstBoot)
 }
 
 /// Checks the result of a merge: Ignition translates all parts to the newest version it supports and applies that
@@ -54,9 +62,31 @@ pub fn other_major(config: &Value, wanted: Major) -> Option<Finding> {
     })
 }
 
+/// The config in the newest version that a CoreOS reads.
+///
+/// # Errors
+/// What `newest` does not have: the findings that the config has only in this version.
+pub fn in_version(config: &Value, newest: Version) -> Result<Value, Vec<Finding>> {
+    let newer = document::known_version(config).is_ok_and(|own| own.major == newest.major && own > newest);
+    let mut older = config.clone();
+    if newer && let Some(version) = older.pointer_mut("/ignition/version") {
+        *version = newest.to_string().into();
+    }
+    let known = check(config);
+    let only_older: Vec<_> = check(&older)
+        .into_iter()
+        .filter(|finding| !known.contains(finding))
+        .collect();
+    match only_older.is_empty() {
+        true => Ok(older),
+        false => Err(only_older),
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
     OfItsVersion,
+    OfFirstBoot,
     Newest,
 }
 
@@ -78,7 +108,7 @@ fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
     let mut judge = Judge {
         spec: version.minor,
         rules: match rules {
-            Rules::OfItsVersion => version.minor,
+            Rules::OfItsVersion | Rules::OfFirstBoot => version.minor,
             Rules::Newest => version.minor.max(NEWEST),
         },
         found: Vec::new(),
@@ -99,6 +129,9 @@ fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
     nodes::storage(&mut judge, &root);
     disks::storage(&mut judge, &root.get("storage"));
     units::systemd(&mut judge, &root.get("systemd"));
+    if rules == Rules::OfFirstBoot {
+        first_boot::config(&mut judge, &root);
+    }
     judge.found
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::at::{At, quoted};
+use super::at::At;
 use super::judge::Judge;
 use super::resource;
 
-const LISTS: [&str; 3] = ["directories", "files", "links"];
+pub const LISTS: [&str; 3] = ["directories", "files", "links"];
 
 pub fn storage(judge: &mut Judge, root: &At) {
     let storage = root.get("storage");
@@ -16,7 +16,7 @@ pub fn storage(judge: &mut Judge, root: &At) {
             .filter_map(|node| node.text("path"))
             .collect::<HashSet<_>>()
     };
-    let [directories, files, links] = LISTS.map(of);
+    let [directories, _, links] = LISTS.map(of);
     let units = unit_paths(&root.get("systemd"));
 
     for list in LISTS {
@@ -39,12 +39,6 @@ pub fn storage(judge: &mut Judge, root: &At) {
             }
             if ancestors(path).any(|above| links.contains(above)) {
                 judge.error(&node, "the path goes through a link of this config");
-            } else if let Some(above) = ancestors(path).find(|above| !above.is_empty() && files.contains(above)) {
-                let text = format!(
-                    "{} is a file of this config: creating this path fails on the node",
-                    quoted(above)
-                );
-                judge.warning(&node.get("path"), text);
             }
         }
     }
@@ -183,7 +177,7 @@ fn clean(path: &str) -> String {
 }
 
 /// All parents of a path: only `/a` for `/a/b`.
-fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+pub fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(slash, _)| &path[..slash])
 }
 

@@ -3,8 +3,6 @@
 use super::at::At;
 use super::judge::Judge;
 use super::url;
-use crate::digest::{sha256, sha512};
-use crate::ignition::contents::{self, Contents, ContentsError};
 
 /// The contents of a file or key file.
 pub fn contents(judge: &mut Judge, resource: &At) {
@@ -37,12 +35,10 @@ fn common(judge: &mut Judge, resource: &At) {
     if let Some(text) = resource.get("verification").text("hash") {
         hash(judge, &resource.get("verification").get("hash"), text);
     }
-    if let Some(source) = resource.words("source") {
-        match url::source(source, judge.rules) {
-            Err(reason) => judge.error(&resource.get("source"), reason),
-            Ok(()) if contents::is_data(source) => data(judge, resource),
-            Ok(()) => {}
-        }
+    if let Some(source) = resource.words("source")
+        && let Err(reason) = url::source(source, judge.rules)
+    {
+        judge.error(&resource.get("source"), reason);
     }
     if judge.spec >= 1 {
         headers(judge, resource);
@@ -73,38 +69,6 @@ pub fn hash(judge: &mut Judge, at: &At, text: &str) {
             at,
             format_args!("a {function} digest has {digits} digits, this one has {}", sum.len()),
         );
-    } else if !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        judge.warning(at, "the digest is not hexadecimal, so it never matches");
-    }
-}
-
-/// Errors that Ignition finds only when writing: embedded data that does not match its description.
-fn data(judge: &mut Judge, resource: &At) {
-    let hash = resource.get("verification").words("hash");
-    if resource.words("compression").is_none() && hash.is_none() {
-        return;
-    }
-    match contents::of(resource.value) {
-        Err(ContentsError::Gzip) => judge.warning(
-            &resource.get("compression"),
-            "the data is not gzip, which fails on the node; for uncompressed data, set `\"compression\": \"\"`",
-        ),
-        // The hash is that of the uncompressed data.
-        Ok(Contents::Bytes(bytes)) => {
-            let sum = match hash.and_then(|hash| hash.split_once('-')) {
-                Some(("sha512", sum)) => Some((sum, sha512(&bytes))),
-                Some(("sha256", sum)) => Some((sum, sha256(&bytes))),
-                _ => None,
-            };
-            if sum.is_some_and(|(said, is)| !said.eq_ignore_ascii_case(&is)) {
-                let at = resource.get("verification");
-                judge.warning(
-                    &at.get("hash"),
-                    "the data does not match the hash, which fails on the node",
-                );
-            }
-        }
-        _ => {}
     }
 }
 

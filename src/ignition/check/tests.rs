@@ -203,11 +203,6 @@ fn paths_are_absolute_normalized_and_unused() {
         ),
         (
             2,
-            json!({"storage": {"files": [{"path": "/a"}, {"path": "/a/b"}], "directories": [{"path": "/a/c"}]}}),
-            &["?storage.directories.0.path", "?storage.files.1.path"],
-        ),
-        (
-            2,
             json!({"storage": {"links": [{"path": "/l", "target": "/d/../d", "hard": true}], "directories": [{"path": "/d"}]}}),
             &["!storage.links.0"],
         ),
@@ -307,12 +302,6 @@ fn resources_are_checked_by_the_rules_of_their_spec() {
         ),
         (
             2,
-            file(json!({"source": "data:,plain", "compression": "gzip"})),
-            "?",
-            ".compression",
-        ),
-        (
-            2,
             file(json!({"source": "data:;base64,H4sIAAAAAAAAAwMAAAAAAAAAAAA=", "compression": "gzip"})),
             "",
             "",
@@ -348,12 +337,6 @@ fn resources_are_checked_by_the_rules_of_their_spec() {
             "",
         ),
         (
-            2,
-            file(json!({"source": "http://a", "verification": {"hash": format!("sha256-{}", "x".repeat(64))}})),
-            "?",
-            ".verification.hash",
-        ),
-        (
             0,
             file(json!({"source": "http://a", "verification": {"hash": hash("sha256", 64)}})),
             "!",
@@ -368,8 +351,8 @@ fn resources_are_checked_by_the_rules_of_their_spec() {
         (
             2,
             file(json!({"source": "data:,a", "verification": {"hash": hash("sha512", 128)}})),
-            "?",
-            ".verification.hash",
+            "",
+            "",
         ),
         (
             2,
@@ -674,7 +657,7 @@ fn disks_and_filesystems_are_valid() {
 }
 
 #[test]
-fn users_have_valid_names_and_keys() {
+fn users_have_valid_keys_and_passwords() {
     assert_reported(&[
         (
             2,
@@ -683,8 +666,16 @@ fn users_have_valid_names_and_keys() {
         ),
         (
             2,
-            json!({"passwd": {"users": [{}, {"name": "A b"}], "groups": [{"name": "1"}]}}),
-            &["?passwd.users.0.name", "?passwd.users.1.name", "?passwd.groups.0.name"],
+            json!({"passwd": {"users": [
+                {"name": "a", "passwordHash": "$6$salt$hash"},
+                {"name": "b", "passwordHash": "$y$j9T$salt$hash"},
+                {"name": "c", "passwordHash": "rqXexS6ZhobKA"},
+                {"name": "d", "passwordHash": "!"},
+                {"name": "e", "passwordHash": ""},
+                {"name": "f", "passwordHash": "secret"},
+                {"name": "g", "passwordHash": "$6$"},
+            ]}}),
+            &["?passwd.users.5.passwordHash", "?passwd.users.6.passwordHash"],
         ),
         (
             2,
@@ -695,6 +686,232 @@ fn users_have_valid_names_and_keys() {
             ],
         ),
     ]);
+}
+
+#[test]
+fn a_mount_unit_has_the_name_of_its_mount_point() {
+    let unit = |name: &str, place: &str| {
+        let contents = format!("[Mount]\nWhat=/dev/vdb\nWhere={place}\n");
+        let findings = check(&config(
+            2,
+            &json!({"systemd": {"units": [{"name": name, "contents": contents}]}}),
+        ));
+        reported(&findings)
+    };
+    for (name, place) in [
+        ("var-lib-a.mount", "/var/lib/a"),
+        ("var-lib-a\\x2db.mount", "/var/lib//a-b/"),
+        ("-.mount", "/"),
+        ("\\x2ea.mount", "/.a"),
+        ("var-%i.mount", "/var/%I"),
+        ("a.service", "/b"),
+    ] {
+        assert_eq!(unit(name, place), [""; 0], "{name} {place}");
+    }
+    assert_eq!(unit("data.mount", "/var/lib/data"), ["?systemd.units.0.name"]);
+    assert_eq!(unit("mnt-a.mount", "/mnt/a"), ["?systemd.units.0.contents"]);
+}
+
+#[test]
+fn line_ends_of_windows_are_reported() {
+    assert_reported(&[(
+        2,
+        json!({"systemd": {"units": [{
+            "name": "a.service", "contents": "[Service]\r\nExecStart=/x\r\n",
+            "dropins": [{"name": "b.conf", "contents": "[Unit]\r\n"}],
+        }]}}),
+        &["?systemd.units.0.contents", "?systemd.units.0.dropins.0.contents"],
+    )]);
+}
+
+/// What CoreOS rejects at its first boot, in addition to `check`.
+fn at_first_boot(sections: &Value) -> Vec<String> {
+    let config = config(2, sections);
+    let known = check(&config);
+    let mut findings = check_first_boot(&config);
+    findings.retain(|finding| !known.contains(finding));
+    reported(&findings)
+}
+
+#[test]
+fn what_ignition_fails_on_is_an_error() {
+    let file = |contents: Value| files(json!([{"path": "/etc/a", "contents": contents}]));
+    let hash = |digit: &str| format!("sha256-{}", digit.repeat(64));
+    for (sections, expected) in [
+        (
+            json!({"storage": {"files": [{"path": "/etc/a"}, {"path": "/etc/a/b"}], "directories": [{"path": "/etc/a/c"}]}}),
+            &["!storage.directories.0.path", "!storage.files.1.path"][..],
+        ),
+        (
+            file(json!({"source": "data:,plain", "compression": "gzip"})),
+            &["!storage.files.0.contents.compression"],
+        ),
+        (
+            file(json!({"source": "http://a", "verification": {"hash": hash("x")}})),
+            &["!storage.files.0.contents.verification.hash"],
+        ),
+        (
+            file(json!({"source": "data:,a", "verification": {"hash": hash("0")}})),
+            &["!storage.files.0.contents.verification.hash"],
+        ),
+        (
+            json!({"passwd": {
+                "users": [{}, {"name": "A b"}, {"name": "Admin.2"}, {"name": "-a"}],
+                "groups": [{"name": "1"}, {"name": ".."}, {"name": "a-1$"}],
+            }}),
+            &[
+                "!passwd.users.0.name",
+                "!passwd.users.1.name",
+                "!passwd.users.3.name",
+                "!passwd.groups.0.name",
+                "!passwd.groups.1.name",
+            ],
+        ),
+        (
+            json!({"passwd": {"users": [{"name": "a", "gecos": "b:c", "passwordHash": "$6$a$b\n"}]}}),
+            &["!passwd.users.0.passwordHash", "!passwd.users.0.gecos"],
+        ),
+        (
+            json!({"ignition": {"security": {"tls": {"certificateAuthorities": [{"source": "data:,MIIB"}]}}}}),
+            &["!ignition.security.tls.certificateAuthorities.0.source"],
+        ),
+        // The interpreter is not found, but the machine boots.
+        (
+            file(json!({"source": "data:,%23!/bin/sh%0D%0A"})),
+            &["?storage.files.0.contents.source"],
+        ),
+        (
+            file(json!({"source": "data:,a%0D%0A", "verification": {"hash": format!("sha256-{}", sha256(b"a\r\n"))}})),
+            &[],
+        ),
+    ] {
+        assert_eq!(at_first_boot(&sections), expected, "{sections}");
+    }
+}
+
+#[test]
+fn paths_that_coreos_does_not_have_or_forbids_are_reported() {
+    let source = || json!({"source": "data:,x"});
+    let file = |path: &str| files(json!([{"path": path, "contents": source()}]));
+    let filesystem =
+        |path: &str| json!({"storage": {"filesystems": [{"device": "/dev/vdb", "format": "xfs", "path": path}]}});
+    const FILE: &str = "!storage.files.0.path";
+    const FILESYSTEM: &str = "!storage.filesystems.0.path";
+    for (sections, expected) in [
+        // Ignition follows links of directories, and only for files.
+        (file("/usr/local/bin/a"), &[][..]),
+        (file("/opt/a/b"), &[]),
+        (file("/root/.bashrc"), &[]),
+        (file("/opt"), &[FILE]),
+        (filesystem("/var/mnt/a"), &[]),
+        (filesystem("/var"), &[]),
+        (filesystem("/"), &[]),
+        (filesystem("/mnt/external"), &[FILESYSTEM]),
+        (filesystem("/home"), &[FILESYSTEM]),
+        (
+            json!({"storage": {"filesystems": [{"device": "/dev/vdb", "format": "swap", "path": "/mnt/a"}]}}),
+            &[],
+        ),
+        (file("/data/a"), &[FILE]),
+        (file("/homes/a"), &[FILE]),
+        (filesystem("/data"), &[FILESYSTEM]),
+        (file("/usr/bin/a"), &[FILE]),
+        (file("/lib/systemd/system/a.service"), &[FILE]),
+        (file("/run/a"), &["?storage.files.0.path"]),
+        (file("/media/a"), &["?storage.files.0.path"]),
+        (file("/tmp/a"), &["?storage.files.0.path"]),
+        (file("/var/tmp/a"), &[]),
+        (file("/boot/a"), &["?storage.files.0.path"]),
+        (
+            json!({"storage": {
+                "files": [{"path": "/boot/a", "contents": source()}],
+                "filesystems": [{"device": "/dev/disk/by-label/boot", "format": "ext4", "path": "/boot"}],
+            }}),
+            &[],
+        ),
+        (file("/etc/chrony.conf"), &[FILE]),
+        (file("/etc/hostname"), &[]),
+        (
+            files(json!([{"path": "/etc/hosts", "overwrite": true, "contents": source()}])),
+            &[],
+        ),
+        (
+            files(json!([{"path": "/etc/hosts", "append": [source()]}, {"path": "/etc/shells", "mode": 420}])),
+            &[],
+        ),
+        (
+            json!({"storage": {"links": [{"path": "/etc/resolv.conf", "target": "/run/a"}]}}),
+            &["!storage.links.0.path"],
+        ),
+        (
+            json!({"storage": {"disks": [
+                {"device": "/dev/disk/by-id/coreos-boot-disk", "wipeTable": true},
+                {"device": "/dev/vda", "wipeTable": true},
+                {"device": "/dev/vdb", "wipeTable": true},
+            ]}}),
+            &["!storage.disks.0.wipeTable", "?storage.disks.1.wipeTable"],
+        ),
+        (
+            json!({"storage": {
+                "disks": [{"device": "/dev/vda", "wipeTable": true}],
+                "filesystems": [{"device": "/dev/md/md-root", "format": "xfs", "label": "root"}],
+            }}),
+            &[],
+        ),
+    ] {
+        assert_eq!(at_first_boot(&sections), expected, "{sections}");
+    }
+}
+
+#[test]
+fn a_config_is_written_in_an_older_version_only_if_that_has_all_its_fields() {
+    let newest = |minor| Version {
+        major: Major::Three,
+        minor,
+        patch: 0,
+    };
+    let plain = || files(json!([{"path": "/etc/a", "mode": 420}]));
+    for (minor, sections, most, expected) in [
+        (6, plain(), 4, Ok("3.4.0")),
+        (2, plain(), 4, Ok("3.2.0")),
+        (4, plain(), 4, Ok("3.4.0")),
+        // What is wrong in both versions is reported elsewhere.
+        (4, json!({"x": 1}), 2, Ok("3.2.0")),
+        (3, json!({"kernelArguments": {}}), 2, Err("?kernelArguments")),
+        (
+            5,
+            json!({"storage": {"luks": [{"name": "a", "device": "/d", "cex": {}}]}}),
+            4,
+            Err("?storage.luks.0.cex"),
+        ),
+        (
+            6,
+            files(json!([{"path": "/etc/a", "mode": 2541}])),
+            5,
+            Err("?storage.files.0.mode"),
+        ),
+        (
+            4,
+            files(json!([{"path": "/etc/a", "contents": {"source": "arn:aws:s3:::b/o"}}])),
+            3,
+            Err("!storage.files.0.contents.source"),
+        ),
+        (
+            3,
+            json!({"storage": {"filesystems": [{"device": "/d", "format": "none"}]}}),
+            2,
+            Err("!storage.filesystems.0.format"),
+        ),
+    ] {
+        let found = in_version(&config(minor, &sections), newest(most));
+        let found = found.map(|config| config["ignition"]["version"].as_str().unwrap().to_owned());
+        let found = found.map_err(|findings| reported(&findings).join(" "));
+        assert_eq!(
+            found.as_ref().map(String::as_str).map_err(String::as_str),
+            expected,
+            "3.{minor} {sections}"
+        );
+    }
 }
 
 #[test]
@@ -1013,7 +1230,7 @@ proptest! {
             if config.is_object() {
                 config["ignition"] = json!({"version": format!("{major}.{minor}.0")});
             }
-            let _ = check(config);
+            let _ = check_first_boot(config);
             let _ = check_merged(config);
         }
         let _ = traps(&parent, &child);
@@ -1022,9 +1239,10 @@ proptest! {
     #[test]
     fn nothing_panics_on_any_text(text in any::<String>(), head in prop::sample::select(TEXTS)) {
         let text = format!("{head}{text}");
-        let _ = check(&config(5, &json!({
+        let _ = check_first_boot(&config(5, &json!({
+            "passwd": {"users": [{"name": text, "passwordHash": text}]},
             "storage": {"files": [{"path": text, "contents": {"source": text, "verification": {"hash": text}}}], "links": [{"path": text, "target": text, "hard": true}]},
-            "systemd": {"units": [{"name": text, "contents": text}]},
+            "systemd": {"units": [{"name": text, "contents": text}, {"name": "a.mount", "contents": format!("[Mount]\nWhere={text}")}]},
             "ignition": {"proxy": {"httpProxy": text}},
         })));
     }

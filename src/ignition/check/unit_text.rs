@@ -8,9 +8,11 @@ use std::fmt;
 
 /// The relevant properties of a valid unit.
 #[derive(Debug, PartialEq, Eq)]
-pub struct UnitText {
+pub struct UnitText<'t> {
     /// Whether the section `[Install]` has an option.
     pub has_install: bool,
+    /// `Where` of a mount or automount unit.
+    pub mount_point: Option<&'t str>,
 }
 
 /// Why a unit is invalid.
@@ -27,13 +29,15 @@ impl fmt::Display for UnitFault {
     }
 }
 
-pub fn read(text: &str) -> Result<UnitText, UnitFault> {
+pub fn read(text: &str) -> Result<UnitText<'_>, UnitFault> {
     let mut lexer = Lexer {
         text,
         pos: 0,
         buffered: 0,
         section: "",
+        option: "",
         has_install: false,
+        mount_point: None,
     };
     let fault = |pos: usize, reason| UnitFault {
         line: 1 + text.as_bytes()[..pos].iter().filter(|byte| **byte == b'\n').count(),
@@ -49,6 +53,7 @@ pub fn read(text: &str) -> Result<UnitText, UnitFault> {
     }
     Ok(UnitText {
         has_install: lexer.has_install,
+        mount_point: lexer.mount_point,
     })
 }
 
@@ -78,7 +83,9 @@ struct Lexer<'t> {
     /// The end of the buffered text.
     buffered: usize,
     section: &'t str,
+    option: &'t str,
     has_install: bool,
+    mount_point: Option<&'t str>,
 }
 
 impl<'t> Lexer<'t> {
@@ -120,19 +127,27 @@ impl<'t> Lexer<'t> {
                 self.skip_comment();
                 State::InSection
             }
-            State::OptionName => loop {
-                match self.next() {
-                    None | Some('\n' | '\r') => return Err("option without `=`"),
-                    Some('=') => break State::OptionValue,
-                    Some(_) => {}
+            State::OptionName => {
+                let start = self.pos;
+                loop {
+                    match self.next() {
+                        None | Some('\n' | '\r') => return Err("option without `=`"),
+                        Some('=') => break,
+                        Some(_) => {}
+                    }
                 }
-            },
+                self.option = self.text[start..self.pos].trim_end_matches('=').trim();
+                State::OptionValue
+            }
             State::OptionValue => {
                 let line = self.line();
                 if line.ends_with('\\') {
                     State::OptionValue
                 } else {
                     self.has_install |= self.section == "Install";
+                    if matches!(self.section, "Mount" | "Automount") && self.option == "Where" {
+                        self.mount_point = Some(line.trim());
+                    }
                     State::InSection
                 }
             }
@@ -237,7 +252,19 @@ mod tests {
             ("[install]\nWantedBy=a.target\n", false),
             ("[Unit]\nA=[Install]\n", false),
         ] {
-            assert_eq!(read(text), Ok(UnitText { has_install }), "{text}");
+            assert_eq!(read(text).unwrap().has_install, has_install, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_mount_point_is_that_of_a_mount_or_automount_section() {
+        for (text, expected) in [
+            ("[Mount]\nWhat=/dev/vdb\nWhere=/var/a\n", Some("/var/a")),
+            ("[Automount]\r\nWhere = /var/a \r\n", Some("/var/a")),
+            ("[Unit]\nWhere=/var/a\n", None),
+            ("[Mount]\nWhat=Where=/var/a\n", None),
+        ] {
+            assert_eq!(read(text).unwrap().mount_point, expected, "{text}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::at::{At, quoted};
+use super::coreos;
 use super::judge::Judge;
 use super::unit_text;
 
@@ -33,6 +34,9 @@ pub fn systemd(judge: &mut Judge, systemd: &At) {
             );
         }
         let read = text(judge, &unit);
+        if let Some(place) = read.as_ref().and_then(|read| read.mount_point) {
+            mount_point(judge, &unit, name, place);
+        }
         if let (Some(stem), Some(read), true) =
             (name.strip_suffix("@.service"), &read, unit.words("contents").is_some())
         {
@@ -78,14 +82,58 @@ pub fn systemd(judge: &mut Judge, systemd: &At) {
 }
 
 /// Parses the text of a unit or drop-in; a missing text counts as empty.
-fn text(judge: &mut Judge, at: &At) -> Option<unit_text::UnitText> {
-    match unit_text::read(at.text("contents").unwrap_or_default()) {
+fn text<'v>(judge: &mut Judge, at: &At<'_, 'v>) -> Option<unit_text::UnitText<'v>> {
+    let text = at.text("contents").unwrap_or_default();
+    if text.contains("\r\n") {
+        judge.warning(&at.get("contents"), "the lines end in CR LF, as on Windows; use LF");
+    }
+    match unit_text::read(text) {
         Ok(read) => Some(read),
         Err(fault) => {
             judge.error(&at.get("contents"), fault);
             None
         }
     }
+}
+
+/// What systemd requires of `Where` (systemd/systemd: `src/core/mount.c`, `mount_verify` and `mount_enter_mounting`).
+fn mount_point(judge: &mut Judge, unit: &At, name: &str, place: &str) {
+    // Specifiers have a value only on the node.
+    if place.contains('%') || !matches!(suffix(name), ".mount" | ".automount") {
+        return;
+    }
+    let expected = escape_path(place) + suffix(name);
+    if expected != name {
+        let (place, expected) = (quoted(&format!("Where={place}")), quoted(&expected));
+        let text = format!("systemd rejects this unit: the unit of {place} is named {expected}");
+        judge.warning(&unit.get("name"), text);
+    }
+    if let Some((link, target)) = coreos::through_link(place) {
+        let text = format!(
+            "`Where` is behind {link}, a link in CoreOS, and systemd mounts nothing behind a link: use {}",
+            quoted(&target)
+        );
+        judge.warning(&unit.get("contents"), text);
+    }
+}
+
+/// As `systemd-escape --path` (systemd/systemd: `src/basic/unit-name.c`, `unit_name_path_escape`).
+fn escape_path(path: &str) -> String {
+    let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let path = parts.join("/");
+    if path.is_empty() {
+        return "-".to_owned();
+    }
+    let mut escaped = String::new();
+    for (index, byte) in path.bytes().enumerate() {
+        match byte {
+            b'/' => escaped.push('-'),
+            b'.' if index == 0 => escaped += "\\x2e",
+            byte if byte.is_ascii_alphanumeric() || b":_.".contains(&byte) => escaped.push(char::from(byte)),
+            byte => escaped += &format!("\\x{byte:02x}"),
+        }
+    }
+    escaped
 }
 
 /// The text from the last dot on, or nothing.
