@@ -165,9 +165,39 @@ fn artifact(url: &str, sums: &Value) -> Option<Artifact> {
     })
 }
 
+/// Builds of CoreOS, by the first part of their images' names.
+const BUILDS: [&str; 3] = ["rhcos", "scos", "fedora-coreos"];
+
+/// Parts of the names of other distributions' images: these do not read Ignition configs.
+const OTHERS: [&str; 13] = [
+    "alma",
+    "centos",
+    "cirros",
+    "cloudimg",
+    "debian",
+    "fedora-cloud",
+    "fedora-server",
+    "genericcloud",
+    "opensuse",
+    "oraclelinux",
+    "rhel-",
+    "rocky",
+    "ubuntu",
+];
+
+/// Other architectures, as images name them, and their names in CoreOS's spelling.
+const OTHER_ARCHITECTURES: [(&str, &str); 4] = [
+    ("aarch64", "aarch64"),
+    ("arm64", "aarch64"),
+    ("ppc64le", "ppc64le"),
+    ("s390x", "s390x"),
+];
+
 /// Properties in the name of a CoreOS image, e.g. `rhcos-4.19.0-x86_64-qemu.x86_64.qcow2`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamedCoreOs {
+    /// `rhcos`, `scos` or `fedora-coreos`.
+    pub build: Option<&'static str>,
     /// The OpenShift release it was built for.
     pub release: Option<(u32, u32)>,
     /// `qemu`, `openstack`, …: determines where it reads its Ignition config.
@@ -176,10 +206,10 @@ pub struct NamedCoreOs {
 
 /// Parses the name of a CoreOS build: `rhcos-4.19.0-…`, or `rhcos-418.94.…` for 4.18.
 pub fn named(file: &str) -> NamedCoreOs {
-    let Some(rest) = ["rhcos-", "scos-", "fedora-coreos-"]
+    let found = BUILDS
         .iter()
-        .find_map(|start| file.strip_prefix(start))
-    else {
+        .find_map(|build| Some((*build, file.strip_prefix(build)?.strip_prefix('-')?)));
+    let Some((build, rest)) = found else {
         return NamedCoreOs::default();
     };
     let release = match crate::cluster::major_minor(rest) {
@@ -209,9 +239,26 @@ pub fn named(file: &str) -> NamedCoreOs {
         after.is_some_and(|(_, after)| after.starts_with(['.', '-']))
     });
     NamedCoreOs {
-        release: release.filter(|_| file.starts_with("rhcos-")),
+        build: Some(build),
+        release: release.filter(|_| build == "rhcos"),
         platform,
     }
+}
+
+/// Whether a name is that of another distribution's image.
+pub fn names_other_distribution(file: &str) -> bool {
+    let file = file.to_ascii_lowercase();
+    named(&file).build.is_none() && OTHERS.iter().any(|other| file.contains(other))
+}
+
+/// The architecture in the name of an image, if machines do not have it.
+pub fn other_architecture(file: &str) -> Option<&'static str> {
+    let file = file.to_ascii_lowercase();
+    let mut words = file.split(|c: char| !c.is_ascii_alphanumeric());
+    words.find_map(|word| {
+        let known = OTHER_ARCHITECTURES.iter().find(|(name, _)| *name == word);
+        known.map(|(_, architecture)| *architecture)
+    })
 }
 
 #[cfg(test)]
@@ -298,7 +345,7 @@ mod tests {
 
     #[test]
     fn image_names_contain_release_and_platform() {
-        let named_as = |release, platform| NamedCoreOs { release, platform };
+        let named_as = |release, platform| (release, platform);
         for (file, expected) in [
             (
                 "rhcos-4.19.0-x86_64-qemu.x86_64.qcow2",
@@ -327,7 +374,36 @@ mod tests {
             ("rhcos.qcow2", named_as(None, None)),
             ("mine-4.19.qcow2", named_as(None, None)),
         ] {
-            assert_eq!(named(file), expected, "{file}");
+            let found = named(file);
+            assert_eq!((found.release, found.platform), expected, "{file}");
+        }
+    }
+
+    #[test]
+    fn image_names_contain_distribution_and_architecture() {
+        for (file, build, is_other, architecture) in [
+            ("rhcos-4.19.0-x86_64-qemu.x86_64.qcow2", Some("rhcos"), false, None),
+            (
+                "rhcos-4.19.0-aarch64-qemu.aarch64.qcow2",
+                Some("rhcos"),
+                false,
+                Some("aarch64"),
+            ),
+            (
+                "fedora-coreos-42.20250609.3.0-qemu.s390x.qcow2.xz",
+                Some("fedora-coreos"),
+                false,
+                Some("s390x"),
+            ),
+            ("scos-9.0.20250510-0-qemu.x86_64.qcow2", Some("scos"), false, None),
+            ("CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2", None, true, None),
+            ("debian-12-genericcloud-arm64.qcow2", None, true, Some("aarch64")),
+            ("rhel-9.4-x86_64-kvm.qcow2", None, true, None),
+            ("mine.qcow2", None, false, None),
+        ] {
+            assert_eq!(named(file).build, build, "{file}");
+            assert_eq!(names_other_distribution(file), is_other, "{file}");
+            assert_eq!(other_architecture(file), architecture, "{file}");
         }
     }
 }

@@ -142,6 +142,22 @@ impl Precedence {
     }
 }
 
+/// Why a release may not accept the domain of a cluster at the end of its installation.
+///
+/// The Ingress API has the hosts of the console and of authentication since 4.8. Until its patch releases of spring 2022,
+/// it accepted only letters in the last label (openshift/api: `config/v1/types_ingress.go`, `Hostname`; pull request 1120).
+pub fn domain_problem(release: (u32, u32), domain: &str) -> Option<String> {
+    let last = domain.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    let is_accepted = last.len() >= 2 && last.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let (major, minor) = release;
+    (((4, 8)..=(4, 10)).contains(&release) && !is_accepted).then(|| {
+        format!(
+            "OpenShift {major}.{minor} before its patch releases of spring 2022 does not accept a domain that ends in \
+             `.{last}`: console and authentication do not become available"
+        )
+    })
+}
+
 /// Why a cluster of a release cannot be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedRelease {
@@ -240,6 +256,24 @@ mod tests {
             |release| unsupported_release(release, 2, true, &sim, &networks, false).map(|found| found.settings);
         assert_eq!(with_arbiter((4, 21)), Some(&["version", "arbiter"][..]));
         assert_eq!(with_arbiter((4, 22)), None);
+    }
+
+    #[test]
+    fn a_domain_that_ends_in_digits_is_a_problem_of_the_releases_whose_api_rejects_it() {
+        for (release, domain, is_problem) in [
+            ((4, 7), "example.k8s", false),
+            ((4, 8), "example.k8s", true),
+            ((4, 10), "example.xn--p1ai", true),
+            ((4, 10), "example.x", true),
+            ((4, 10), "k8s.example.com", false),
+            ((4, 11), "example.k8s", false),
+        ] {
+            assert_eq!(
+                domain_problem(release, domain).is_some(),
+                is_problem,
+                "{release:?} {domain}"
+            );
+        }
     }
 
     #[test]

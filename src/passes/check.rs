@@ -18,8 +18,8 @@ use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, Carrier, Finding, NetworkFacts, PlatformError, Verdict};
 use crate::cluster::{
-    AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Precedence, Role, Vip, major_minor,
-    overlap, platform_names, unsupported_release,
+    AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Precedence, Role, Vip, domain_problem,
+    major_minor, overlap, platform_names, unsupported_release,
 };
 use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
@@ -334,6 +334,9 @@ pub(super) async fn find_installer(
         report.add("installer", [unsupported]);
         return Ok(None);
     }
+    let domain = major_minor(version).and_then(|release| domain_problem(release, &config.domain));
+    let hint = "use the newest patch release, or another domain";
+    report.add("installer", domain.map(|text| Finding::warn(text).hint(hint)));
     // An overlap is reported with the other findings about the network.
     let known = facts.filter(|facts| networks::findings(config, facts).is_empty());
     let machine_network = config.given.machine_network.or(known.and_then(|facts| facts.cidr));
@@ -354,9 +357,8 @@ pub(super) async fn find_installer(
     for (role, image) in images.into_iter().filter(|_| !config.is_rehearsal()) {
         let artifact = Capabilities::of(config.backend_at(role)).image_artifact;
         let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
-        if report.take("images", fits)?.is_some() {
-            report.add("images", [Finding::ok(format!("{image} is compatible with {version}"))]);
-        }
+        let fits = report.take("images", fits)?;
+        report.add("images", fits);
     }
     if let (Some(backend), Some(facts)) = (backend, facts) {
         let beside = ours::refuse_conflicts(backend, config, facts, seen, version);

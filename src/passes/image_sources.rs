@@ -11,10 +11,12 @@ use tracing::{info, warn};
 use crate::PROGRESS;
 use crate::artifacts::catalogue::{self, Artifact, CoreOs};
 use crate::artifacts::download::{self, Cache, Cached, DownloadError};
+use crate::artifacts::format::Format;
 use crate::backend::{Finding, ImageRequest};
-use crate::cluster::{Downloads, ImageSource, major_minor};
+use crate::cluster::{ClusterConfig, Downloads, ImageSource, Role, major_minor};
 use crate::digest;
 use crate::error::{ErrorKind, OperationError};
+use crate::ignition::Version;
 use crate::openshift::installer::Installer;
 
 /// Why an image cannot be used.
@@ -26,6 +28,16 @@ pub enum ImageError {
         release: (u32, u32),
         version: String,
     },
+    #[error("image {image} is CoreOS of {}.{}, which cannot read the configs of openshift-install {version}", release.0, release.1)]
+    Older {
+        image: String,
+        release: (u32, u32),
+        version: String,
+    },
+    #[error("image {image} is for {architecture}; all machines are x86_64")]
+    OtherArchitecture { image: String, architecture: &'static str },
+    #[error("image {image} {why}")]
+    NoDisk { image: String, why: String },
     #[error("image {image} is for {platform}; this platform requires the image for {wanted}")]
     OtherPlatform {
         image: String,
@@ -47,6 +59,8 @@ impl ImageError {
             Self::Newer { .. } => {
                 "use an image of the same or an older minor version, or image=auto for the installer's own"
             }
+            Self::Older { .. } | Self::OtherArchitecture { .. } => "set image=auto for the installer's own",
+            Self::NoDisk { .. } => "use a qcow2 image of CoreOS, and compare it with its checksum",
             Self::OtherPlatform { .. } => "it would read its Ignition config from the wrong source; set image=auto",
             Self::NoSum { .. } => "the checksum file must be in the same directory as the image on image_mirror",
             Self::NoCoreOs { .. } => "set image to a file, a URL or a name on the platform",
@@ -55,30 +69,106 @@ impl ImageError {
     }
 }
 
-/// Rejects a CoreOS image whose file name belongs to a later release or another platform.
-pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result<(), ImageError> {
-    let Some(image) = file_name(image) else {
-        return Ok(());
-    };
-    let named = catalogue::named(&image);
-    if let (Some(release), Some(ours)) = (named.release, major_minor(version))
-        && release > ours
-    {
-        let version = version.to_owned();
-        return Err(ImageError::Newer {
-            image,
-            release,
-            version,
+/// What is known about a CoreOS image before it is used: by its name, and by the first bytes of a file.
+pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result<Finding, ImageError> {
+    let Some(name) = file_name(image) else {
+        return Ok(match image {
+            ImageSource::Release => Finding::ok(format!("{image} is compatible with {version}")),
+            _ => Finding::ok(format!(
+                "{image} is not compared with {version}: its name has no release"
+            )),
         });
+    };
+    let by_name = check_name(&name, version, wanted)?;
+    match image {
+        ImageSource::File(path) => Ok(check_content(path)?.unwrap_or(by_name)),
+        _ => Ok(by_name),
     }
-    match named.platform {
-        Some(platform) if platform != wanted => Err(ImageError::OtherPlatform {
-            image,
+}
+
+fn check_name(image: &str, version: &str, wanted: &'static str) -> Result<Finding, ImageError> {
+    let named = catalogue::named(image);
+    if let Some(architecture) = catalogue::other_architecture(image) {
+        let image = image.to_owned();
+        return Err(ImageError::OtherArchitecture { image, architecture });
+    }
+    if let (Some(release), Some(ours)) = (named.release, major_minor(version)) {
+        let (image, version) = (image.to_owned(), version.to_owned());
+        let spec = |release| Version::newest_of_release(release).major;
+        if release > ours {
+            return Err(ImageError::Newer {
+                image,
+                release,
+                version,
+            });
+        }
+        if spec(release) != spec(ours) {
+            return Err(ImageError::Older {
+                image,
+                release,
+                version,
+            });
+        }
+    }
+    if let Some(platform) = named.platform.filter(|platform| *platform != wanted) {
+        return Err(ImageError::OtherPlatform {
+            image: image.to_owned(),
             platform,
             wanted,
-        }),
-        _ => Ok(()),
+        });
     }
+    let is_okd = version.contains("okd");
+    Ok(match (named.build, named.release) {
+        (Some(build), _) if is_okd == (build == "rhcos") => Finding::warn(format!(
+            "{image} is {build}, and the nodes of openshift-install {version} are {}",
+            if is_okd {
+                "scos, before 4.16 fedora-coreos"
+            } else {
+                "rhcos"
+            }
+        ))
+        .hint("set image=auto for the installer's own"),
+        (Some(_), Some(_)) => Finding::ok(format!("{image} is compatible with {version}")),
+        (None, _) if catalogue::names_other_distribution(image) => Finding::warn(format!(
+            "{image} is not CoreOS by its name, and only CoreOS applies Ignition configs"
+        ))
+        .hint("set image=auto for the installer's own"),
+        _ => Finding::ok(format!(
+            "{image} is not compared with {version}: its name has no release"
+        )),
+    })
+}
+
+/// Rejects a file that no platform can boot from. A finding if its format is unknown.
+fn check_content(path: &Path) -> Result<Option<Finding>, ImageError> {
+    let image = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let bytes = fs::metadata(path).map_or(0, |data| data.len());
+    let is_packed = local_artifact(path, "").is_packed();
+    let why = match Format::of_file(path, is_packed) {
+        Ok(Format::Qcow2 | Format::Disk) => return Ok(None),
+        Ok(Format::Unknown) => {
+            let text = format!("{image} begins neither as a qcow2 image nor as a disk with partitions");
+            return Ok(Some(Finding::warn(text).hint("compare it with its checksum")));
+        }
+        Ok(Format::Iso) => "is an ISO image, not a disk".to_owned(),
+        Ok(Format::Foreign(format)) => format!("is a disk of format {format}; qcow2 is required"),
+        Ok(Format::Compressed(format)) => {
+            format!("is compressed with {format}, and its name does not end in .gz, .xz or .zst")
+        }
+        Ok(Format::Page) => format!("is a text of {bytes} bytes, such as the error page of a web server"),
+        Ok(Format::Empty) => "is empty".to_owned(),
+        Err(error) => format!("cannot be read: {error}"),
+    };
+    Err(ImageError::NoDisk { image, why })
+}
+
+/// The newest spec that the Ignition of a role's CoreOS reads. An image may be older than the installed release.
+pub fn newest_spec(config: &ClusterConfig, role: Role, installed: (u32, u32)) -> Version {
+    let image = match role {
+        Role::Worker => &config.worker_image,
+        _ => &config.image,
+    };
+    Version::newest_of_release(release(image).unwrap_or(installed))
 }
 
 /// A failure for an image that anyone on the network could replace: over plain http, and without a digest from elsewhere.
@@ -112,7 +202,7 @@ pub fn unprotected(image: &ImageSource, downloads: &Downloads) -> Option<Finding
 }
 
 /// The release of OpenShift in the file name of a CoreOS image.
-pub fn release(image: &ImageSource) -> Option<(u32, u32)> {
+fn release(image: &ImageSource) -> Option<(u32, u32)> {
     catalogue::named(&file_name(image)?).release
 }
 
@@ -167,18 +257,8 @@ impl Shop<'_> {
     /// A plain file is used in place; a compressed one is unpacked into the cache once per state of the file.
     async fn file(&self, path: &Path) -> Result<ImageRequest> {
         let data = fs::metadata(path)?;
-        let artifact = Artifact {
-            url: format!(
-                "file://{}?{}-{}.{}",
-                path.display(),
-                data.len(),
-                data.mtime(),
-                data.mtime_nsec()
-            ),
-            sha256: None,
-            content_sha256: None,
-            unpack: true,
-        };
+        let state = format!("{}-{}.{}", data.len(), data.mtime(), data.mtime_nsec());
+        let artifact = local_artifact(path, &state);
         if artifact.is_packed() {
             return Ok(request(self.cache().fetch(&artifact).await?));
         }
@@ -273,6 +353,16 @@ impl Shop<'_> {
     }
 }
 
+/// A file of the user; `state` changes with its content.
+fn local_artifact(path: &Path, state: &str) -> Artifact {
+    Artifact {
+        url: format!("file://{}?{state}", path.display()),
+        sha256: None,
+        content_sha256: None,
+        unpack: true,
+    }
+}
+
 fn request(cached: Cached) -> ImageRequest {
     ImageRequest::File {
         path: cached.path,
@@ -355,8 +445,81 @@ mod tests {
                 ),
             ),
         ] {
-            let error = check(&ImageSource::File(image.into()), "4.19.3", "qemu").err();
+            let name = file_name(&ImageSource::File(image.into())).unwrap();
+            let error = check_name(&name, "4.19.3", "qemu").err();
             assert_eq!(error.map(|error| error.to_string()).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn only_a_coreos_of_a_known_release_is_called_compatible() {
+        for (image, version, expected) in [
+            ("rhcos-4.18.1-x86_64-qemu.x86_64.qcow2", "4.19.3", "ok"),
+            ("rhcos-9.6.20250523-0-qemu.x86_64.qcow2.gz", "4.19.3", "not compared"),
+            ("mine.qcow2", "4.19.3", "not compared"),
+            (
+                "rhcos-43.81.202001142154.0-qemu.x86_64.qcow2",
+                "4.19.3",
+                "cannot read the configs",
+            ),
+            (
+                "rhcos-4.5.6-x86_64-qemu.x86_64.qcow2",
+                "4.6.0",
+                "cannot read the configs",
+            ),
+            ("rhcos-4.19.0-aarch64-qemu.aarch64.qcow2", "4.19.3", "for aarch64"),
+            (
+                "fedora-coreos-42.20250609.3.0-qemu.x86_64.qcow2",
+                "4.19.3",
+                "nodes of openshift-install 4.19.3 are rhcos",
+            ),
+            (
+                "scos-9.0.20250510-0-qemu.x86_64.qcow2",
+                "4.19.0-okd-scos.3",
+                "not compared",
+            ),
+            ("rhcos-4.18.1-x86_64-qemu.x86_64.qcow2", "4.19.0-okd-scos.3", "are scos"),
+            (
+                "CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2",
+                "4.19.3",
+                "is not CoreOS",
+            ),
+        ] {
+            let text = match check_name(image, version, "qemu") {
+                Ok(found) if found.text == format!("{image} is compatible with {version}") => "ok".to_owned(),
+                Ok(found) => found.text,
+                Err(error) => error.to_string(),
+            };
+            assert!(text.contains(expected), "{image}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_disk_is_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content, expected) in [
+            ("a.qcow2", &b"QFI\xfb"[..], None),
+            ("b.qcow2", b"", Some("image b.qcow2 is empty")),
+            (
+                "c.qcow2",
+                b"<html>404",
+                Some("image c.qcow2 is a text of 9 bytes, such as the error page of a web server"),
+            ),
+            (
+                "d.qcow2.gz",
+                b"<html>404",
+                Some("image d.qcow2.gz is a text of 9 bytes, such as the error page of a web server"),
+            ),
+            (
+                "e.vmdk",
+                b"KDMV",
+                Some("image e.vmdk is a disk of format VMDK; qcow2 is required"),
+            ),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, content).unwrap();
+            let error = check_content(&path).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), expected, "{name}");
         }
     }
 }

@@ -54,7 +54,12 @@ async fn look(
     if let Some(Choice::Here { installer, .. }) = &choice {
         pull_secret(config, installer, report).await?;
     }
-    report.add("client dns", [client_dns(config, api_vip(config, home)).await]);
+    let (client, search) = tokio::join!(
+        client_dns(config, api_vip(config, home)),
+        search_domains(config, async |name| addresses_of(name).await)
+    );
+    report.add("client dns", [client]);
+    report.add("search domains", search);
     Ok(())
 }
 
@@ -174,14 +179,48 @@ fn api_vip(config: &ClusterConfig, home: &Home) -> Option<IpAddr> {
     parameters.map(|parameters| parameters.api_ip).or(config.given.api_ip)
 }
 
+/// The addresses of a name on this computer.
+async fn addresses_of(name: &str) -> Vec<IpAddr> {
+    match timeout(Duration::from_secs(5), lookup_host((name, 6443))).await {
+        Ok(Ok(addresses)) => addresses.map(|address| address.ip()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Search domains with a wildcard record: a pod first searches them for the name of a service, and finds an address
+/// outside of the cluster. Nodes answer for the cluster's own domain themselves, and DHCP servers often announce the one
+/// above it.
+async fn search_domains(config: &ClusterConfig, resolve: impl AsyncFn(&str) -> Vec<IpAddr>) -> Vec<Finding> {
+    let own = config.cluster_domain().to_string();
+    let mut findings = Vec::new();
+    for (domain, is_set) in config
+        .dns_search
+        .iter()
+        .map(|domain| (domain, true))
+        .chain([(&config.domain, false)])
+    {
+        if *domain == own || !is_set && config.dns_search.contains(domain) {
+            continue;
+        }
+        let name = format!("ocpdeploy-check.svc.cluster.local.{domain}");
+        let Some(ip) = resolve(&name).await.first().copied() else {
+            continue;
+        };
+        let condition = match is_set {
+            true => "dns_search has this domain",
+            false => "this is a problem if the network's DHCP server announces this search domain",
+        };
+        let text =
+            format!("every name below {domain} resolves, to {ip}: {condition}, and pods find their services there");
+        findings.push(Finding::warn(text).hint("remove the wildcard record, or the search domain"));
+    }
+    findings
+}
+
 /// How this computer resolves the API's name. `deploy` itself does not need it.
 async fn client_dns(config: &ClusterConfig, vip: Option<IpAddr>) -> Finding {
     let name = config.cluster_domain().fqdn("api");
-    let asked = timeout(Duration::from_secs(5), lookup_host((name.as_str(), 6443))).await;
-    let found: Vec<IpAddr> = match asked {
-        Ok(Ok(addresses)) => addresses.map(|address| address.ip()).collect(),
-        _ => Vec::new(),
-    };
+    let found = addresses_of(&name).await;
     match (found.as_slice(), vip) {
         ([], _) => finding(
             Verdict::Ok,
@@ -220,6 +259,34 @@ fn reach(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_search_domain_with_a_wildcard_record_is_reported() {
+        let mut config = ClusterConfig::example();
+        let wildcard = async |name: &str| -> Vec<IpAddr> {
+            name.ends_with(".wild.example")
+                .then_some([203, 0, 113, 9].into())
+                .into_iter()
+                .collect()
+        };
+        assert!(search_domains(&config, wildcard).await.is_empty());
+        config.domain = "wild.example".to_owned();
+        config.dns_search = vec!["a.example".to_owned(), "sub.wild.example".to_owned()];
+        let found = search_domains(&config, wildcard).await;
+        let texts: Vec<_> = found.iter().map(|finding| finding.text.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "every name below sub.wild.example resolves, to 203.0.113.9: dns_search has this domain, and pods find their \
+                 services there",
+                "every name below wild.example resolves, to 203.0.113.9: this is a problem if the network's DHCP server \
+                 announces this search domain, and pods find their services there",
+            ]
+        );
+        // The nodes know all names of the cluster's own domain.
+        config.dns_search = vec![format!("{}.wild.example", config.name)];
+        assert_eq!(search_domains(&config, wildcard).await.len(), 1);
+    }
 
     #[test]
     fn a_pull_secret_entry_belongs_to_its_host() {

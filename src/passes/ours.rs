@@ -8,12 +8,13 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::error::network_config;
+use super::image_sources;
 use super::report::CheckedFacts;
 use crate::backend::NetworkFacts;
 use crate::backend::platforms::Platforms;
 use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, Mac, NodeName, Role, Vip, major_minor};
 use crate::ignition::contents::data_url;
-use crate::node::config::NodeConfigs;
+use crate::node::config::{NodeConfigs, for_coreos};
 use crate::node::services::{self, Combined, Release};
 use crate::openshift::installer;
 use crate::plan::addresses::ipv6_gateway;
@@ -55,7 +56,10 @@ pub(super) fn refuse_conflicts(
     let files = installers_files(config, &manifests, release.version)?;
     let bootstrap = services::parts(&services, Role::Bootstrap)?;
     let connections = connections(config, seen.table.as_ref()).map_err(network_config)?;
-    let all = NodeConfigs::new(config, &parameters, &files, &seen.fragments, &bootstrap)?;
+    let fragments = for_coreos(&seen.fragments, |role| {
+        image_sources::newest_spec(config, role, release.version)
+    })?;
+    let all = NodeConfigs::new(config, &parameters, &files, &fragments, &bootstrap)?;
     let all = all.with_connections(connections);
     for node in config.nodes() {
         all.layers(&node.name, node.role)?;

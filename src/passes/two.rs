@@ -24,10 +24,9 @@ use crate::backend::{Machine, MachineSpec, Payload, ReservationState};
 use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, NodeSpec, Pass, Role};
 use crate::digest::sha512;
 use crate::error::{ErrorKind, OperationError};
-use crate::ignition::Version;
 use crate::local::reach;
 use crate::node::budget::{self, Fitted};
-use crate::node::config::{Fragment, NodeConfigs};
+use crate::node::config::{Fragment, NodeConfigs, for_coreos};
 use crate::node::host::HostParts;
 use crate::node::pointer::Server;
 use crate::node::services::{self, Release};
@@ -199,7 +198,9 @@ impl Run<'_> {
             }
         }
         let connections = connections(self.config, Some(parameters)).map_err(network_config)?;
-        let all = NodeConfigs::new(self.config, parameters, &installer, fragments, bootstrap)?;
+        let release = self.installed_release()?.version;
+        let fragments = for_coreos(fragments, |role| image_sources::newest_spec(self.config, role, release))?;
+        let all = NodeConfigs::new(self.config, parameters, &installer, &fragments, bootstrap)?;
         Ok(all.with_connections(connections))
     }
 
@@ -219,7 +220,8 @@ impl Run<'_> {
         let api_ip = parameters.api_ip;
         let path = self.dir.served(&role.to_string());
         let input = (&server.path, sha512(server.authorities.concat()), api_ip);
-        let (version, limits) = (self.newest_spec(role)?, Limits::new(self.config.timeouts.bootstrap));
+        let version = image_sources::newest_spec(self.config, role, self.installed_release()?.version);
+        let limits = Limits::new(self.config.timeouts.bootstrap);
         let step = Step::new(served_step(role), &input)?;
         let ask = || async {
             info!(target: PROGRESS, step = "mcs", "fetching the {role} config from the machine config server at {endpoint}");
@@ -237,19 +239,6 @@ impl Run<'_> {
         }
         self.journal.run(&step, ask()).await?;
         Ok(fs_err::read(&path)?)
-    }
-
-    /// The newest spec that the Ignition of a role's CoreOS reads. An image may be older than the installed release.
-    fn newest_spec(&self, role: Role) -> Result<Version> {
-        let image = match role {
-            Role::Worker => &self.config.worker_image,
-            _ => &self.config.image,
-        };
-        let release = match image_sources::release(image) {
-            Some(release) => release,
-            None => self.installed_release()?.version,
-        };
-        Ok(Version::newest_of_release(release))
     }
 
     /// Merges the configs of the requested nodes, in a form that fits their carriers.

@@ -43,7 +43,7 @@ fn the_next_deployment_uses_the_versions_of_the_lock_file() {
     );
 
     // Other content of the files in the settings.
-    std::fs::write(path("node.qcow2"), "QFI\u{fb} a newer node").unwrap();
+    std::fs::write(path("node.qcow2"), b"QFI\xfb a newer node").unwrap();
     let other = sha256(std::fs::read(path("node.qcow2")).unwrap());
     for (locked, told) in [
         (

@@ -23,12 +23,12 @@ pub fn install(folder: &Path) -> Authority {
     let authority = Authority::new();
     let kubeconfig = authority.kubeconfig("lab", "https://api.lab.example.com:6443");
     for (name, text) in [
-        ("kubeconfig", kubeconfig.as_str()),
-        ("pull-secret.json", PULL_SECRET),
-        ("root-ca.crt", authority.pem()),
-        ("key.pub", KEY),
-        ("node.qcow2", "QFI\u{fb} a node"),
-        ("helper.qcow2", "QFI\u{fb} a helper"),
+        ("kubeconfig", kubeconfig.as_bytes()),
+        ("pull-secret.json", PULL_SECRET.as_bytes()),
+        ("root-ca.crt", authority.pem().as_bytes()),
+        ("key.pub", KEY.as_bytes()),
+        ("node.qcow2", b"QFI\xfb a node"),
+        ("helper.qcow2", b"QFI\xfb a helper"),
     ] {
         std::fs::write(folder.join(name), text).unwrap();
     }

@@ -21,7 +21,7 @@ use tracing::info;
 pub use cache::{Cache, Pruned, lock};
 pub use entry::Cached;
 pub use error::DownloadError;
-pub use pipeline::Space;
+pub use pipeline::{Space, beginning};
 pub use retry::RetryPolicy;
 pub use trust::Trust;
 

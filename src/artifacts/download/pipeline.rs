@@ -1,7 +1,7 @@
 //! From bytes to a verified file, on threads: hash and store, decompress, hash and write.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -248,6 +248,28 @@ impl Packing {
             _ => Self::None,
         }
     }
+
+    /// The content of packed data.
+    fn reader(self, input: impl BufRead + 'static) -> io::Result<Box<dyn Read>> {
+        Ok(match self {
+            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
+            Self::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(input)),
+            Self::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(input)?),
+            Self::None => Box::new(input),
+        })
+    }
+}
+
+/// The first bytes of a file, or of its content if `is_packed`; at most `most`.
+pub fn beginning(path: &Path, is_packed: bool, most: u64) -> io::Result<Vec<u8>> {
+    let mut input = BufReader::new(fs_err::File::open(path)?);
+    let packing = match is_packed {
+        true => Packing::of_bytes(input.fill_buf()?),
+        false => Packing::None,
+    };
+    let mut bytes = Vec::new();
+    packing.reader(input)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// A channel of blocks as a reader.
@@ -279,12 +301,7 @@ fn decompress(receiver: Receiver<Vec<u8>>, out: &SyncSender<Vec<u8>>) -> Result<
     (&mut blocks).take(6).read_to_end(&mut start).map_err(Fault::Content)?;
     let packing = Packing::of_bytes(&start);
     let input = BufReader::with_capacity(BLOCK, io::Cursor::new(start).chain(blocks));
-    let mut reader: Box<dyn Read> = match packing {
-        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
-        Packing::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(input)),
-        Packing::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(input).map_err(Fault::Content)?),
-        Packing::None => Box::new(input),
-    };
+    let mut reader = packing.reader(input).map_err(Fault::Content)?;
     loop {
         let mut block = vec![0; BLOCK];
         let mut filled = 0;

@@ -102,12 +102,6 @@ impl<'a> NodeConfigs<'a> {
                     }
                     .of(&layer.origin));
                 }
-                if theirs > version {
-                    warnings.push(format!(
-                        "{} is Ignition {theirs}, but the installer writes {version}: its CoreOS may not support the newer version",
-                        layer.origin
-                    ));
-                }
                 claims.refuse(&layer.origin, &layer.config)?;
             }
             for layer in &fragments.layers {
@@ -293,7 +287,7 @@ impl Fragments {
             let document::Document { config, warnings } =
                 document::read(&fragment.content).map_err(|error| IgnitionError::from(error).of(origin))?;
             let mut findings = warnings;
-            findings.extend(check::check(&config));
+            findings.extend(check::check_first_boot(&config));
             findings.extend(fetches(&config));
             let merged = match read.merged.take() {
                 Some(below) => {
@@ -307,11 +301,13 @@ impl Fragments {
             let origin = origin.clone();
             read.layers.push(Layer { origin, config });
         }
-        if let (Some(merged), [_, .., last]) = (&read.merged, &read.layers[..]) {
-            refuse_faults(
-                &format!("{}, merged with the previous configs", last.origin),
-                check::check_merged(merged),
-            )?;
+        if let (Some(merged), [before @ .., last]) = (&read.merged, &read.layers[..]) {
+            let origin = match before {
+                // A node merges it with the installer's.
+                [] => last.origin.clone(),
+                _ => format!("{}, merged with the previous configs", last.origin),
+            };
+            refuse_faults(&origin, check::check_merged(merged))?;
         }
         Ok(read)
     }
@@ -344,6 +340,37 @@ pub fn check_fragments(fragments: &[Fragment]) -> Result<Vec<String>, IgnitionEr
         }
     }
     Ok(warnings)
+}
+
+/// The fragments in versions that the CoreOS of their nodes reads; `newest` is the newest one of a role's nodes.
+pub fn for_coreos(fragments: &[Fragment], newest: impl Fn(Role) -> Version) -> Result<Vec<Fragment>, IgnitionError> {
+    let one = |fragment: &Fragment| {
+        let roles = match &fragment.role {
+            Some(role) => std::slice::from_ref(role),
+            None => ROLES.as_slice(),
+        };
+        let document::Document { config, .. } =
+            document::read(&fragment.content).map_err(|error| IgnitionError::from(error).of(&fragment.origin))?;
+        let (version, Some(newest)) = (version(&config)?, roles.iter().map(|role| newest(*role)).min()) else {
+            return Ok(fragment.clone());
+        };
+        if version.major != newest.major || version <= newest {
+            return Ok(fragment.clone());
+        }
+        match check::in_version(&config, newest) {
+            Ok(older) => Ok(Fragment {
+                content: serde_json::to_vec(&older)?,
+                ..fragment.clone()
+            }),
+            Err(findings) => Err(IgnitionError::NewerThanCoreOs {
+                origin: fragment.origin.clone(),
+                version,
+                newest,
+                findings,
+            }),
+        }
+    };
+    fragments.iter().map(one).collect()
 }
 
 /// Fails on errors; warnings become lines.

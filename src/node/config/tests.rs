@@ -290,20 +290,52 @@ fn an_invalid_fragment_is_reported_with_its_location() {
 }
 
 #[test]
-fn a_fragment_of_a_newer_spec_is_accepted_and_reported() {
+fn a_fragment_keeps_a_version_that_its_coreos_reads() {
     let mut newer = file("/etc/n");
     newer["ignition"]["version"] = json!("3.3.0");
     newer["kernelArguments"] = json!({"shouldExist": ["quiet"]});
     let files = Files::new().with("n.ign", None, newer);
-    let warnings = files.all().unwrap().warnings;
-    let words = "ignition_extra: n.ign is Ignition 3.3.0, but the installer writes 3.2.0: its CoreOS may not support the newer version";
-    assert_eq!(warnings, [words]);
     let pointer = files.node(Role::Master).unwrap();
     assert_eq!(pointer["ignition"]["version"], "3.2.0");
     assert_eq!(last(&pointer)["ignition"]["version"], "3.3.0");
     let bootstrap = files.node(Role::Bootstrap).unwrap();
     assert_eq!(bootstrap["ignition"]["version"], "3.3.0");
     assert_eq!(bootstrap["kernelArguments"]["shouldExist"][0], "quiet");
+}
+
+#[test]
+fn a_fragment_is_written_for_the_oldest_coreos_of_its_nodes() {
+    let of_version = |version: &str, more: Value| {
+        let mut config = file("/etc/n");
+        config["ignition"]["version"] = json!(version);
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        config
+    };
+    let newest = |role| match role {
+        Role::Worker => Version::newest_of_release((4, 12)),
+        _ => Version::newest_of_release((4, 18)),
+    };
+    let versions = |version: &str, role| {
+        let files = Files::new().with("n.ign", role, of_version(version, json!({})));
+        let written = for_coreos(&files.fragments, newest).unwrap();
+        let config: Value = serde_json::from_slice(&written[0].content).unwrap();
+        config["ignition"]["version"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(versions("3.6.0", Some(Role::Master)), "3.4.0");
+    assert_eq!(versions("3.6.0", None), "3.2.0");
+    assert_eq!(versions("3.1.0", None), "3.1.0");
+
+    let arguments = json!({"kernelArguments": {"shouldExist": ["quiet"]}});
+    let files = Files::new().with("n.ign", Some(Role::Worker), of_version("3.3.0", arguments));
+    let error = for_coreos(&files.fragments, newest).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "ignition_extra: n.ign is Ignition 3.3.0, and the CoreOS of its nodes reads 3.2.0 at most: $.kernelArguments: \
+         3.2 ignores `kernelArguments`, which was added in 3.3"
+    );
 }
 
 #[test]
