@@ -1,17 +1,24 @@
 //! Reads kubeconfigs and creates Kubernetes clients: files and responses are limited, and the plugins of kubeconfigs get
 //! no secret of this program.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderValue, Uri};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
+use kube::Config;
 use kube::client::{ClientBuilder, DynBody};
-use kube::config::{AuthInfo, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Cluster, ExecAuthCluster};
+use secrecy::SecretString;
 use tower::BoxError;
 use tower::util::MapResponseLayer;
+use x509_parser::pem::Pem;
 
-use crate::http_limits::{CapError, LARGEST, SMALL};
+use crate::http_limits::{CapError, LARGEST, SMALL, innermost};
+use crate::kubeconfig::{Kubeconfig, SelectedContext, one_line};
 use crate::limited_file;
 
 /// Variables that are not passed to a plugin that a kubeconfig names: settings of this program, and credentials of other
@@ -25,20 +32,96 @@ const WITHHELD: [&str; 3] = ["OCPDEPLOY_", "OS_", "OVIRT_"];
 /// `docs/keystone-auth/using-client-keystone-auth.md`).
 const KEYSTONE: &str = "client-keystone-auth";
 
-/// The kubeconfig at this path, otherwise the files of `KUBECONFIG`, otherwise `~/.kube/config`.
-pub fn read_kubeconfig(path: Option<&Path>) -> Result<Kubeconfig, KubeconfigError> {
-    // `kube` reads them without a limit.
-    let check = |path: PathBuf| limited_file::check(&path).map_err(|error| KubeconfigError::ReadConfig(error, path));
-    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
-    let mut listed = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty());
-    match path {
-        Some(path) => check(path.to_owned()).and_then(|()| Kubeconfig::read_from(path)),
-        None => listed.try_for_each(check).and_then(|()| Kubeconfig::read()),
+/// The kubeconfig at this path, otherwise the default one.
+pub fn read_kubeconfig(path: Option<&Path>) -> Result<Kubeconfig, String> {
+    let read = |path: &Path| limited_file::check(path).and_then(|()| limited_file::read(path));
+    Kubeconfig::read(path, variable, read)
+}
+
+/// A variable of the environment.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The connection of a context, without a proxy.
+///
+/// kube's own conversion also reads proxies from the environment, and fails if it does not understand `NO_PROXY`
+/// (kube-rs/kube: `kube-client/src/config/file_loader.rs`).
+pub fn config(context: SelectedContext) -> Result<Config, String> {
+    let SelectedContext { cluster, mut user, .. } = context;
+    let server = cluster.server.as_deref().unwrap_or_default();
+    let url: Uri = server.parse().map_err(|error| format!("server {server}: {error}"))?;
+    if url.host().is_none_or(str::is_empty) || !matches!(url.scheme_str(), Some("http" | "https")) {
+        return Err(format!("server {server} is not an http or https URL"));
+    }
+    let of_cluster = |why| format!("cluster {}: {why}", context.cluster_name);
+    let authority = authority(&cluster).map_err(of_cluster)?;
+    read_token(&mut user)?;
+    if let Some(exec) = &mut user.exec
+        && exec.provide_cluster_info
+    {
+        let about = ExecAuthCluster::try_from(&cluster);
+        exec.cluster = Some(about.map_err(|error| of_cluster(innermost(&error)))?);
+    }
+    let mut config = Config::new(url);
+    config.default_namespace = context.namespace;
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
+    config.disable_compression = cluster.disable_compression.unwrap_or_default();
+    config.tls_server_name = cluster.tls_server_name;
+    config.root_cert = authority;
+    config.auth_info = user;
+    Ok(config)
+}
+
+/// The CA certificates of a cluster, DER; without any, the system's are trusted.
+fn authority(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, String> {
+    let pem = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
+        (Some(data), _) => STANDARD
+            .decode(one_line(data))
+            .map_err(|error| format!("certificate-authority-data: {error}"))?,
+        (None, Some(path)) => limited_file::read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?,
+        (None, None) => return Ok(None),
+    };
+    // kubernetes/client-go: `transport/transport.go`, `TLSConfigFor`.
+    if cluster.insecure_skip_tls_verify == Some(true) {
+        return Err("it has both a CA and insecure-skip-tls-verify".to_owned());
+    }
+    let certificates = Pem::iter_from_buffer(&pem).filter_map(Result::ok);
+    let certificates = certificates.filter(|pem| pem.label == "CERTIFICATE");
+    let certificates: Vec<_> = certificates.map(|pem| pem.contents).collect();
+    match certificates.is_empty() {
+        true => Err("its CA contains no certificate in PEM".to_owned()),
+        false => Ok(Some(certificates)),
     }
 }
 
+/// Reads a token file, which has priority over `token` (kubernetes/client-go: `transport/round_trippers.go`).
+///
+/// kube reads the file again when the token may have changed, but does not trim it as client-go does: a token with a
+/// line break after it is only read here.
+fn read_token(user: &mut AuthInfo) -> Result<(), String> {
+    let Some(path) = &user.token_file else { return Ok(()) };
+    let text = match limited_file::read_text(Path::new(path)) {
+        Ok(text) => text,
+        Err(_) if user.token.is_some() => {
+            user.token_file = None;
+            return Ok(());
+        }
+        Err(error) => return Err(format!("token file {path}: {error}")),
+    };
+    let token = text.trim();
+    if token.is_empty() || HeaderValue::from_str(token).is_err() {
+        return Err(format!("token file {path} does not contain one token"));
+    }
+    user.token = (token != text).then(|| SecretString::from(token));
+    if user.token.is_some() {
+        user.token_file = None;
+    }
+    Ok(())
+}
+
 /// A Kubernetes client that aborts responses of more than `LARGEST` bytes, and whose plugin gets no secret of ours.
-pub fn new(mut config: kube::Config) -> kube::Result<kube::Client> {
+pub fn new(mut config: Config) -> kube::Result<kube::Client> {
     withhold(&mut config.auth_info);
     let capped = MapResponseLayer::new(|response: http::Response<Box<DynBody>>| {
         let left = if response.status().is_success() { LARGEST } else { SMALL };

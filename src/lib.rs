@@ -37,6 +37,7 @@ pub mod http_limits;
 pub mod http_upload;
 pub mod ignition;
 pub mod kube_client;
+pub mod kubeconfig;
 pub mod limited_file;
 pub mod local;
 pub mod node;

@@ -38,7 +38,7 @@ pub fn run(session: &Session, command: &Adopt) -> Result<()> {
     }
     let (adopted, kubeconfig) = session.finish_or_stop(async {
         let kubeconfig = match &command.kubeconfig {
-            Some(path) => Some(read_kubeconfig(path, &domain).await?),
+            Some(path) => Some(read_kubeconfig(path, &domain)?),
             None => None,
         };
         let backend = connect_for(&config).await?;
@@ -78,9 +78,9 @@ pub fn run(session: &Session, command: &Adopt) -> Result<()> {
 }
 
 /// The text of the user's kubeconfig, which every later command uses.
-async fn read_kubeconfig(path: &Path, cluster: &ClusterDomain) -> Result<String> {
+fn read_kubeconfig(path: &Path, cluster: &ClusterDomain) -> Result<String> {
     let text = limited_file::read_text(path).with_context(|| format!("read {}", path.display()))?;
-    let checked = check_kubeconfig(path, &text, cluster).await;
+    let checked = check_kubeconfig(path, &text, cluster);
     checked.map_err(|error| {
         OperationError::new(ErrorKind::Settings, error.to_string()).hint(
             "use the kubeconfig of an administrator of this cluster; `kubectl config view --minify --flatten` writes \

@@ -19,26 +19,21 @@ use crate::kube_client;
 
 /// The contexts of a kubeconfig, its current one first; none without a kubeconfig, as in a pod.
 pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, PlatformError> {
-    let kubeconfig = match (kube_client::read_kubeconfig(path), path) {
-        (Ok(kubeconfig), _) => kubeconfig,
-        (Err(_), None) => return Ok(SettingChoices::new("kube_context", Vec::new()).optional()),
-        (Err(error), Some(path)) => {
-            let error = BackendError::new(BackendErrorKind::Denied, error.to_string());
-            return Err(error
-                .hint("use a file that `kubectl` accepts")
-                .during(format!("read kubeconfig {}", path.display())));
-        }
-    };
-    let current = kubeconfig.current_context.unwrap_or_default();
+    let kubeconfig = kube_client::read_kubeconfig(path).map_err(|why| {
+        let error = BackendError::new(BackendErrorKind::Denied, why);
+        error
+            .hint("use a file that `kubectl` accepts")
+            .during("read the kubeconfig")
+    })?;
+    if path.is_none() && kubeconfig.is_empty() {
+        return Ok(SettingChoices::new("kube_context", Vec::new()).optional());
+    }
+    let current = kubeconfig.current_context();
     let mut choices: Vec<_> = kubeconfig
-        .contexts
-        .iter()
-        .filter_map(|named| {
-            let context = named.context.as_ref()?;
-            let namespace = context.namespace.as_deref().unwrap_or("default");
-            let is_current = if named.name == current { ", current" } else { "" };
-            let about = format!("cluster {}, namespace {namespace}{is_current}", context.cluster);
-            Some(Choice::new(&named.name, about))
+        .contexts()
+        .map(|(name, cluster, namespace)| {
+            let is_current = if name == current { ", current" } else { "" };
+            Choice::new(name, format!("cluster {cluster}, namespace {namespace}{is_current}"))
         })
         .collect();
     choices.sort_by_key(|choice| choice.value != current);

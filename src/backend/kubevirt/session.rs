@@ -47,6 +47,8 @@ const MANAGER: &str = "ocpdeploy";
 pub(super) struct Session {
     client: Client,
     pub server: String,
+    /// The proxy in front of the server, for messages; empty without one.
+    through: String,
     pub namespace: String,
 }
 
@@ -60,24 +62,43 @@ pub(super) fn if_allowed<T>(outcome: Result<T, BackendError>) -> Result<Option<T
 
 impl Session {
     pub async fn open(config: &KubevirtConfig) -> Result<Self, BackendError> {
-        let kube = load(config).await?;
+        let kube = load(config)?;
         let server = kube.cluster_url.to_string().trim_end_matches('/').to_owned();
         let namespace = config
             .namespace
             .clone()
             .unwrap_or_else(|| kube.default_namespace.clone());
+        let proxy = kube
+            .proxy_url
+            .as_ref()
+            .and_then(http::Uri::authority)
+            .map(|proxy| proxy.as_str());
+        // Without the password.
+        let proxy = proxy.map(|proxy| proxy.rsplit('@').next().unwrap_or(proxy));
+        let through = proxy.map(|proxy| format!(" through proxy {proxy}")).unwrap_or_default();
         let client = kube_client::new(kube)?;
         Ok(Self {
             client,
             server,
+            through,
             namespace,
         })
+    }
+
+    /// The error of a request; it names the server if this did not respond.
+    fn failure(&self, error: kube::Error) -> BackendError {
+        let mut failure = BackendError::from(error);
+        if failure.kind == BackendErrorKind::Unreachable && failure.code.is_none() {
+            failure.message = format!("{}{}: {}", self.server, self.through, failure.message);
+        }
+        failure
     }
 
     /// The `Date` header of a response.
     pub async fn date(&self) -> Result<Option<String>, BackendError> {
         let request = Request::get("/version").body(kube::client::Body::empty());
-        let answer = self.client.send(request.map_err(|error| broken(&error))?).await?;
+        let answer = self.client.send(request.map_err(|error| broken(&error))?).await;
+        let answer = answer.map_err(|error| self.failure(error))?;
         let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
         Ok(date.map(str::to_owned))
     }
@@ -118,7 +139,7 @@ impl Session {
                 .body(bytes.clone())
                 .map_err(|error| broken(&error))?;
             let answer = match timeout(limit, self.client.request_text(request)).await {
-                Ok(answer) => answer.map_err(BackendError::from),
+                Ok(answer) => answer.map_err(|error| self.failure(error)),
                 Err(_) => {
                     let words = format!("{} sent no complete response within {} s", self.server, limit.as_secs());
                     Err(BackendError::new(BackendErrorKind::Timeout, words))
@@ -445,7 +466,7 @@ fn escape(selector: &str) -> String {
 
 /// A client without a read timeout, for connections that may be idle for hours.
 pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, BackendError> {
-    let mut kube = load(config).await?;
+    let mut kube = load(config)?;
     kube.read_timeout = None;
     Ok(kube_client::new(kube)?)
 }

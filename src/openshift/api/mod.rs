@@ -20,7 +20,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
     WatchParams,
 };
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::AuthInfo;
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
@@ -30,6 +30,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use self::error::whole;
 use crate::cluster::{ApiEndpoint, ClusterDomain};
+use crate::kubeconfig::Kubeconfig;
 use crate::{http_limits, kube_client, limited_file};
 
 mod error;
@@ -74,17 +75,14 @@ pub enum Eviction {
 
 /// Rejects the text of a kubeconfig that `ClusterApi::open` would reject, that is for another cluster, or that refers to
 /// other files. `path` is for errors.
-pub async fn check_kubeconfig(path: &Path, text: &str, cluster: &ClusterDomain) -> Result<(), ApiError> {
+pub fn check_kubeconfig(path: &Path, text: &str, cluster: &ClusterDomain) -> Result<(), ApiError> {
     let unusable = unusable(path);
-    let read = Kubeconfig::from_yaml(text).map_err(|_| unusable("it is not a kubeconfig".to_owned()))?;
-    let of_clusters = read.clusters.iter().filter_map(|named| named.cluster.as_ref());
-    let of_clusters = of_clusters.filter_map(|cluster| cluster.certificate_authority.as_deref());
-    let users = read.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
-    let of_users = users.flat_map(|user| [&user.client_certificate, &user.client_key, &user.token_file]);
-    if let Some(file) = of_clusters.chain(of_users.filter_map(|file| file.as_deref())).next() {
+    let read =
+        Kubeconfig::parse(text.as_bytes(), Path::new("")).map_err(|_| unusable("it is not a kubeconfig".to_owned()))?;
+    if let Some(file) = read.referenced_file() {
         return Err(unusable(format!("it refers to another file, {file}")));
     }
-    let (config, name) = judged(path, read).await?;
+    let (config, name) = judged(path, &read)?;
     let name = config.tls_server_name.unwrap_or(name);
     match cluster.host_of(&name) {
         Some(_) => Ok(()),
@@ -100,18 +98,14 @@ fn unusable(path: &Path) -> impl Fn(String) -> ApiError + '_ {
 }
 
 /// The connection of a kubeconfig without its proxy, and the host name of its server.
-async fn judged(path: &Path, mut read: Kubeconfig) -> Result<(Config, String), ApiError> {
+fn judged(path: &Path, read: &Kubeconfig) -> Result<(Config, String), ApiError> {
     let unusable = unusable(path);
-    for named in &mut read.clusters {
-        let Some(cluster) = &mut named.cluster else { continue };
-        if cluster.insecure_skip_tls_verify == Some(true) {
-            let why = format!("its cluster {} sets insecure-skip-tls-verify", named.name);
-            return Err(unusable(why));
-        }
-        cluster.proxy_url = None;
+    let selected = read.select(None).map_err(&unusable)?;
+    if selected.cluster.insecure_skip_tls_verify == Some(true) {
+        let why = format!("its cluster {} sets insecure-skip-tls-verify", selected.cluster_name);
+        return Err(unusable(why));
     }
-    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(|error| unusable(whole(&error)))?;
+    let mut config = kube_client::config(selected).map_err(&unusable)?;
     if let Some(since) = client_certificate_end(&config.auth_info).filter(|end| *end < Timestamp::now()) {
         let path = path.to_owned();
         return Err(ApiError::ClientExpired { path, since });
@@ -122,7 +116,6 @@ async fn judged(path: &Path, mut read: Kubeconfig) -> Result<(Config, String), A
     let name = config.cluster_url.host().map(str::to_owned);
     let name = name.ok_or_else(|| unusable("its server URL has no host name".to_owned()))?;
     config.tls_server_name.get_or_insert_with(|| name.clone());
-    config.proxy_url = None;
     Ok((config, name))
 }
 
@@ -133,8 +126,8 @@ impl ClusterApi {
     /// the VIP is on the machines' network.
     pub async fn open(kubeconfig: &Path, endpoint: impl Into<ApiEndpoint>) -> Result<Self, ApiError> {
         let unusable = unusable(kubeconfig);
-        let read = kube_client::read_kubeconfig(Some(kubeconfig)).map_err(|error| unusable(whole(&error)))?;
-        let (mut config, name) = judged(kubeconfig, read).await?;
+        let read = kube_client::read_kubeconfig(Some(kubeconfig)).map_err(&unusable)?;
+        let (mut config, name) = judged(kubeconfig, &read)?;
         let address = endpoint.into().to(config.cluster_url.port_u16().unwrap_or(443));
         let url = format!("https://{address}").parse();
         config.cluster_url = url.map_err(|error| unusable(format!("{error}")))?;

@@ -1,11 +1,11 @@
 //! Settings of the KubeVirt backend.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use http::Uri;
-use serde_json::Value;
 
 use crate::cluster::{BackendConfig, Insecure, KubevirtConfig, PodNetwork, WorkersOn};
+use crate::kubeconfig::Kubeconfig;
 use crate::settings::sources::Sources;
 use crate::settings::values::{Values, read_all};
 use crate::settings::{choices, parse};
@@ -49,32 +49,14 @@ pub fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
     if config.pods.is_some() {
         return String::new();
     }
-    let path = config.kubeconfig.clone().or_else(|| {
-        let listed = sources.variable("KUBECONFIG").filter(|paths| !paths.is_empty());
-        let first = listed.and_then(|paths| paths.split(':').next().map(PathBuf::from));
-        first.or_else(|| Some(PathBuf::from(sources.variable("HOME")?).join(".kube/config")))
-    });
-    let text = path
-        .and_then(|path| (sources.read_file)(&path).ok())
-        .unwrap_or_default();
-    let kubeconfig: Value = serde_saphyr::from_str(&text).unwrap_or_default();
-    let named = |list: &str, name: &Value| {
-        let mut entries = kubeconfig[list].as_array().into_iter().flatten();
-        entries
-            .find(|entry| entry["name"] == *name)
-            .cloned()
-            .unwrap_or_default()
-    };
-    let current = config
-        .context
-        .clone()
-        .map_or(kubeconfig["current-context"].clone(), Value::from);
-    let context = &named("contexts", &current)["context"];
-    let cluster = &named("clusters", &context["cluster"])["cluster"];
-    let server = cluster["server"].as_str().and_then(|server| server.parse::<Uri>().ok());
+    let read = |path: &Path| (sources.read_file)(path).map(String::into_bytes);
+    let kubeconfig = Kubeconfig::read(config.kubeconfig.as_deref(), |name| sources.variable(name), read);
+    let kubeconfig = kubeconfig.unwrap_or_default();
+    let (server, namespace) = kubeconfig.server(config.context.as_deref());
+    let server = server.parse::<Uri>().ok();
     let host = server.as_ref().and_then(Uri::host).unwrap_or_default();
-    let namespace = config.namespace.as_deref().or(context["namespace"].as_str());
-    format!("{host}#{}", namespace.unwrap_or("default"))
+    let namespace = config.namespace.as_deref().unwrap_or(namespace);
+    format!("{host}#{}", if namespace.is_empty() { "default" } else { namespace })
 }
 
 fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {
