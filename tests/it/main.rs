@@ -49,6 +49,8 @@ mod install_config;
 mod installer;
 mod interrupted;
 #[cfg(feature = "kubevirt")]
+mod kubeconfigs;
+#[cfg(feature = "kubevirt")]
 mod kubevirt;
 #[cfg(feature = "kubevirt")]
 mod kubevirt_csi;
