@@ -11,6 +11,9 @@ use crate::http_limits::{self, innermost};
 /// The longest message of a server that is quoted.
 const MOST_WORDS: usize = 1000;
 
+/// The length from which a word with a digit may be a token, in characters.
+const LONG_WORD: usize = 20;
+
 /// In the server's message for an object that a ResourceQuota rejects (kubernetes/kubernetes:
 /// `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`).
 pub(super) const EXCEEDED_QUOTA: &str = "exceeded quota";
@@ -121,7 +124,16 @@ fn auth(error: &AuthError) -> BackendError {
     };
     // The output of an exec plugin may contain a token.
     let words = match error {
-        AuthError::AuthExecRun { out, .. } => format!("the kubeconfig's exec command ended with {}", out.status),
+        AuthError::AuthExecRun { out, .. } => {
+            // Without interactiveMode=Never, kube lets the command write to the terminal.
+            let said = http_limits::words(&String::from_utf8_lossy(&out.stderr), MOST_WORDS);
+            let separator = if said.is_empty() { "" } else { ": " };
+            format!(
+                "the kubeconfig's exec command ended with {}{separator}{}",
+                out.status,
+                masked(&said)
+            )
+        }
         AuthError::AuthExecStart(error) => format!("the kubeconfig's exec command cannot be started: {error}"),
         AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
             "the kubeconfig's exec command printed no credential".to_owned()
@@ -131,11 +143,42 @@ fn auth(error: &AuthError) -> BackendError {
     BackendError::new(BackendErrorKind::Denied, words).hint(hint)
 }
 
+/// A text in which everything that may be a token or a part of one is replaced.
+fn masked(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_-+/=".contains(c);
+    let mut masked = String::new();
+    for piece in text.split_inclusive(|c| !is_part(c)) {
+        let word = piece.trim_end_matches(|c| !is_part(c));
+        match word.len() >= LONG_WORD && word.contains(|c: char| c.is_ascii_digit()) {
+            true => masked += &piece.replace(word, "***"),
+            false => masked += piece,
+        }
+    }
+    masked
+}
+
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    #[test]
+    fn tokens_in_the_text_of_an_exec_command_are_masked() {
+        for (text, expected) in [
+            ("Session expired: run `aws sso login --profile lab-1`", None),
+            (
+                "token eyJhbGciOiJSUzI1NiIsImtpZCI6.eyJpc3MiOiJrdWJlcm5ldGVzL3Nl.c2ln rejected",
+                Some("token ***.***.c2ln rejected"),
+            ),
+            (
+                "refresh_token=\"sha256~0123456789abcdefghijkl\"",
+                Some("refresh_token=\"sha256~***\""),
+            ),
+        ] {
+            assert_eq!(masked(text), expected.unwrap_or(text));
+        }
+    }
 
     #[test]
     fn only_temporary_errors_are_retryable() {
