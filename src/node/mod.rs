@@ -11,3 +11,4 @@ mod operator_files;
 pub mod overlay;
 pub mod pointer;
 pub mod services;
+pub mod user_manifests;

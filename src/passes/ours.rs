@@ -16,6 +16,7 @@ use crate::cluster::{AddressAssignment, ClusterConfig, Dhcp, Harvest, Mac, NodeN
 use crate::ignition::contents::data_url;
 use crate::node::config::{NodeConfigs, for_coreos};
 use crate::node::services::{self, Combined, Release};
+use crate::node::user_manifests::check_machine_configs;
 use crate::openshift::installer;
 use crate::plan::addresses::ipv6_gateway;
 use crate::plan::connections::connections;
@@ -65,7 +66,18 @@ pub(super) fn refuse_conflicts(
         all.layers(&node.name, node.role)?;
     }
     all.refuse_operator_files(release.version)?;
-    let mut warnings = manifests.warnings;
+    let users: Vec<_> = manifests
+        .users
+        .iter()
+        .map(|user| (user.path.as_path(), user.content.as_slice()))
+        .collect();
+    let pools = config
+        .pools
+        .iter()
+        .filter(|pool| pool.own_configs)
+        .map(|pool| pool.name.to_string());
+    let of_users = check_machine_configs(&users, release.version, pools)?;
+    let mut warnings = [manifests.warnings, of_users].concat();
     warnings.extend(all.refuse_machine_configs()?);
     Ok(warnings)
 }

@@ -278,10 +278,13 @@ fn the_real_installer_accepts_our_input_and_we_accept_its_output() {
 #[test]
 fn two_manifests_for_one_object_are_rejected_with_their_names() {
     let mut bench = Bench::new();
-    bench.manifests("99-mine.yaml", "kind: ConfigMap\n");
+    bench.manifests(
+        "99-mine.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cluster-config-v1, namespace: kube-system}\n",
+    );
     let text = explain(&bench.make().unwrap_err()).render(false);
     assert!(
-        text.contains("multiple manifests for group  kind ConfigMap namespace  name : manifests/cluster-config.yaml, openshift/99-mine.yaml"),
+        text.contains("multiple manifests for group  kind ConfigMap namespace kube-system name cluster-config-v1: manifests/cluster-config.yaml, openshift/99-mine.yaml"),
         "{text}"
     );
     assert!(
@@ -295,17 +298,18 @@ fn two_manifests_for_one_object_are_rejected_with_their_names() {
 
 #[test]
 fn the_users_manifests_are_added_and_replace_nothing() {
+    const MINE: &str = "apiVersion: v1\nkind: Mine\nmetadata: {name: a}\n";
     let mut bench = Bench::new();
-    let manifests = bench.manifests("99-mine.yaml", "kind: Mine\n");
+    let manifests = bench.manifests("99-mine.yaml", MINE);
     fs::write(manifests.join("README.md"), "not one").unwrap();
     bench.make().unwrap();
     let found = bench.record("openshift.json");
-    assert_eq!(found["99-mine.yaml"], "kind: Mine\n");
+    assert_eq!(found["99-mine.yaml"], MINE);
     assert_eq!(found["99_ocpdeploy-x.yaml"], "kind: X\n", "our manifest is there, too");
     assert_eq!(found.as_object().unwrap().len(), 3, "{found}");
 
     let name = "99_openshift-machineconfig_99-master-ssh.yaml";
-    fs::write(manifests.join(name), "kind: Other\n").unwrap();
+    fs::write(manifests.join(name), MINE.replace("Mine", "Other")).unwrap();
     for choice in [bench.config.installer.clone(), InstallerChoice::Rehearsal] {
         bench.config.installer = choice;
         let error = bench.make().unwrap_err().to_string();

@@ -849,13 +849,16 @@ fn a_conflict_names_both_sides() {
     );
 }
 
+/// A manifest of the user.
+const MANIFEST: &str = "apiVersion: v1\nkind: Mine\nmetadata: {name: a}\n";
+
 /// A cluster of one master and one worker whose worker cannot be created at the first attempt.
 fn stopped_before_the_worker(lines: &str) -> Sandbox {
     let sandbox = Sandbox::new(json!({"script": {"faults": [
         {"call": "create_machine", "about": "lab-worker-0", "what": "unreachable"},
     ]}}));
     write(&sandbox, "extra.ign", &extra("/etc/extra", "before"));
-    write(&sandbox, "more/a.yaml", "kind: Mine\n");
+    write(&sandbox, "more/a.yaml", MANIFEST);
     sandbox.env("lab", &format!("masters=1\nworkers=1\nplatform_timeout=0s\n{lines}"));
     assert_eq!(sandbox.deploy("lab").code, Some(7));
     sandbox
@@ -902,7 +905,7 @@ fn manifests_that_changed_after_the_installer_read_them_are_reported() {
     // The same file at another path is unchanged.
     std::fs::rename(sandbox.path().join("more"), sandbox.path().join("elsewhere")).unwrap();
     sandbox.env("lab", "masters=1\nworkers=1\nmanifests=elsewhere");
-    write(&sandbox, "elsewhere/a.yaml", "kind: Other\n");
+    write(&sandbox, "elsewhere/a.yaml", &MANIFEST.replace("Mine", "Other"));
     let run = sandbox.deploy("lab");
     assert_eq!(run.code, Some(7), "{}", run.stderr);
     assert!(
@@ -910,7 +913,7 @@ fn manifests_that_changed_after_the_installer_read_them_are_reported() {
         "{}",
         run.message()
     );
-    write(&sandbox, "elsewhere/a.yaml", "kind: Mine\n");
+    write(&sandbox, "elsewhere/a.yaml", MANIFEST);
     sandbox.deploy("lab").succeeded();
 }
 

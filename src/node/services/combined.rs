@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::manifests::Manifest;
 use crate::cluster::{ClusterConfig, Lb, Role};
 use crate::error::{ErrorKind, OperationError};
+use crate::node::user_manifests;
 
 /// A manifest of the user: file name and content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,26 +117,16 @@ pub fn combine(
                 "rename it; ocpdeploy merges a manifest for the same object into its own",
             ));
         }
-        let object = match serde_saphyr::from_multiple::<Value>(&String::from_utf8_lossy(&user.content)) {
-            Ok(mut documents) if !documents.is_empty() => {
-                if documents.len() > 1 {
-                    // `cvoignore.go`, and openshift/library-go: `pkg/assets/create/creater.go`, `load`.
-                    combined.warnings.push(format!(
-                        "manifest {path} has {} documents: except for MachineConfigs, OpenShift creates only the first",
-                        documents.len()
-                    ));
-                }
-                documents.swap_remove(0)
-            }
-            _ => Value::Null,
-        };
-        let Some(id) = ObjectId::of(&object) else {
+        let mut objects_of_user = user_manifests::objects(&user.path, &user.content)?;
+        if objects_of_user.len() > 1 {
+            // `cvoignore.go`, and openshift/library-go: `pkg/assets/create/creater.go`, `load`.
             combined.warnings.push(format!(
-                "manifest {path} is not an object in YAML or JSON, and is not checked"
+                "manifest {path} has {} documents: except for MachineConfigs, OpenShift creates only the first",
+                objects_of_user.len()
             ));
-            combined.users.push(user);
-            continue;
-        };
+        }
+        let object = objects_of_user.swap_remove(0);
+        let Some(id) = ObjectId::of(&object) else { continue };
         if let Some(other) = seen.insert(id.clone(), user.path.clone()) {
             let text = format!("manifests {} and {path} are both for {id}", other.display());
             return Err(refuse(
@@ -383,18 +374,11 @@ mod tests {
     #[test]
     fn a_file_that_is_no_single_object_is_reported() {
         let config = ClusterConfig::example();
-        let two = "kind: A\nmetadata: {name: a}\n---\nkind: B\nmetadata: {name: b}\n";
-        let users = vec![user("two.yaml", two), user("no.yaml", "- a\n"), user("empty.yaml", "")];
+        let two = "apiVersion: v1\nkind: A\nmetadata: {name: a}\n---\napiVersion: v1\nkind: B\nmetadata: {name: b}\n";
+        let users = vec![user("two.yaml", two)];
         let combined = combine(&config, ours(), users.clone()).unwrap();
         assert_eq!((combined.ours, combined.users), (ours(), users));
-        let first_words: Vec<_> = combined.warnings.iter().map(|warning| &warning[..25]).collect();
-        assert_eq!(
-            first_words,
-            [
-                "manifest m/two.yaml has 2",
-                "manifest m/no.yaml is not",
-                "manifest m/empty.yaml is "
-            ]
-        );
+        assert_eq!(combined.warnings[0][..25], *"manifest m/two.yaml has 2");
+        combine(&config, ours(), vec![user("no.yaml", "- a\n")]).unwrap_err();
     }
 }
