@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ipnetwork::IpNetwork;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value as Json;
@@ -63,19 +65,42 @@ pub(super) fn pull_secret(values: &mut Values<'_>) -> Option<SecretString> {
 fn checked_pull_secret(text: &str) -> Result<String, String> {
     let json: Json = serde_json::from_str(text)
         .map_err(|error| format!("is not JSON at line {}, column {}", error.line(), error.column()))?;
-    let auths = json
-        .get("auths")
-        .and_then(Json::as_object)
-        .ok_or("has no object `auths`")?;
+    let auths =
+        json.get("auths")
+            .and_then(Json::as_object)
+            .ok_or_else(|| match json.pointer("/data/.dockerconfigjson") {
+                Some(_) => "is a Secret of Kubernetes; `oc extract secret/NAME --to=-` prints its content",
+                None => "has no object `auths`",
+            })?;
     if auths.is_empty() {
         return Err("lists no registry in `auths`".to_owned());
     }
     for (registry, entry) in auths {
-        if !entry.get("auth").is_some_and(Json::is_string) {
-            return Err(format!("has no `auth` for {registry}"));
+        if registry.contains(char::is_whitespace) {
+            return Err(format!("has a space in the name of registry `{registry}`"));
+        }
+        let auth = entry.get("auth").and_then(Json::as_str);
+        let auth = auth.ok_or_else(|| match json.get("credsStore") {
+            Some(_) => {
+                format!("has no `auth` for {registry}: Docker stored it elsewhere; `podman login --authfile` does not")
+            }
+            None => format!("has no `auth` for {registry}"),
+        })?;
+        if !is_login(auth) {
+            return Err(format!(
+                "has an `auth` for {registry} that is not USER:PASSWORD in base64"
+            ));
         }
     }
     Ok(json.to_string())
+}
+
+/// Whether the bootstrap machine, CRI-O and the kubelet read the login of a registry; the kubelet ignores the whole pull
+/// secret because of one that it cannot read (containers/image: `pkg/docker/config/config.go`, `decodeDockerAuth`;
+/// kubernetes/kubernetes: `pkg/credentialprovider/config.go`, `decodeDockerConfigFieldAuth`).
+fn is_login(auth: &str) -> bool {
+    let login = STANDARD.decode(auth.replace(['\r', '\n'], ""));
+    auth.is_empty() || login.is_ok_and(|login| login.contains(&b':'))
 }
 
 /// The password of oVirt's user, and the file that contains it.
@@ -263,6 +288,48 @@ pub(super) fn proxy_addresses(
                 let message = format!("`{name}`: {ip} is in `{network_name}` {network}");
                 values.problem(&[name, network_name], message, "");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_entry_of_a_pull_secret_is_a_login_that_nodes_read() {
+        let of_auth = |auth: &str| format!("{{\"auths\": {{\"quay.io\": {{\"auth\": \"{auth}\"}}}}}}");
+        for auth in ["bWU6cHc=", "bWU6cHcK", "bWU6\\ncHc=", "Og==", ""] {
+            checked_pull_secret(&of_auth(auth)).unwrap();
+        }
+        for (text, expected) in [
+            (of_auth("bWU6cHc"), "has an `auth` for quay.io that is not"),
+            (of_auth("bWVwdw=="), "has an `auth` for quay.io that is not"),
+            (of_auth("me:pw"), "has an `auth` for quay.io that is not"),
+            (of_auth(" bWU6cHc="), "has an `auth` for quay.io that is not"),
+            (
+                of_auth("bWU6cHc=").replace("quay.io", "quay.io "),
+                "has a space in the name",
+            ),
+            (
+                of_auth("").replace("\"auth\"", "\"password\""),
+                "has no `auth` for quay.io",
+            ),
+            (
+                "{\"auths\": {\"quay.io\": {}}, \"credsStore\": \"desktop\"}".to_owned(),
+                "has no `auth` for quay.io: Docker stored it elsewhere",
+            ),
+            (
+                "{\"data\": {\".dockerconfigjson\": \"e30=\"}}".to_owned(),
+                "is a Secret of Kubernetes",
+            ),
+            ("{\"auths\": {}}".to_owned(), "lists no registry"),
+        ] {
+            let error = checked_pull_secret(&text).unwrap_err();
+            assert!(
+                error.starts_with(expected) && !error.contains("bWU6"),
+                "{text}: {error}"
+            );
         }
     }
 }

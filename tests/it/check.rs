@@ -21,7 +21,10 @@ impl Sandbox {
         let usual = "cluster=lab\ndomain=ocpdeploy.invalid\npub_key=key.pub\npull_secret=pull.json\n";
         sandbox.write("env.sh", &format!("{usual}{lines}\n"));
         sandbox.write("key.pub", KEY);
-        sandbox.write("pull.json", r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#);
+        sandbox.write(
+            "pull.json",
+            r#"{"auths":{"registry.example.com":{"auth":"bWU6Y2FuYXJ5"}}}"#,
+        );
         sandbox
     }
 
@@ -534,7 +537,7 @@ fn the_platform_is_checked_before_the_mirror_is_queried() {
 #[test]
 fn a_state_directory_in_a_git_work_tree_is_a_warning() {
     let sandbox = sandbox::Sandbox::new(json!({}));
-    let pull_secret = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#;
+    let pull_secret = r#"{"auths":{"registry.example.com":{"auth":"bWU6Y2FuYXJ5"}}}"#;
     std::fs::write(sandbox.path().join("pull.json"), pull_secret).unwrap();
     std::fs::write(sandbox.path().join("key.pub"), KEY).unwrap();
     sandbox.env("lab", "pub_key=key.pub\npull_secret=pull.json");

@@ -11,7 +11,7 @@ use ocpdeploy::state::home::Home;
 use ocpdeploy::state::journal::Journal;
 use serde_json::Value;
 
-const SECRET: &str = "c2VjcmV0LW9mLXRoZS10ZXN0";
+const SECRET: &str = "bWU6c2VjcmV0LW9mLXRoZS10ZXN0";
 
 /// A separate environment: a home, a working folder with an env file, a state folder, a simulated platform.
 struct Sandbox(tempfile::TempDir);

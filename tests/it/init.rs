@@ -444,7 +444,7 @@ fn an_existing_file_is_replaced_only_after_confirmation() {
 #[test]
 fn a_pasted_pull_secret_is_stored_in_a_private_file() {
     let sandbox = Sandbox::new();
-    let secret = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#;
+    let secret = r#"{"auths":{"registry.example.com":{"auth":"bWU6Y2FuYXJ5"}}}"#;
     let mut given = answers(&["", ""]);
     *given.iter_mut().rfind(|answer| **answer == "pull.json").unwrap() = secret;
     let ran = sandbox.asked(&["init", "--backend", "sim"], &given);
