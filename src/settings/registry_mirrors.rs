@@ -11,13 +11,17 @@ use super::values::Values;
 use crate::cluster::RegistryMirror;
 use crate::cluster::limits::repository;
 
-/// An object of oc-mirror's output (openshift/oc-mirror: `v2/internal/pkg/clusterresources/clusterresources.go`); its
-/// fields are those of openshift/api: `config/v1` and `operator/v1alpha1`.
-#[derive(Deserialize)]
+/// An object of oc-mirror's output (openshift/oc-mirror: `v2/internal/pkg/clusterresources/clusterresources.go`), whose
+/// fields are those of openshift/api: `config/v1` and `operator/v1alpha1`; a list of them, as `oc get` prints it; or a
+/// part of an install-config, as `oc adm release mirror` prints it (openshift/oc: `pkg/cli/admin/release/mirror.go`).
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct MirrorSet {
     kind: String,
-    #[serde(default)]
     spec: Spec,
+    items: Vec<MirrorSet>,
+    image_digest_sources: Vec<Rule>,
+    image_content_sources: Vec<Rule>,
 }
 
 #[derive(Default, Deserialize)]
@@ -41,6 +45,8 @@ struct Rule {
 /// The files of oc-mirror's directory with mirrors by digest, which the installer accepts as settings
 /// (openshift/oc-mirror: `v2/internal/pkg/clusterresources/clusterresources.go`).
 const DIGESTS: &str = "idms-oc-mirror.yaml";
+/// The same of oc-mirror v1 (openshift/oc-mirror: `pkg/cli/mirror/manifests.go`).
+const DIGESTS_V1: &str = "imageContentSourcePolicy.yaml";
 /// Those that become manifests: mirrors by tag, and the signatures of releases, which are written twice.
 const TAGS: &str = "itms-oc-mirror.yaml";
 const SIGNATURES: [&str; 2] = ["signature-configmap.yaml", "signature-configmap.json"];
@@ -101,7 +107,11 @@ fn add(all: &mut Vec<RegistryMirror>, source: String, mirror: String) {
 fn add_folder(values: &mut Values<'_>, path: &Path, all: &mut Mirrors) -> bool {
     let is_file = values.sources.is_file;
     let folders = RESOURCES.iter().map(|below| path.join(below));
-    let has_mirrors = |folder: &PathBuf| [DIGESTS, TAGS].iter().any(|name| is_file(&folder.join(name)));
+    let has_mirrors = |folder: &PathBuf| {
+        [DIGESTS, DIGESTS_V1, TAGS]
+            .iter()
+            .any(|name| is_file(&folder.join(name)))
+    };
     let Some(folder) = folders.into_iter().find(has_mirrors) else {
         let message = format!("{} has no {DIGESTS}", path.display());
         let help = "name the directory working-dir/cluster-resources that oc-mirror wrote";
@@ -118,8 +128,9 @@ fn add_folder(values: &mut Values<'_>, path: &Path, all: &mut Mirrors) -> bool {
             all.manifests.push(manifest);
         }
     }
-    let digests = folder.join(DIGESTS);
-    !is_file(&digests) || add_file(values, &digests, &mut all.mirrors)
+    let digests = [DIGESTS, DIGESTS_V1].map(|name| folder.join(name));
+    let digests = digests.iter().find(|path| is_file(path));
+    digests.is_none_or(|path| add_file(values, path, &mut all.mirrors))
 }
 
 /// Adds the mirrors of a file; `false` after a problem.
@@ -147,8 +158,17 @@ fn add_file(values: &mut Values<'_>, path: &Path, all: &mut Vec<RegistryMirror>)
         }
     };
     let mut rules = Vec::new();
+    let is_list = |set: &MirrorSet| set.kind.ends_with("List");
+    let sets = sets.into_iter().flat_map(|set| match is_list(&set) {
+        true => set.items,
+        false => vec![set],
+    });
     for set in sets {
         match set.kind.as_str() {
+            "" if !set.image_digest_sources.is_empty() || !set.image_content_sources.is_empty() => {
+                rules.extend(set.image_digest_sources);
+                rules.extend(set.image_content_sources);
+            }
             "ImageDigestMirrorSet" => rules.extend(set.spec.image_digest_mirrors),
             "ImageContentSourcePolicy" => rules.extend(set.spec.repository_digest_mirrors),
             // The installer has no setting for it.
@@ -162,7 +182,10 @@ fn add_file(values: &mut Values<'_>, path: &Path, all: &mut Vec<RegistryMirror>)
                 return false;
             }
             kind => {
-                let message = format!("{name} has an object of kind {kind}, which has no registry mirrors");
+                let message = match kind {
+                    "" => format!("{name} has an object without a kind and without registry mirrors"),
+                    kind => format!("{name} has an object of kind {kind}, which has no registry mirrors"),
+                };
                 values.problem(&["registry_mirrors"], message, HELP);
                 return false;
             }

@@ -18,7 +18,7 @@ use ocpdeploy::settings::{self, Loaded, SettingsError, Sources, envfile, profile
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
 
-const TOKEN: &str = "c2VjcmV0LXRva2Vu";
+const TOKEN: &str = "bWU6c2VjcmV0LXRva2Vu";
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
 const OTHER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICAfHh0cGxoZGBcWFRQTEhEQDw4NDAsKCQgHBgUEAwIB other";
 const REQUIRED: &str = "cluster=lab\ndomain=example.com\n";
@@ -137,6 +137,24 @@ fn files() -> BTreeMap<&'static str, String> {
         (
             "icsp.yaml",
             "kind: ImageContentSourcePolicy\nspec:\n  repositoryDigestMirrors:\n  - {source: a.example.com/b, mirrors: [m.example.com/b]}\n"
+                .to_owned(),
+        ),
+        (
+            "printed.yaml",
+            "imageDigestSources:\n- mirrors: [m.example.com/c]\n  source: a.example.com/c\nimageContentSources:\n- mirrors:\n  - \
+             m.example.com/b\n  source: a.example.com/b\n"
+                .to_owned(),
+        ),
+        (
+            "list.yaml",
+            "apiVersion: v1\nkind: List\nitems:\n- kind: ImageDigestMirrorSet\n  spec:\n    imageDigestMirrors:\n    - {source: \
+             a.example.com/b, mirrors: [m.example.com/b]}\n"
+                .to_owned(),
+        ),
+        (
+            "results-1/imageContentSourcePolicy.yaml",
+            "---\nkind: ImageContentSourcePolicy\nspec:\n  repositoryDigestMirrors:\n  - {source: a.example.com/b, mirrors: \
+             [m.example.com/b]}\n"
                 .to_owned(),
         ),
         ("work/cluster-resources/idms-oc-mirror.yaml", idms()),
@@ -759,6 +777,11 @@ fn registry_mirrors_are_pairs_or_files_of_oc_mirror() {
         "quay.example.com/ocp/release mirror.example.com:8443/ocp/release-images",
     );
     assert_eq!(mirrors("idms-oc-mirror.yaml"), [rhel, release]);
+    let (b, c) = ("a.example.com/b m.example.com/b", "a.example.com/c m.example.com/c");
+    // As `oc adm release mirror` and `oc get` print it.
+    assert_eq!(mirrors("printed.yaml"), [c, b]);
+    assert_eq!(mirrors("list.yaml"), [b]);
+    assert_eq!(mirrors("results-1"), [b]);
     assert_eq!(mirrors("idms-oc-mirror.yaml,./idms-oc-mirror.yaml"), [rhel, release]);
     assert_eq!(
         mirrors(
