@@ -459,11 +459,24 @@ async fn send_to(
     ))
 }
 
+/// The certificates of the upload proxy's CA in PEM.
+pub(super) fn upload_ca(path: &Path) -> Result<String, BackendError> {
+    let pem = limited_file::read_text(path).map_err(|error| unreadable(path, &error))?;
+    match reqwest::Certificate::from_pem_bundle(pem.as_bytes()) {
+        Ok(certificates) if !certificates.is_empty() => Ok(pem),
+        _ => {
+            let words = format!("upload_ca {}: it contains no certificate", path.display());
+            Err(BackendError::new(BackendErrorKind::Rejected, words)
+                .hint("set it to the PEM file of the CA that signed the certificate of CDI's upload proxy"))
+        }
+    }
+}
+
 /// The URL of the upload proxy, and the certificates to trust in addition to the system's.
 async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Vec<String>), BackendError> {
     let mut trusted = Vec::new();
     if let Some(path) = &config.upload_ca {
-        trusted.push(limited_file::read_text(path).map_err(|error| unreadable(path, &error))?);
+        trusted.push(upload_ca(path)?);
     }
     if let Some(url) = &config.upload_proxy {
         let url = if url.contains("://") {
@@ -531,6 +544,23 @@ pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), 
 mod tests {
     use super::*;
     use crate::http_upload::slow_server::{BYTES, Behavior, LIMITS, run, start};
+
+    #[test]
+    fn a_ca_file_without_a_certificate_is_rejected() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for text in [
+            "",
+            "text",
+            "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n",
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            upload_ca(file.path()).unwrap_err();
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        std::fs::write(file.path(), certificate.pem()).unwrap();
+        assert!(upload_ca(file.path()).is_ok());
+    }
 
     #[test]
     fn an_upload_proxy_may_be_slow_but_not_stop_reading() {

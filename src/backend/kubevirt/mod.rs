@@ -50,8 +50,9 @@ pub struct Kubevirt {
 }
 
 impl Kubevirt {
-    /// Reads the kubeconfig; sends no request.
+    /// Reads the kubeconfig and other files of the settings; sends no request.
     pub async fn connect(config: &KubevirtConfig) -> Result<Self, BackendError> {
+        config.upload_ca.as_deref().map(images::upload_ca).transpose()?;
         Ok(Self {
             session: Session::open(config).await?,
             config: config.clone(),

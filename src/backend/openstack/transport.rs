@@ -322,6 +322,23 @@ mod tests {
     }
 
     #[test]
+    fn a_ca_file_without_a_certificate_is_rejected() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for text in [
+            "",
+            "text",
+            "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n",
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            read_ca(file.path()).unwrap_err();
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        std::fs::write(file.path(), certificate.pem()).unwrap();
+        assert!(read_ca(file.path()).is_ok());
+    }
+
+    #[test]
     fn machines_trust_public_cas_and_that_of_cacert() {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let folder = tempfile::tempdir().unwrap();

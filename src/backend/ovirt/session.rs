@@ -491,3 +491,25 @@ pub(super) async fn wait_for<T>(
         sleep(backoff.pause(None)).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ca_file_without_a_certificate_is_rejected() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for text in [
+            "",
+            "text",
+            "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n",
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            read_ca(file.path()).unwrap_err();
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        std::fs::write(file.path(), certificate.pem()).unwrap();
+        assert_eq!(read_ca(file.path()).unwrap().len(), 1);
+    }
+}
