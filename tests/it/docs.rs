@@ -529,36 +529,44 @@ fn tests() -> BTreeSet<String> {
     found
 }
 
-/// Each row and paragraph about measures names its tests in a comment, or says that there is no measure.
+/// Each row and paragraph about measures and checks names its tests in a comment, or says that there is none.
 #[test]
-fn each_measure_in_the_security_page_names_tests_that_exist() {
-    const SECTIONS: [&str; 3] = ["Attacks and measures", "Operations that lose data", "Text from outside"];
-    let (page, tests) = (text(&root().join("docs/explanation/security.md")), tests());
-    let mut section = "";
+fn each_measure_and_each_check_of_a_file_names_tests_that_exist() {
+    let tests = tests();
     let mut unnamed = Vec::new();
-    for block in page.split("\n\n") {
-        if let Some(heading) = block.strip_prefix("## ") {
-            section = heading.lines().next().unwrap();
-        }
-        let is_table = block.starts_with('|');
-        let claims: Vec<&str> = match is_table {
-            true => block.lines().skip(2).collect(),
-            false if block.starts_with('#') => continue,
-            false => vec![block],
-        };
-        for claim in claims {
-            let comments = claim
-                .split("<!-- ")
-                .skip(1)
-                .map(|rest| rest.split(" -->").next().unwrap());
-            let comments: Vec<&str> = comments.collect();
-            for names in comments.iter().filter_map(|comment| comment.strip_prefix("tests: ")) {
-                for name in names.split(',').map(str::trim) {
-                    assert!(tests.contains(name), "no test {name}, named by: {claim}");
-                }
+    for (page, sections) in [
+        (
+            "docs/explanation/security.md",
+            &["Attacks and measures", "Operations that lose data", "Text from outside"][..],
+        ),
+        ("docs/reference/named-files.md", &["Checks"]),
+    ] {
+        let page = text(&root().join(page));
+        let mut section = "";
+        for block in page.split("\n\n") {
+            if let Some(heading) = block.strip_prefix("## ") {
+                section = heading.lines().next().unwrap();
             }
-            if comments.is_empty() && SECTIONS.contains(&section) {
-                unnamed.push(claim);
+            let is_table = block.starts_with('|');
+            let claims: Vec<&str> = match is_table {
+                true => block.lines().skip(2).collect(),
+                false if block.starts_with('#') => continue,
+                false => vec![block],
+            };
+            for claim in claims {
+                let comments = claim
+                    .split("<!-- ")
+                    .skip(1)
+                    .map(|rest| rest.split(" -->").next().unwrap());
+                let comments: Vec<&str> = comments.collect();
+                for names in comments.iter().filter_map(|comment| comment.strip_prefix("tests: ")) {
+                    for name in names.split(',').map(str::trim) {
+                        assert!(tests.contains(name), "no test {name}, named by: {claim}");
+                    }
+                }
+                if comments.is_empty() && sections.contains(&section) {
+                    unnamed.push(claim.to_owned());
+                }
             }
         }
     }
