@@ -420,22 +420,44 @@ impl Lab {
     }
 }
 
+/// The setting of a directory with one of the images of the rehearsal, and an empty disk in place of the other.
+fn images_with(lab: &Lab, good: &str, empty: &str) -> String {
+    let images = lab.folder.path().join("images");
+    std::fs::create_dir(&images).unwrap();
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images").join(good);
+    std::os::unix::fs::symlink(built, images.join(good)).unwrap();
+    let made = Command::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2"])
+        .arg(images.join(empty))
+        .arg("64M")
+        .status();
+    assert!(made.unwrap().success());
+    format!("images_dir={}", images.display())
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_node_that_never_booted_is_not_ok_by_its_lease_of_pass_one() {
+    let lab = Lab::new();
+    let cluster = lab.cluster("o", 1, 0);
+    let folder = images_with(&lab, "helper.qcow2", "coreos.qcow2");
+    let (code, said) = lab.fails(&cluster, &[&folder, "address_timeout=10s"]);
+    assert_eq!(code, Some(6), "{said}");
+    // Another process, while the leases of pass one are valid.
+    let status = lab.start(&["status", &cluster]).wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&status.stdout);
+    assert_eq!(shown.matches("running, but has no DHCP lease").count(), 2, "{shown}");
+    assert!(!shown.contains("  ok"), "{shown}");
+    lab.destroy(&cluster);
+    assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn a_guest_that_never_boots_is_reported_with_its_console_and_leaves_nothing() {
     let lab = Lab::new();
     let cluster = lab.cluster("n", 1, 0);
-    let images = lab.folder.path().join("images");
-    std::fs::create_dir(&images).unwrap();
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images/coreos.qcow2");
-    std::os::unix::fs::symlink(built, images.join("coreos.qcow2")).unwrap();
-    let made = Command::new("qemu-img")
-        .args(["create", "-q", "-f", "qcow2"])
-        .arg(images.join("helper.qcow2"))
-        .arg("64M")
-        .status();
-    assert!(made.unwrap().success());
-    let folder = format!("images_dir={}", images.display());
+    let folder = images_with(&lab, "coreos.qcow2", "helper.qcow2");
     let (code, said) = lab.fails(&cluster, &[&folder, "harvest_timeout=10s"]);
     assert_eq!(code, Some(6), "{said}");
     for words in [

@@ -3,18 +3,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::Mutex;
 
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::sys;
 
 use super::attachment::Attachment;
+use super::domain::TaggedDomain;
 use super::ffi::DhcpLease;
 use super::network;
-use super::session::{checked_text, lock};
+use super::session::checked_text;
 use crate::backend::error::if_exists;
-use crate::backend::ownership::Ownership;
 use crate::backend::{BackendError, Nic, Power};
 use crate::cluster::Mac;
 
@@ -27,11 +26,7 @@ type Addresses = BTreeMap<Mac, Vec<IpAddr>>;
 
 /// All addresses of the machines' MACs, so that conflicts are detected: IPv4, or IPv6 of a machine without IPv4. Leases
 /// from before the machine's start do not count.
-pub(super) fn addresses(
-    connect: &Connect,
-    old: &OldLeases,
-    found: &[(Domain, Ownership, Power)],
-) -> Result<Addresses, BackendError> {
+pub(super) fn addresses(connect: &Connect, found: &[(Domain, TaggedDomain, Power)]) -> Result<Addresses, BackendError> {
     let mut addresses = Addresses::new();
     let mut learn = |mac: Mac, ip: IpAddr| {
         let known = addresses.entry(mac).or_default();
@@ -40,7 +35,7 @@ pub(super) fn addresses(
         }
     };
     let mut served: HashMap<&str, bool> = HashMap::new();
-    for nic in found.iter().flat_map(|(_, ownership, _)| &ownership.nics) {
+    for nic in found.iter().flat_map(|(_, tagged, _)| &tagged.ownership.nics) {
         if served.contains_key(nic.network.as_str()) {
             continue;
         }
@@ -58,12 +53,13 @@ pub(super) fn addresses(
         // It may also be deleted before the query.
         let answer = if_exists(network.map(query).transpose())?.flatten();
         let (leases, serves) = answer.unwrap_or_default();
-        let shown = leases.iter().filter(|lease| !old.contain(lease));
+        let old = found.iter().map(|(_, tagged, _)| &tagged.old_leases);
+        let shown = leases.iter().filter(|lease| !old.clone().any(|old| is_old(old, lease)));
         shown.for_each(|lease| learn(lease.mac, lease.ip.into()));
         served.insert(&nic.network, serves);
     }
-    for (domain, ownership, power) in found {
-        let unserved = ownership.nics.iter().any(|nic| !served[nic.network.as_str()]);
+    for (domain, tagged, power) in found {
+        let unserved = tagged.ownership.nics.iter().any(|nic| !served[nic.network.as_str()]);
         if unserved && *power == Power::Running {
             for (mac, ip) in of_guest(domain) {
                 learn(mac, ip);
@@ -101,39 +97,31 @@ fn is_of_network(ip: &IpAddr) -> bool {
     !ip.is_loopback() && !is_local
 }
 
-/// The leases that existed when this process started a machine. They do not prove that it has booted.
+/// The leases that exist before a machine with these NICs starts.
 ///
-/// The leases of pass one are still valid in pass two, and in the next deployment. dnsmasq gives a lease a new expiry
-/// each time it confirms it, and libvirt records that (dnsmasq: src/lease.c, `lease_set_expires`, and `do_script_run` with
-/// `OPT_LEASE_RO`; libvirt/libvirt: src/network/bridge_driver.c, `--leasefile-ro`, and src/network/leaseshelper.c).
-#[derive(Default)]
-pub(super) struct OldLeases(Mutex<HashMap<Mac, Vec<DhcpLease>>>);
-
-impl OldLeases {
-    /// Records the leases of a machine that is about to start.
-    pub(super) fn note(&self, connect: &Connect, nics: &[Nic]) -> Result<(), BackendError> {
-        for nic in nics
-            .iter()
-            .filter(|nic| Attachment::read(&nic.network).device().is_none())
-        {
-            let network = if_exists(connect.lookup_network_by_name(checked_text("network name", &nic.network)?))?;
-            // If the network is missing, the start of the machine reports it.
-            let leases = if_exists(network.map(|network| network::valid_leases(&network)).transpose())?;
-            self.keep(nic.mac, leases.flatten().unwrap_or_default());
-        }
-        Ok(())
+/// They do not prove that it has booted: the leases of pass one are still valid in pass two, and in the next deployment.
+/// dnsmasq gives a lease a new expiry each time it confirms it, and libvirt records that (dnsmasq: src/lease.c,
+/// `lease_set_expires`, and `do_script_run` with `OPT_LEASE_RO`; libvirt/libvirt: src/network/bridge_driver.c,
+/// `--leasefile-ro`, and src/network/leaseshelper.c). The domain has them in its metadata, so that every later command
+/// judges by the same start. A start by somebody else, such as `virsh start`, does not renew them.
+pub(super) fn leases_before(connect: &Connect, nics: &[Nic]) -> Result<Vec<DhcpLease>, BackendError> {
+    let mut before = Vec::new();
+    for nic in nics
+        .iter()
+        .filter(|nic| Attachment::read(&nic.network).device().is_none())
+    {
+        let network = if_exists(connect.lookup_network_by_name(checked_text("network name", &nic.network)?))?;
+        // If the network is missing, the start of the machine reports it.
+        let leases = if_exists(network.map(|network| network::valid_leases(&network)).transpose())?;
+        let leases = leases.flatten().unwrap_or_default().into_iter();
+        before.extend(leases.filter(|lease| lease.mac == nic.mac));
     }
+    Ok(before)
+}
 
-    fn keep(&self, mac: Mac, mut leases: Vec<DhcpLease>) {
-        leases.retain(|lease| lease.mac == mac);
-        lock(&self.0).insert(mac, leases);
-    }
-
-    /// Whether a lease is one of these. An infinite lease never changes, so it counts as new.
-    pub(super) fn contain(&self, lease: &DhcpLease) -> bool {
-        let is_same = |old: &DhcpLease| old == lease && lease.expires != 0;
-        lock(&self.0).get(&lease.mac).is_some_and(|old| old.iter().any(is_same))
-    }
+/// Whether a lease is one of those from before the start. An infinite lease never changes, so it counts as new.
+fn is_old(old: &[DhcpLease], lease: &DhcpLease) -> bool {
+    lease.expires != 0 && old.contains(lease)
 }
 
 #[cfg(test)]
@@ -143,28 +131,19 @@ mod tests {
     #[test]
     fn a_lease_is_old_until_it_is_confirmed() {
         let mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
-        let lease = |mac, last, expires| DhcpLease {
+        let lease = |last, expires| DhcpLease {
             mac,
             ip: [192, 168, 122, last].into(),
             expires,
         };
-        let old = OldLeases::default();
-        assert!(!old.contain(&lease(mac, 2, 100)), "nothing was started");
-        let another = Mac([0x52, 0x54, 0, 0, 0, 2]);
-        old.keep(mac, vec![lease(mac, 2, 100), lease(another, 4, 100), lease(mac, 5, 0)]);
-        assert!(old.contain(&lease(mac, 2, 100)));
+        let old = [lease(2, 100), lease(5, 0)];
+        assert!(is_old(&old, &lease(2, 100)));
         for (new, why) in [
-            (lease(mac, 2, 101), "confirmed"),
-            (lease(mac, 3, 100), "another address"),
-            (lease(another, 4, 100), "another machine"),
-            (lease(mac, 5, 0), "infinite"),
+            (lease(2, 101), "confirmed"),
+            (lease(3, 100), "another address"),
+            (lease(5, 0), "infinite"),
         ] {
-            assert!(!old.contain(&new), "{why}");
+            assert!(!is_old(&old, &new), "{why}");
         }
-        old.keep(mac, vec![lease(mac, 2, 200)]);
-        assert!(
-            old.contain(&lease(mac, 2, 200)) && !old.contain(&lease(mac, 2, 100)),
-            "the next start"
-        );
     }
 }

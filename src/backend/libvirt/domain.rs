@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::attachment::Attachment;
+use super::ffi::DhcpLease;
 use crate::backend::ownership::Ownership;
 use crate::backend::{BackendError, BackendErrorKind, MachineSpec, Nic};
 use crate::cluster::{ClusterId, DiskCache, MachineName, VirtType};
@@ -10,6 +11,10 @@ use crate::xml::Element;
 
 /// The namespace of the ownership tag in a domain's metadata.
 const NAMESPACE: &str = "https://ocpdeploy.dev/1";
+
+/// The namespace of the leases in a domain's metadata, and the prefix of their element. libvirt replaces all elements of
+/// one namespace (libvirt/libvirt: src/conf/domain_conf.c, `virDomainDefSetMetadata`).
+pub(super) const LEASES: (&str, &str) = ("https://ocpdeploy.dev/leases/1", "ocpdeploy-leases");
 
 /// The first libvirt with CPU mode `maximum` for QEMU (libvirt/libvirt: docs/formatdomain.rst, "Since 7.1.0").
 const MAXIMUM: u32 = 7_001_000;
@@ -225,21 +230,50 @@ fn disk_name(index: usize) -> String {
 pub(super) struct TaggedDomain {
     pub ownership: Ownership,
     pub is_kvm: bool,
+    /// The leases of its NICs from before its last start.
+    pub old_leases: Vec<DhcpLease>,
+}
+
+/// The leases from before a start, for the metadata of the domain.
+pub(super) fn leases_xml(leases: &[DhcpLease]) -> Element {
+    let entry = |lease: &DhcpLease| {
+        Element::new("lease")
+            .attr("mac", lease.mac)
+            .attr("ip", lease.ip)
+            .attr("expires", lease.expires)
+    };
+    Element::new("leases").children(leases.iter().map(entry))
+}
+
+fn old_leases(domain: &Element) -> Option<Vec<DhcpLease>> {
+    let mut metadata = domain.find("metadata")?.iter();
+    let leases = metadata.find(|element| is_of(element, "leases", LEASES.0))?;
+    let lease = |entry: &Element| {
+        Some(DhcpLease {
+            mac: entry.get("mac")?.parse().ok()?,
+            ip: entry.get("ip")?.parse().ok()?,
+            expires: entry.get("expires")?.parse().ok()?,
+        })
+    };
+    Some(leases.iter().filter_map(lease).collect())
+}
+
+/// Whether an element has this name in this namespace.
+fn is_of(element: &Element, name: &str, namespace: &str) -> bool {
+    element.name.strip_suffix(name).is_some_and(|prefix| {
+        let space = match prefix.strip_suffix(':') {
+            Some(prefix) => format!("xmlns:{prefix}"),
+            None => "xmlns".to_owned(),
+        };
+        element.get(&space) == Some(namespace)
+    })
 }
 
 impl TaggedDomain {
     /// `None` if the domain has no tag.
     pub fn read(domain: &Element) -> Option<Self> {
-        let is_mark = |element: &&Element| {
-            element.name.strip_suffix("machine").is_some_and(|prefix| {
-                let space = match prefix.strip_suffix(':') {
-                    Some(prefix) => format!("xmlns:{prefix}"),
-                    None => "xmlns".to_owned(),
-                };
-                element.get(&space) == Some(NAMESPACE)
-            })
-        };
-        let mark = domain.find("metadata")?.iter().find(is_mark)?;
+        let mut metadata = domain.find("metadata")?.iter();
+        let mark = metadata.find(|element| is_of(element, "machine", NAMESPACE))?;
         let nic = |interface: &Element| {
             Some(Nic {
                 network: Attachment::setting(interface)?,
@@ -259,6 +293,7 @@ impl TaggedDomain {
         Some(Self {
             ownership,
             is_kvm: domain.get("type") == Some("kvm"),
+            old_leases: old_leases(domain).unwrap_or_default(),
         })
     }
 }

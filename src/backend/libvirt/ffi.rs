@@ -79,7 +79,7 @@ mod library {
         virDomainDestroy virDomainFree virDomainGetID virDomainGetName virDomainGetState virDomainGetUUID
         virDomainGetXMLDesc virDomainInterfaceAddresses virDomainIsActive virDomainListAllSnapshots
         virDomainLookupByName virDomainLookupByUUID virDomainOpenConsole virDomainRename virDomainRevertToSnapshot
-        virDomainSetAutostart virDomainShutdown virDomainSnapshotCreateXML virDomainSnapshotDelete virDomainSnapshotFree
+        virDomainSetAutostart virDomainSetMetadata virDomainShutdown virDomainSnapshotCreateXML virDomainSnapshotDelete virDomainSnapshotFree
         virDomainSnapshotGetName virDomainSnapshotGetXMLDesc virDomainSnapshotLookupByName virDomainUndefine
         virDomainUndefineFlags virGetLastError virInterfaceFree virInterfaceLookupByName virNetworkDHCPLeaseFree
         virNetworkDestroy virNetworkFree virNetworkGetAutostart virNetworkGetDHCPLeases virNetworkGetName

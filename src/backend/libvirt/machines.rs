@@ -10,9 +10,10 @@ use virt::domain::Domain;
 use virt::error::ErrorNumber;
 use virt::sys;
 
-use super::addresses::{OldLeases, addresses};
+use super::addresses::{addresses, leases_before};
 use super::attachment::{self, Attachment};
 use super::domain::{self, HostPlatform, Paths, TaggedDomain, uuid_of};
+use super::ffi::DhcpLease;
 use super::power::power_of;
 use super::session::{CallProgress, checked_text, document, lock};
 use super::storage::{self, Storage, VolumeContent};
@@ -59,16 +60,23 @@ pub(super) fn create(
     storage: &Storage,
     connect: &Connect,
     platform: &HostPlatform,
-    leases: &OldLeases,
     cache: DiskCache,
     spec: &MachineSpec,
     progress: &CallProgress,
 ) -> Result<Action<Machine>, BackendError> {
     if let Some(there) = lookup(connect, &spec.cluster, &spec.name)? {
         let tagged = read(&there)?;
-        let is_kvm = tagged.as_ref().is_some_and(|tagged| tagged.is_kvm);
+        let (is_kvm, old_leases) = match &tagged {
+            Some(tagged) => (tagged.is_kvm, tagged.old_leases.clone()),
+            None => Default::default(),
+        };
         let ownership = Ownership::adopt(tagged.map(|tagged| tagged.ownership), spec)?;
-        return adopt(connect, leases, &there, TaggedDomain { ownership, is_kvm }, spec);
+        let tagged = TaggedDomain {
+            ownership,
+            is_kvm,
+            old_leases,
+        };
+        return adopt(connect, &there, tagged, spec);
     }
     for nic in &spec.nics {
         match Attachment::read(&nic.network).device() {
@@ -83,7 +91,7 @@ pub(super) fn create(
         connect.define_domain_xml_flags(&xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)
     };
     let mut domain = define(&paths)?;
-    match start(connect, leases, &domain, spec) {
+    match start(connect, &domain, spec) {
         Err(failure) if is_of_console(&failure, &paths) => {
             warn!(
                 "{}: libvirt cannot write the log of the serial console, so the machine has none: {}",
@@ -92,7 +100,7 @@ pub(super) fn create(
             paths.console = None;
             storage.delete(&Part::Console.volume(&spec.cluster, &spec.name))?;
             domain = define(&paths)?;
-            start(connect, leases, &domain, spec)?;
+            start(connect, &domain, spec)?;
         }
         other => other?,
     }
@@ -119,14 +127,13 @@ fn is_of_console(failure: &BackendError, paths: &Paths) -> bool {
 /// A domain is defined after its volumes, so at most its start is missing.
 fn adopt(
     connect: &Connect,
-    leases: &OldLeases,
     domain: &Domain,
     tagged: TaggedDomain,
     spec: &MachineSpec,
 ) -> Result<Action<Machine>, BackendError> {
     let off = domain.id().is_none();
     if off {
-        start(connect, leases, domain, spec)?;
+        start(connect, domain, spec)?;
     }
     let power = power_of(domain, &tagged)?;
     let machine = tagged.ownership.machine(power, &BTreeMap::new());
@@ -137,26 +144,39 @@ fn adopt(
     })
 }
 
-fn start(connect: &Connect, leases: &OldLeases, domain: &Domain, spec: &MachineSpec) -> Result<(), BackendError> {
+fn start(connect: &Connect, domain: &Domain, spec: &MachineSpec) -> Result<(), BackendError> {
     if spec.autostart {
         domain.set_autostart(true)?;
     }
-    switch_on(connect, leases, domain, &spec.nics)
+    switch_on(connect, domain, &spec.nics)
 }
 
-fn switch_on(connect: &Connect, leases: &OldLeases, domain: &Domain, nics: &[Nic]) -> Result<(), BackendError> {
-    leases.note(connect, nics)?;
-    match domain.create().map_err(BackendError::from) {
+/// Starts a domain that is off. Its metadata has the leases from before.
+fn switch_on(connect: &Connect, machine: &Domain, nics: &[Nic]) -> Result<(), BackendError> {
+    keep_leases(machine, &leases_before(connect, nics)?)?;
+    match machine.create().map_err(BackendError::from) {
         // It was started meanwhile.
-        Err(failure) if failure.is(ErrorNumber::OperationInvalid) && domain.is_active()? => Ok(()),
+        Err(failure) if failure.is(ErrorNumber::OperationInvalid) && machine.is_active()? => Ok(()),
         other => other,
     }
+}
+
+fn keep_leases(machine: &Domain, leases: &[DhcpLease]) -> Result<(), BackendError> {
+    let (uri, prefix) = domain::LEASES;
+    let kind = sys::VIR_DOMAIN_METADATA_ELEMENT.cast_signed();
+    let leases = domain::leases_xml(leases).to_string();
+    Ok(machine.set_metadata(
+        kind,
+        Some(&leases),
+        Some(prefix),
+        Some(uri),
+        sys::VIR_DOMAIN_AFFECT_CONFIG,
+    )?)
 }
 
 /// Starts a machine that is off.
 pub(super) fn start_again(
     connect: &Connect,
-    leases: &OldLeases,
     cluster: &ClusterId,
     name: &MachineName,
 ) -> Result<Action<()>, BackendError> {
@@ -165,7 +185,7 @@ pub(super) fn start_again(
         return Ok(Action::Unchanged(()));
     }
     let nics = read(&domain)?.map(|tagged| tagged.ownership.nics).unwrap_or_default();
-    switch_on(connect, leases, &domain, &nics)?;
+    switch_on(connect, &domain, &nics)?;
     Ok(Action::Done(()))
 }
 
@@ -240,12 +260,7 @@ fn create_volumes(storage: &Storage, spec: &MachineSpec, progress: &CallProgress
 }
 
 /// All machines of a cluster, by two calls, one for each machine that is off, and one for each network.
-pub(super) fn list(
-    connect: &Connect,
-    tags: &TagCache,
-    old: &OldLeases,
-    cluster: &ClusterId,
-) -> Result<Vec<Machine>, BackendError> {
+pub(super) fn list(connect: &Connect, tags: &TagCache, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
     let mut found = Vec::new();
     // One call for all states. With one call for each state, a machine that starts or stops meanwhile would be missing.
     let all = connect.list_all_domains(0)?;
@@ -262,13 +277,13 @@ pub(super) fn list(
                 true => Some(Power::Running),
                 false => if_exists(power_of(&domain, &tagged))?,
             };
-            found.extend(power.map(|power| (domain, tagged.ownership, power)));
+            found.extend(power.map(|power| (domain, tagged, power)));
         }
     }
-    let addresses = addresses(connect, old, &found)?;
+    let addresses = addresses(connect, &found)?;
     let mut machines: Vec<Machine> = found
         .into_iter()
-        .map(|(_, ownership, power)| ownership.machine(power, &addresses))
+        .map(|(_, tagged, power)| tagged.ownership.machine(power, &addresses))
         .collect();
     machines.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(machines)
@@ -439,6 +454,30 @@ mod tests {
     }
 
     #[test]
+    fn each_command_knows_the_leases_from_before_the_last_start_of_a_machine() {
+        let connect = open_test_driver();
+        let domain = connect.lookup_domain_by_name("test").unwrap();
+        domain.destroy().unwrap();
+        let xml = domain.xml_desc(0).unwrap();
+        let tag = "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/1' cluster='lab.example.com.x7k2pqrs' \
+                   node='worker-0' role='worker' pass='two' fingerprint='f'/></metadata>";
+        let tagged = xml.replace("</uuid>", &format!("</uuid>{tag}"));
+        let domain = connect.define_domain_xml(&tagged).unwrap();
+        let lease = |last, expires| DhcpLease {
+            mac: "52:54:00:00:00:01".parse().unwrap(),
+            ip: [192, 168, 122, last].into(),
+            expires,
+        };
+        for leases in [vec![lease(2, 100)], vec![lease(2, 3700), lease(3, 0)], Vec::new()] {
+            keep_leases(&domain, &leases).unwrap();
+            domain.create().unwrap();
+            let known = TagCache::default().read(&domain).unwrap().unwrap();
+            assert_eq!(known.old_leases, leases);
+            domain.destroy().unwrap();
+        }
+    }
+
+    #[test]
     fn a_renamed_domain_keeps_its_disks_until_it_is_deleted_itself() {
         let connect = open_test_driver();
         let storage = Storage::open(&connect, "default-pool").unwrap();
@@ -447,18 +486,8 @@ mod tests {
         StorageVol::create_xml(&pool, base, 0).unwrap();
         let capabilities = document(connect.capabilities()).unwrap();
         let platform = HostPlatform::choose(&capabilities, connect.lib_version().unwrap(), VirtType::Auto).unwrap();
-        let (leases, progress) = (OldLeases::default(), CallProgress::default());
-        let create = |spec: &MachineSpec| {
-            create(
-                &storage,
-                &connect,
-                &platform,
-                &leases,
-                DiskCache::Default,
-                spec,
-                &progress,
-            )
-        };
+        let progress = CallProgress::default();
+        let create = |spec: &MachineSpec| create(&storage, &connect, &platform, DiskCache::Default, spec, &progress);
         let (spec, other) = (spec("lab-worker-0"), spec("lab-worker-1"));
         create(&spec).unwrap();
         create(&other).unwrap();

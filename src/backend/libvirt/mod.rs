@@ -28,7 +28,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use async_trait::async_trait;
 use virt::connect::Connect;
 
-use self::addresses::OldLeases;
 use self::domain::{HostPlatform, TaggedDomain, uuid_of};
 use self::entries::NetworkEntry;
 use self::machines::TagCache;
@@ -47,7 +46,6 @@ use crate::cluster::{ClusterId, LibvirtConfig, MachineName};
 pub struct Libvirt {
     session: Arc<LibvirtSession>,
     tags: Arc<TagCache>,
-    leases: Arc<OldLeases>,
     config: LibvirtConfig,
     /// Read when the first machine is created, because the emulators of a host do not change.
     platform: Arc<OnceLock<HostPlatform>>,
@@ -66,7 +64,6 @@ impl Libvirt {
         Ok(Self {
             session: Arc::new(LibvirtSession::open(&config.uri).await?),
             tags: Arc::default(),
-            leases: Arc::default(),
             config: config.clone(),
             platform: Arc::default(),
             busy: Mutex::default(),
@@ -179,7 +176,7 @@ impl Backend for Libvirt {
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let (spec, virt_type, cache) = (spec.clone(), self.config.virt_type, self.config.disk_cache);
         let _turn = self.lock_machine(&spec.name).await;
-        let (platform, leases) = (Arc::clone(&self.platform), Arc::clone(&self.leases));
+        let platform = Arc::clone(&self.platform);
         let create = move |storage: &Storage, connect: &Connect, progress: &CallProgress| {
             let platform = match platform.get() {
                 Some(platform) => platform,
@@ -189,15 +186,15 @@ impl Backend for Libvirt {
                     platform.get_or_init(|| chosen)
                 }
             };
-            machines::create(storage, connect, platform, &leases, cache, &spec, progress)
+            machines::create(storage, connect, platform, cache, &spec, progress)
         };
         self.call_storage(create).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let cluster = cluster.clone();
-        let (tags, leases) = (Arc::clone(&self.tags), Arc::clone(&self.leases));
-        self.call(move |connect, _| machines::list(connect, &tags, &leases, &cluster))
+        let tags = Arc::clone(&self.tags);
+        self.call(move |connect, _| machines::list(connect, &tags, &cluster))
             .await
     }
 
@@ -209,9 +206,9 @@ impl Backend for Libvirt {
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let (cluster, name, leases) = (cluster.clone(), name.clone(), Arc::clone(&self.leases));
+        let (cluster, name) = (cluster.clone(), name.clone());
         let _turn = self.lock_machine(&name).await;
-        self.call(move |connect, _| machines::start_again(connect, &leases, &cluster, &name))
+        self.call(move |connect, _| machines::start_again(connect, &cluster, &name))
             .await
     }
 
