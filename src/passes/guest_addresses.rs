@@ -14,10 +14,12 @@ use tokio::time::{Instant, sleep};
 
 use super::run::Run;
 use crate::backend::Machine;
-use crate::cluster::{Dhcp, Evidence, Mac, MachineName};
+use crate::backend::platforms::Platforms;
+use crate::cluster::{Dhcp, Evidence, Mac, MachineName, Pass};
 use crate::local::network_probe;
-use crate::plan::harvest::{Seen, console_address, judge};
+use crate::plan::harvest::{Seen, console_address, judge, judge_planned};
 use crate::plan::machines::Planned;
+use crate::state::parameters::Parameters;
 
 /// How long a running guest may have no address before it is searched for: a platform that reports addresses is faster.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -38,6 +40,25 @@ const SELDOM: Duration = Duration::from_secs(10);
 /// Addresses resolved in one sweep, each with a broadcast. Linux keeps up to 1024 neighbours by default
 /// (`neigh/default/gc_thresh3`).
 const SWEEP: usize = 256;
+
+/// Adds what the platform does not report: a machine of pass two that answers at its planned address has it. For
+/// commands that look once.
+pub async fn with_answers(backend: &Platforms, table: &Parameters, mut machines: Vec<Machine>) -> Vec<Machine> {
+    if !backend.common_capabilities().guests_reachable {
+        return machines;
+    }
+    let is_silent = |machine: &Machine| {
+        let node = table.nodes.iter().find(|node| node.name == machine.node)?;
+        let seen = judge_planned(Some(machine), node.mac, node.ip);
+        (machine.pass == Pass::Two && seen == Seen::NoLease).then_some((node.ip, node.mac))
+    };
+    let silent = machines.iter().filter_map(is_silent).collect();
+    for (ip, mac) in network_probe::machines_at(silent, network_probe::ANSWER).await {
+        let nics = machines.iter_mut().flat_map(|machine| &mut machine.nics);
+        nics.filter(|nic| nic.mac == mac).for_each(|nic| nic.addresses.push(ip));
+    }
+    machines
+}
 
 /// Finds the addresses of guests with repeated probes.
 pub(super) struct GuestAddresses {

@@ -16,6 +16,7 @@ use super::adopt;
 use super::destroy::delete_machines;
 use super::effective_settings::EffectiveSettings;
 use super::error::not_installed;
+use super::guest_addresses::with_answers;
 use super::reserve::{HOLD, hold_in, holds};
 use super::services::RenewedRelease;
 use super::simulated::refuse_simulated;
@@ -24,7 +25,7 @@ use crate::backend::platforms::Platforms;
 use crate::backend::{AddressReservation, Machine, ReservationState, Reserved};
 use crate::cluster::{AddressAssignment, ClusterConfig, ClusterId, MachineName, NodeName, Pass, Role, Vip};
 use crate::error::{ErrorKind, OperationError};
-use crate::local::{network_probe, reach};
+use crate::local::reach;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::releases::{ClusterRelease, Releases};
 use crate::plan::harvest::{Seen, judge_planned};
@@ -136,16 +137,14 @@ pub async fn verify(
         cluster,
         table: &table,
         bootstrap_is_gone: journal.done_at(BOOTSTRAP_REMOVED).is_some(),
-        machines,
+        by_agents: backend.common_capabilities().addresses_from_agent,
+        machines: with_answers(backend, &table, machines).await,
         held: match is_held {
             true => Some(backend.list_reservations(cluster).await?),
             false => None,
         },
         nodes: None,
     };
-    if backend.common_capabilities().guests_reachable {
-        seen.add_answering().await;
-    }
     let mut left_out = Vec::new();
     let mut outdated = None;
     let mut of_nodes = Vec::new();
@@ -307,6 +306,8 @@ struct Look<'a> {
     cluster: &'a ClusterId,
     table: &'a Parameters,
     bootstrap_is_gone: bool,
+    /// Guest agents report the addresses.
+    by_agents: bool,
     machines: Vec<Machine>,
     /// `None`: the platform reserves nothing.
     held: Option<Vec<Reserved>>,
@@ -315,23 +316,6 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Some platforms do not know all addresses, e.g. on a bridge: a machine that answers at its planned address has
-    /// it.
-    async fn add_answering(&mut self) {
-        let nodes: Vec<&NodeAddress> = self.table.nodes.iter().collect();
-        let is_silent = |machine: &Machine| {
-            let node = nodes
-                .iter()
-                .find(|node| node.name == machine.node && machine.pass == Pass::Two)?;
-            (judge_planned(Some(machine), node.mac, node.ip) == Seen::NoLease).then_some((node.ip, node.mac))
-        };
-        let silent = self.machines.iter().filter_map(is_silent).collect();
-        for (ip, mac) in network_probe::machines_at(silent, network_probe::ANSWER).await {
-            let nics = self.machines.iter_mut().flat_map(|machine| &mut machine.nics);
-            nics.filter(|nic| nic.mac == mac).for_each(|nic| nic.addresses.push(ip));
-        }
-    }
-
     fn differences(&self) -> Vec<TableDifference> {
         let mut found = Vec::new();
         self.machines(&mut found);
@@ -351,7 +335,7 @@ impl Look<'_> {
         for node in self.expected() {
             let mut machines = self.machines.iter().filter(|machine| machine.pass == Pass::Two);
             let machine = machines.find(|machine| machine.node == node.name);
-            match judge_planned(machine, node.mac, node.ip) {
+            match judge_planned(machine, node.mac, node.ip).reported(self.by_agents) {
                 Seen::Address(ip) if ip != node.ip => {
                     let why = why_moved(self.held.as_deref(), node);
                     differs(
@@ -369,11 +353,9 @@ impl Look<'_> {
                     );
                 }
                 Seen::Address(_) | Seen::Several(_) => {}
-                Seen::NoLease => differs(
-                    &node.name,
-                    DifferencePlace::AddressAssignment,
-                    "runs, and has no lease".to_owned(),
-                ),
+                silent @ (Seen::NoLease | Seen::Silent) => {
+                    differs(&node.name, DifferencePlace::AddressAssignment, silent.to_string());
+                }
                 other => differs(&node.name, DifferencePlace::Machine, other.to_string()),
             }
         }

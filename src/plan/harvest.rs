@@ -56,6 +56,14 @@ impl fmt::Display for Seen {
 }
 
 impl Seen {
+    /// The words of the platform that reports the addresses: by its leases, or by the agents of the guests.
+    pub fn reported(self, by_agents: bool) -> Self {
+        match self {
+            Seen::NoLease if by_agents => Seen::Silent,
+            other => other,
+        }
+    }
+
     /// Whether waiting longer cannot help.
     pub fn is_final(&self) -> bool {
         matches!(
@@ -276,6 +284,13 @@ mod tests {
             ip: None,
             ipv6: None,
         }]
+    }
+
+    #[test]
+    fn a_silent_guest_is_described_by_what_reports_addresses() {
+        assert_eq!(Seen::NoLease.reported(false), Seen::NoLease);
+        assert_eq!(Seen::NoLease.reported(true), Seen::Silent);
+        assert_eq!(Seen::Off.reported(true), Seen::Off);
     }
 
     #[test]

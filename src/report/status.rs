@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::state::{Progress, was_made};
 use super::{fitted, labelled, or_nothing, row};
-use crate::backend::{Machine, Power};
+use crate::backend::{Capabilities, Machine, Power};
 use crate::cluster::{DeploymentId, Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::openshift::wait::clock::Clock;
 use crate::passes::SwitchedOff;
@@ -135,10 +135,17 @@ impl Status {
             let second = &second;
             parameters.nodes.iter().map(move |node| {
                 let machine = second.iter().copied().find(|machine| machine.node == node.name);
-                let seen = judge(machine, node.mac, network);
+                let by_agents = Capabilities::of(known.backend_of(&node.name)).addresses_from_agent;
+                let seen = judge(machine, node.mac, network).reported(by_agents);
+                let is_silent = matches!(seen, Seen::NoLease | Seen::Silent);
                 let status = node_status(node.name.clone(), node.role, node.mac, Some(node.ip), machine, seen);
+                let earlier = shown_at(journal, &node.name).filter(|_| is_silent);
                 NodeStatus {
                     planned_ipv6: ipv6.map(|ipv6| ipv6.beside(node.ip)),
+                    text: match earlier {
+                        Some(time) => format!("{}; it showed its address at {time:.0}", status.text),
+                        None => status.text,
+                    },
                     ..status
                 }
             })
@@ -363,6 +370,18 @@ fn power(power: &Power) -> &'static str {
         Power::Paused(_) => "paused",
         Power::Broken(_) => "broken",
     }
+}
+
+/// When a deployment last saw the address of a node's machine: it may know more than the platform reports.
+fn shown_at(journal: &[Entry], node: &NodeName) -> Option<Timestamp> {
+    let mut steps = ["join", "pass-two/create"]
+        .map(|workflow| format!("{workflow}/{node}/address"))
+        .into_iter();
+    let step = steps.find(|step| is_done(journal, step))?;
+    let entry = journal
+        .iter()
+        .rfind(|entry| entry.event == Event::Done && entry.step == step)?;
+    Some(entry.time)
 }
 
 /// When the last `stop` ended.

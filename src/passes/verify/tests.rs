@@ -16,6 +16,7 @@ fn of_nodes(nodes: Vec<ClusterNode>) -> Vec<String> {
         cluster,
         table: &table,
         bootstrap_is_gone: true,
+        by_agents: false,
         machines: Vec::new(),
         held: None,
         nodes: Some(nodes),
