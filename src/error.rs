@@ -15,21 +15,24 @@ pub enum ErrorKind {
     Platform,
     /// A wait timed out.
     Waited,
-    /// Interrupted; the same command continues.
+    /// A signal ended the command.
     Stopped,
+    /// Another process has the lock of the cluster.
+    Locked,
     /// An internal error.
     Bug,
 }
 
 impl ErrorKind {
     /// In the order of their exit codes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Usage,
         Self::Settings,
         Self::Tool,
         Self::Platform,
         Self::Waited,
         Self::Stopped,
+        Self::Locked,
         Self::Bug,
     ];
 
@@ -41,7 +44,10 @@ impl ErrorKind {
             Self::Tool => "A tool or local file is missing or failed, or a check before the start failed.",
             Self::Platform => "The platform rejected a request, or it cannot be reached.",
             Self::Waited => "Timeout.",
-            Self::Stopped => "The command stopped before it was complete. To resume, run the same command again.",
+            Self::Stopped => {
+                "A signal ended the command, such as that of Ctrl-C. To resume, run the same command again."
+            }
+            Self::Locked => "Another process works on the cluster. Run the command again when it has ended.",
             Self::Bug => "Internal error of ocpdeploy. Report it with the output.",
         }
     }
@@ -54,6 +60,7 @@ impl ErrorKind {
             Self::Platform => 5,
             Self::Waited => 6,
             Self::Stopped => 7,
+            Self::Locked => 8,
             Self::Bug => 70,
         }
     }

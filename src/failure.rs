@@ -28,7 +28,7 @@ use crate::state::journal::JournalError;
 use crate::state::parameters::ParametersError;
 use crate::templates::TemplateError;
 
-/// Exit code of a comparison that found a difference: a result, not a failure.
+/// Exit code of a query whose answer is not the wanted one, such as a difference: a result, not a failure.
 pub const DIFFERENT: u8 = 1;
 
 /// Kind and hints of one error of a chain.
@@ -45,9 +45,9 @@ fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
     }
     let one = |hint: &str| vec![hint.to_owned()];
     None.or_else(|| if_is(error, |e: &OperationError| (e.kind, e.hints.clone())))
-        .or_else(|| if_is(error, |e: &PartialFailure| (ErrorKind::Stopped, vec![e.hint()])))
+        .or_else(|| if_is(error, |e: &PartialFailure| (of_causes(e), vec![e.hint()])))
         .or_else(|| if_is(error, of_backend))
-        .or_else(|| if_is(error, |e: &JournalError| (ErrorKind::Stopped, vec![e.hint()])))
+        .or_else(|| if_is(error, of_journal))
         .or_else(|| if_is(error, |_: &ArchiveError| (ErrorKind::Settings, vec![])))
         .or_else(|| if_is(error, of_inventory))
         .or_else(|| if_is(error, |_: &ParametersError| (ErrorKind::Settings, one(PARAMETERS_HINT))))
@@ -74,6 +74,29 @@ fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
         .or_else(|| if_is(error, of_mcs))
         .or_else(|| if_is(error, |_: &TemplateError| (ErrorKind::Settings, vec![])))
         .or_else(|| if_is(error, |_: &std::io::Error| (ErrorKind::Tool, vec![])))
+}
+
+/// The kind of the nearest known cause: a failure means the same before and after the first object exists.
+fn of_causes(error: &PartialFailure) -> ErrorKind {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some((kind, _)) = classify(error) {
+            return kind;
+        }
+        cause = error.source();
+    }
+    ErrorKind::Bug
+}
+
+fn of_journal(error: &JournalError) -> Classification {
+    let kind = match error {
+        JournalError::Locked { .. } => ErrorKind::Locked,
+        JournalError::Damaged { .. } | JournalError::Version { .. } | JournalError::OtherInput { .. } => {
+            ErrorKind::Settings
+        }
+        JournalError::Io { .. } => ErrorKind::Tool,
+    };
+    (kind, vec![error.hint()])
 }
 
 const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters in the state directory. To use a cluster of another \
@@ -311,7 +334,7 @@ mod tests {
         for (error, code) in [
             (timeout, 6),
             (absent, 4),
-            (held.into(), 7),
+            (held.into(), 8),
             (unknown, 2),
             (std::io::Error::other("disk full").into(), 4),
             (anyhow::anyhow!("cannot happen"), 70),

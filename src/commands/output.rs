@@ -61,7 +61,7 @@ fn highlight(text: &str) -> String {
         let code = match cell {
             "ok" | "yes" | "running" | "installed" | "complete" => "32",
             "warn" | "off" | "stopped" | "installing" => "33",
-            "FAIL" | "no" | "missing" | "failed" | "broken" => "31",
+            "FAIL" | "no" | "missing" | "failed" | "interrupted" | "broken" => "31",
             _ => return cell.to_owned(),
         };
         format!("\x1b[{code}m{cell}\x1b[0m")

@@ -17,11 +17,11 @@ use super::terminal::{self, Canvas};
 use crate::backend::Machine;
 use crate::backend::platforms::Platforms;
 use crate::cli::{Format, Status};
-use crate::error::ErrorKind;
+use crate::failure::DIFFERENT;
 use crate::local::reach;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::wait::clock::{Certificates, Clock};
-use crate::passes::refuse_simulated;
+use crate::passes::{refuse_simulated, with_answers};
 use crate::report;
 use crate::report::state::{Power, State};
 use crate::report::status::{Status as ClusterStatus, StatusList, changes, made_at};
@@ -53,6 +53,7 @@ fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
     let Some(name) = &command.cluster else {
         return Ok(inventory::clusters(&session.home)?);
     };
+    let name = &session.cluster_name(Some(name))?;
     let unknown = || InventoryError::Unknown { cluster: name.clone() };
     Ok(vec![inventory::find(&session.home, name)?.ok_or_else(unknown)?])
 }
@@ -100,7 +101,13 @@ impl<'a> Eyes<'a> {
                 platforms.insert(known.name.clone(), platform);
             }
             match platforms.get(&known.name) {
-                Some(platform) => Ok(platform.list_machines(&known.id()).await?),
+                Some(platform) => {
+                    let machines = platform.list_machines(&known.id()).await?;
+                    Ok(match &cluster.parameters {
+                        Some(table) => with_answers(platform, table, machines).await,
+                        None => machines,
+                    })
+                }
                 None => Ok(Vec::new()),
             }
         });
@@ -153,10 +160,10 @@ fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
             None => {
                 show(&mut canvas, before.as_deref(), &seen, command)?;
                 if seen.iter().all(|status| status.process.is_none()) {
-                    let partial_failure =
-                        |status: &ClusterStatus| matches!(status.progress.state, State::Failed | State::Installing);
-                    return Ok(match seen.iter().any(partial_failure) {
-                        true => ExitCode::from(ErrorKind::Stopped.exit_code()),
+                    let is_incomplete =
+                        |status: &ClusterStatus| matches!(status.progress.state, State::Failed | State::Interrupted);
+                    return Ok(match seen.iter().any(is_incomplete) {
+                        true => ExitCode::from(DIFFERENT),
                         false => ExitCode::SUCCESS,
                     });
                 }

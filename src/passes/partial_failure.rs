@@ -9,9 +9,9 @@ use crate::backend::platforms::Platforms;
 use crate::backend::{Owned, PlatformError};
 use crate::cluster::ClusterId;
 
-/// A command that has begun and was stopped by a platform failure.
+/// A command that has begun and failed because of the platform.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation} of cluster {cluster} was interrupted; {there}")]
+#[error("{operation} of cluster {cluster} failed; {there}")]
 pub struct PartialFailure {
     operation: &'static str,
     cluster: ClusterId,

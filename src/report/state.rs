@@ -18,9 +18,11 @@ use crate::state::journal::{self, Entry, Event, Holder, INSTALLED, is_done};
 pub enum State {
     /// It has a directory, but no step has begun.
     New,
-    /// A process installs it, or one was interrupted; see the phase.
+    /// A process installs it.
     Installing,
-    /// The last step of its installation failed, or machines of an installed cluster are missing.
+    /// A process that installed it ended without a result, for example because of a signal.
+    Interrupted,
+    /// The last run of its installation failed, or machines of an installed cluster are missing.
     Failed,
     /// Pass one is done.
     Harvested,
@@ -39,6 +41,7 @@ impl State {
         match self {
             Self::New => "new",
             Self::Installing => "installing",
+            Self::Interrupted => "interrupted",
             Self::Failed => "failed",
             Self::Harvested => "harvested",
             Self::Running => "running",
@@ -104,14 +107,15 @@ impl Progress {
                 (State::Installing, words)
             }
             (None, None) => (State::New, "not started".to_owned()),
-            (None, Some(last)) => match last.event {
-                Event::Failed => (State::Failed, failed(last)),
-                Event::Done if last.step == "pass-one/gone" && open_steps(journal).is_empty() => {
+            (None, Some(last)) => match (last.event, journal::failure(journal)) {
+                (Event::Failed, _) => (State::Failed, failed(last)),
+                (_, Some((_, error))) => (State::Failed, format!("failed {at}: {}", first_line(&error))),
+                (Event::Done, _) if last.step == "pass-one/gone" && open_steps(journal).is_empty() => {
                     (State::Harvested, "pass one is complete".to_owned())
                 }
                 _ => {
                     let words = format!("interrupted {at}; to resume, run the same command again");
-                    (State::Installing, words)
+                    (State::Interrupted, words)
                 }
             },
         };
@@ -169,13 +173,14 @@ impl Progress {
         if machines.is_none() {
             phase += ", as last seen: the platform could not be reached";
         }
-        let last = last(journal);
-        match (holder, last) {
-            (Some(Holder { pid, host, .. }), _) => {
+        let last = last(journal).filter(|last| last.event == Event::Failed);
+        match (holder, last, journal::failure(journal)) {
+            (Some(Holder { pid, host, .. }), ..) => {
                 phase += &format!("; process {pid} on {host} is working on it: {}", at(journal));
             }
-            (None, Some(last)) if last.event == Event::Failed => phase += &format!("; {}", failed(last)),
-            (None, _) if !open_steps(journal).is_empty() => {
+            (None, Some(last), _) => phase += &format!("; {}", failed(last)),
+            (None, None, Some((_, error))) => phase += &format!("; failed {}: {}", at(journal), first_line(&error)),
+            (None, None, None) if !open_steps(journal).is_empty() => {
                 phase += &format!("; interrupted {}; to resume, run the same command again", at(journal));
             }
             _ => {}
@@ -245,8 +250,11 @@ fn last(journal: &[Entry]) -> Option<&Entry> {
 
 /// The first line describes the failure; the rest, such as a console's text, is in the journal.
 fn failed(last: &Entry) -> String {
-    let why = last.error.lines().next().unwrap_or_default();
-    format!("failed at {}: {why}", last.step)
+    format!("failed at {}: {}", last.step, first_line(&last.error))
+}
+
+fn first_line(error: &str) -> &str {
+    error.lines().next().unwrap_or_default()
 }
 
 fn at(journal: &[Entry]) -> String {
@@ -317,7 +325,7 @@ mod tests {
         );
         assert_eq!(
             text_of(&journal, None),
-            "installing: interrupted at pass-one/leases; to resume, run the same command again"
+            "interrupted: interrupted at pass-one/leases; to resume, run the same command again"
         );
         journal.push(entry(Event::Failed, "pass-one/leases", "no lease\nconsole"));
         assert_eq!(text_of(&journal, None), "failed: failed at pass-one/leases: no lease");
@@ -341,7 +349,28 @@ mod tests {
         assert!(text_of(&journal, None).starts_with("rehearsal: "));
         journal.push(entry(Event::Forgotten, "", ""));
         journal.push(entry(Event::Begun, "pass-one/create", ""));
-        assert!(text_of(&journal, None).starts_with("installing: interrupted "));
+        assert!(text_of(&journal, None).starts_with("interrupted: interrupted "));
+    }
+
+    #[test]
+    fn a_run_that_failed_between_two_steps_is_not_interrupted() {
+        let note = |name: &str, output: serde_json::Value| {
+            let mut note = entry(Event::Done, name, "");
+            (note.input, note.output) = (String::new(), output);
+            note
+        };
+        let time = jiff::Timestamp::UNIX_EPOCH;
+        let failed = serde_json::json!([time, "pass two: 1 machine of 6 without address\n  console: tail"]);
+        let mut journal = vec![
+            note(journal::RUN, serde_json::json!([1, time])),
+            entry(Event::Done, "pass-two/create/worker-1", ""),
+            note(journal::FAILED, failed),
+        ];
+        let words = "failed after pass-two/create/worker-1: pass two: 1 machine of 6 without address";
+        assert_eq!(text_of(&journal, None), format!("failed: {words}"));
+        assert!(text_of(&journal, Some(&holder())).starts_with("installing: installing (process 42 on here)"));
+        journal.push(note(journal::RUN, serde_json::json!([2, time])));
+        assert!(text_of(&journal, None).starts_with("interrupted: interrupted after pass-two/create/worker-1"));
     }
 
     #[test]

@@ -33,11 +33,17 @@ const VERSION: u32 = 1;
 /// The note at the beginning of each run: steps that were open before are no longer running.
 pub const RUN: &str = "run";
 
+/// The note of a run that failed, with the time and the error: steps wait in between without a line of their own.
+pub const FAILED: &str = "failed";
+
 /// The step that deletes the bootstrap.
 pub const BOOTSTRAP_REMOVED: &str = "bootstrap-removed";
 
 /// When this step is done, the cluster is installed.
 pub const INSTALLED: &str = "install-complete";
+
+/// When this step is done, the nodes of the cluster may be others than those of its installation.
+pub const SCALED: &str = "scaled";
 
 /// Errors of the journal itself.
 #[derive(Debug, thiserror::Error)]
@@ -438,6 +444,14 @@ pub fn output<T: DeserializeOwned>(journal: &[Entry], step: &str) -> Option<T> {
         .rfind(|entry| entry.event == Event::Done && entry.step == step)?;
     let last = Some(last).filter(|_| is_done(journal, step))?;
     serde_json::from_value(last.output.clone()).ok()
+}
+
+/// When and why the last run failed; `None` if it did not, or ended without a result.
+pub fn failure(journal: &[Entry]) -> Option<(Timestamp, String)> {
+    let last = |name: &str| journal.iter().rposition(|entry| entry.is_note() && entry.step == name);
+    let failed = last(FAILED)?;
+    let failure = serde_json::from_value(journal.get(failed)?.output.clone()).ok()?;
+    (last(RUN) < Some(failed)).then_some(failure)
 }
 
 /// The cluster of a journal: the name of its directory.

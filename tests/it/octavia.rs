@@ -236,7 +236,7 @@ fn a_load_balancer_that_failed_at_its_creation_is_created_again() {
     cloud.with(|world| world.octavia.failing = vec![API]);
     let output = sandbox.begin_to_deploy(LINES);
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(7), "{text}");
+    assert_eq!(output.status.code(), Some(5), "{text}");
     assert!(
         text.contains("load balancer api.lab.example.com has provisioning_status ERROR"),
         "{text}"

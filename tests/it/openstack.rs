@@ -35,7 +35,7 @@ impl Sandbox {
     fn interrupted_rehearsal(&self, lines: &str) -> String {
         let output = self.begin_to_deploy(lines);
         let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(7), "{text}");
+        assert_eq!(output.status.code(), Some(5), "{text}");
         text
     }
 

@@ -217,7 +217,7 @@ fn the_recorded_sizes_are_those_of_the_machines() {
     sandbox.edit(|world| {
         world["script"] = json!({"faults": [{"call": "create_machine", "about": "lab-worker-0", "what": "denied"}]})
     });
-    assert_eq!(sandbox.deploy("lab").code, Some(7));
+    assert_eq!(sandbox.deploy("lab").code, Some(5));
     assert_eq!((memory("bootstrap"), memory("master")), (json!(444), json!(555)));
     // Other sizes are rejected, and the record still matches the machines.
     sandbox.env(

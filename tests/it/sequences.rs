@@ -617,7 +617,6 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
         "is not installed yet",
         "is installed, and `deploy` does not change it",
         "the addresses of cluster lab are not known yet",
-        "has been scaled since",
         "one worker must remain",
         "is not a node of the cluster",
         "cannot be replaced now",
@@ -635,7 +634,7 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
     };
     let message = outcome.message();
     let refused_words = words.iter().any(|words| message.contains(words));
-    let is_new = message.contains("was interrupted");
+    let is_new = message.contains(" failed; ");
     refused_words || (is_before && !is_new) || outcome.code == Some(2) || outcome.code == Some(3)
 }
 

@@ -204,7 +204,7 @@ fn disks_of_different_times_are_not_started() {
     let denied = json!({"call": "revert_to_snapshot", "about": "lab-master-1", "what": "denied"});
     sandbox.edit(|world| world["script"] = json!({"faults": [denied]}));
     let failed = sandbox.run(RESTORE);
-    assert_eq!(failed.code, Some(7), "{}", failed.stderr);
+    assert_eq!(failed.code, Some(5), "{}", failed.stderr);
     sandbox.edit(|world| world["script"] = json!({}));
     let why = "was interrupted: the disks of its nodes are from different times";
     for command in [&["start", "lab"][..], SAVE, DELETE] {
@@ -229,7 +229,7 @@ fn disks_that_were_saved_by_an_interrupted_command_are_saved_again() {
     write_to_disks(&sandbox, 100);
     let denied = json!({"call": "save_snapshot", "about": "lab-master-1", "what": "denied"});
     sandbox.edit(|world| world["script"] = json!({"faults": [denied]}));
-    assert_eq!(sandbox.run(SAVE).code, Some(7));
+    assert_eq!(sandbox.run(SAVE).code, Some(5));
     sandbox.edit(|world| world["script"] = json!({}));
     assert_ne!(snapshots(&sandbox).values().flatten().count(), 0, "none was saved");
     // It runs in between, so the disks that were saved are of another time.

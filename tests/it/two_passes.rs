@@ -292,7 +292,7 @@ fn a_cluster_in_use_is_not_deployed_twice() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let second = sandbox.deploy("lab");
-    assert_eq!(second.code, Some(7), "{}", second.stderr);
+    assert_eq!(second.code, Some(8), "{}", second.stderr);
     let message = second.message();
     assert!(
         message.contains("cluster lab is locked by") && message.contains(&pid),
@@ -860,7 +860,7 @@ fn stopped_before_the_worker(lines: &str) -> Sandbox {
     write(&sandbox, "extra.ign", &extra("/etc/extra", "before"));
     write(&sandbox, "more/a.yaml", MANIFEST);
     sandbox.env("lab", &format!("masters=1\nworkers=1\nplatform_timeout=0s\n{lines}"));
-    assert_eq!(sandbox.deploy("lab").code, Some(7));
+    assert_eq!(sandbox.deploy("lab").code, Some(5));
     sandbox
 }
 
@@ -877,7 +877,7 @@ fn a_changed_config_of_the_user_is_merged_again() {
     // Too late: the worker runs with the previous config.
     write(&sandbox, "extra.ign", &extra("/etc/extra", "late"));
     let late = sandbox.deploy("lab");
-    assert_eq!(late.code, Some(7), "{}", late.stderr);
+    assert_eq!(late.code, Some(3), "{}", late.stderr);
     let words = "step pass-two/create/worker-0 was done with other settings";
     assert!(late.message().contains(words), "{}", late.message());
 }
@@ -907,7 +907,7 @@ fn manifests_that_changed_after_the_installer_read_them_are_reported() {
     sandbox.env("lab", "masters=1\nworkers=1\nmanifests=elsewhere");
     write(&sandbox, "elsewhere/a.yaml", &MANIFEST.replace("Mine", "Other"));
     let run = sandbox.deploy("lab");
-    assert_eq!(run.code, Some(7), "{}", run.stderr);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert!(
         run.message().contains("step assets was done with other settings"),
         "{}",
