@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::state::{Progress, State};
-use super::status::{Status, Verdict};
+use super::status::{NodeStatus, Status, Verdict};
 use crate::backend::{Machine, ReservationState};
 use crate::cluster::{Dhcp, Dns, Lb, NodeName, Pass, Role, Vip};
 use crate::openshift::installer::NodeReport;
@@ -74,7 +74,7 @@ struct Page<'a> {
     nics: Vec<NicView>,
     counts: String,
     same: usize,
-    compared: usize,
+    planned: usize,
     pictures: Vec<Picture>,
     picture_text: String,
     timeline: Timeline,
@@ -220,10 +220,8 @@ impl<'a> Page<'a> {
                 .collect::<Vec<_>>()
                 .join(" + "),
             same: nodes.iter().filter(|node| node.look == Look::Same).count(),
-            compared: nodes
-                .iter()
-                .filter(|node| matches!(node.look, Look::Same | Look::Other))
-                .count(),
+            // A node that was not seen counts; nobody looks for the machine of an external one.
+            planned: status.nodes.iter().filter(|node| is_expected(node)).count(),
             picture_text: picture_text(&vips, &circles, &further),
             pictures,
             further,
@@ -270,7 +268,7 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
     let reports =
         ["bootstrap-complete", "install-complete"].map(|step| journal::output::<Vec<NodeReport>>(input.journal, step));
     let reports: Vec<NodeReport> = reports.into_iter().flatten().flatten().collect();
-    let view = |node: &super::status::NodeStatus| {
+    let view = |node: &NodeStatus| {
         let report = reports.iter().find(|report| report.node == node.node);
         let noted = ["pass-two/create", "join"].map(|workflow| format!("{workflow}/{}/address", node.node));
         let noted = noted
@@ -315,6 +313,11 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
         }
     };
     status.nodes.iter().map(view).collect()
+}
+
+/// Whether a machine of the node should be seen with its planned address.
+fn is_expected(node: &NodeStatus) -> bool {
+    node.planned_ip.is_some() && !matches!(node.verdict, Verdict::Removed | Verdict::External)
 }
 
 fn nics(input: &Input<'_>) -> Vec<NicView> {
@@ -545,14 +548,20 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSett
         .collect()
 }
 
-/// Every failed step with its complete error.
+/// Every failed step with its complete error, and the error of the last run if it failed between steps.
 fn failures(journal: &[Entry]) -> Vec<Warning> {
-    let failed = journal.iter().filter(|entry| entry.event == Event::Failed);
-    let warning = |entry: &Entry| Warning {
+    let failed: Vec<&Entry> = journal.iter().filter(|entry| entry.event == Event::Failed).collect();
+    let warning = |entry: &&Entry| Warning {
         time: format!("{:.0}", entry.time),
         text: format!("{}: {}", entry.step, entry.error),
     };
-    failed.map(warning).collect()
+    let of_run = journal::failure(journal);
+    let of_run = of_run.filter(|(_, error)| failed.iter().all(|entry| !error.contains(&entry.error)));
+    let of_run = of_run.map(|(time, text)| Warning {
+        time: format!("{time:.0}"),
+        text,
+    });
+    failed.iter().map(warning).chain(of_run).collect()
 }
 
 fn versions(input: &Input<'_>, chosen: Option<&EffectiveSettings>) -> Vec<[String; 2]> {
