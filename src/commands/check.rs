@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::output::print_result;
 use super::platform::connect_for;
+use super::saved_settings;
 use super::session::Session;
 use crate::backend::{self, Finding};
 use crate::cli::Check;
@@ -13,12 +14,14 @@ use crate::error::ErrorKind;
 use crate::failure;
 use crate::passes::{self, CheckResult};
 use crate::report;
+use crate::settings::Problem;
 
 pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
-    let mut loaded = session.load_settings(&session.sources(&command.source)?)?;
+    let sources = saved_settings::sources(session, &command.source)?;
+    let mut loaded = session.load_without_credentials(&sources)?;
     loaded.config.downloads.allow_downgrade = command.source.allow_downgrade;
     let config = &loaded.config;
-    let mut looked = settings(loaded.warnings);
+    let mut looked = settings(loaded.warnings, &loaded.missing);
     looked.extend(session.finish_or_stop(async {
         Ok(match connect_for(config).await {
             Ok(backend) => passes::inspect(Ok(&backend), config, &session.home, finding_of).await,
@@ -36,11 +39,19 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     })
 }
 
-fn settings(warnings: Vec<String>) -> Vec<CheckResult> {
-    let found: Vec<_> = match warnings.is_empty() {
-        true => vec![Finding::ok("all settings are valid")],
-        false => warnings.into_iter().map(Finding::warn).collect(),
+fn settings(warnings: Vec<String>, missing: &[Problem]) -> Vec<CheckResult> {
+    let fail = |problem: &Problem| {
+        let finding = Finding::fail(problem.message.clone());
+        problem
+            .help
+            .iter()
+            .fold(finding, |finding, help| finding.hint(help.clone()))
     };
+    let warnings = warnings.into_iter().map(Finding::warn);
+    let mut found: Vec<_> = missing.iter().map(fail).chain(warnings).collect();
+    if found.is_empty() {
+        found.push(Finding::ok("all settings are valid"));
+    }
     found.into_iter().map(CheckResult::at("settings")).collect()
 }
 

@@ -22,7 +22,7 @@ use crate::limited_file::{self, Patient};
 use crate::openshift::installer;
 use crate::passes::no_node;
 use crate::printable::{shell_path, shell_word};
-use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts, envfile};
+use crate::settings::{self, Loaded, ResolvedValue, SettingsError, Sources, Whereabouts, envfile};
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
 use crate::state::journal::{self, BOOTSTRAP_REMOVED, is_done};
@@ -65,26 +65,27 @@ impl Session {
     }
 
     /// Reads and checks the settings; warnings go to the screen.
-    pub fn load(&self, source: &Source) -> Result<Loaded> {
-        let mut loaded = self.load_from(&self.sources(source)?)?;
-        loaded.config.downloads.allow_downgrade = source.allow_downgrade;
-        Ok(loaded)
-    }
-
     pub fn load_from(&self, sources: &Sources<'_>) -> Result<Loaded> {
         let loaded = self.load_settings(sources)?;
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        if let Some((path, _)) = &sources.env_file {
-            warn_of_readable_secrets(path, &loaded);
-        }
+        warn(sources, &loaded);
         Ok(loaded)
     }
 
     /// Reads and checks the settings. The deployment's id comes from the cluster's record, if there is one.
     pub fn load_settings(&self, sources: &Sources<'_>) -> Result<Loaded> {
-        let mut loaded = settings::load(sources)?;
+        let loaded = self.load_without_credentials(sources)?;
+        match loaded.missing.is_empty() {
+            true => Ok(loaded),
+            false => Err(SettingsError {
+                problems: loaded.missing,
+            }
+            .into()),
+        }
+    }
+
+    /// As `load_settings`, but without an error if only credentials cannot be read.
+    pub fn load_without_credentials(&self, sources: &Sources<'_>) -> Result<Loaded> {
+        let mut loaded = settings::load_without_credentials(sources)?;
         let config = &mut loaded.config;
         if let Some(known) = Known::read(&self.home.cluster(&config.name))?
             && known.domain == config.domain
@@ -144,10 +145,14 @@ impl Session {
         })
     }
 
-    /// The given name, or the cluster of `./env.sh`, or the only cluster in the state directory.
+    /// The given name, or the cluster of `./env.sh`, or the only cluster in the state directory. A name may include the
+    /// domain of its cluster.
     pub fn cluster_name(&self, name: Option<&str>) -> Result<String> {
         if let Some(name) = name {
-            return Ok(name.to_owned());
+            let short = name.split_once('.').map_or(name, |(short, _)| short);
+            let known = Known::read(&self.home.cluster(short))?;
+            let is_its = known.is_some_and(|known| known.cluster_domain().as_str() == name);
+            return Ok(if is_its { short } else { name }.to_owned());
         }
         if Path::new(ENV_FILE).exists() {
             let hint = "give the name of the cluster as the first argument; `ocpdeploy list` shows all names";
@@ -280,6 +285,16 @@ fn ignores_hangup() -> bool {
         .lines()
         .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
     mask.is_some_and(|mask| mask & 1 == 1)
+}
+
+/// Shows the warnings about settings.
+pub(super) fn warn(sources: &Sources<'_>, loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    if let Some((path, _)) = &sources.env_file {
+        warn_of_readable_secrets(path, loaded);
+    }
 }
 
 /// Warns if other users can read a secret in the env file itself.

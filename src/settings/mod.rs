@@ -28,7 +28,7 @@ mod values;
 pub mod variables;
 mod version_lock;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -40,7 +40,7 @@ pub use pools::pools_text;
 pub use problem::{Problem, SettingsError};
 pub use sources::Sources;
 pub use values::ResolvedValue;
-use values::Values;
+use values::{Finished, Values};
 pub use values::{is_left_out, storable};
 pub(crate) use variables::ENVIRONMENT;
 
@@ -52,20 +52,39 @@ pub struct Loaded {
     pub values: Vec<ResolvedValue>,
     /// Warnings with their places, one line each, starting in lower case.
     pub warnings: Vec<String>,
+    /// Credentials that cannot be read: the configuration has placeholders, and cannot be deployed.
+    pub missing: Vec<Problem>,
 }
 
 /// Reads and checks all settings. Changes nothing.
 pub fn load(sources: &Sources<'_>) -> Result<Loaded, SettingsError> {
+    let loaded = load_without_credentials(sources)?;
+    match loaded.missing.is_empty() {
+        true => Ok(loaded),
+        false => Err(SettingsError {
+            problems: loaded.missing,
+        }),
+    }
+}
+
+/// As `load`, but without an error if only credentials cannot be read.
+pub fn load_without_credentials(sources: &Sources<'_>) -> Result<Loaded, SettingsError> {
     let mut values = Values::collect(sources)?;
     let config = config::build(&mut values);
-    let finished = values.finish()?;
+    let Finished {
+        values,
+        warnings,
+        problems,
+    } = values.settled();
     match config {
-        Some(config) => Ok(Loaded {
+        Some(config) if problems.iter().all(|problem| problem.has_placeholder) => Ok(Loaded {
             config,
-            values: finished.values,
-            warnings: finished.warnings,
+            values,
+            warnings,
+            missing: problems,
         }),
-        None => unreachable!("a value is missing without a problem"),
+        None if problems.is_empty() => unreachable!("a value is missing without a problem"),
+        _ => Err(SettingsError { problems }),
     }
 }
 
@@ -137,7 +156,16 @@ pub fn given(sources: &Sources<'_>) -> Result<BTreeSet<&'static str>, SettingsEr
     Ok(given.map(|(name, _)| name).collect())
 }
 
-/// Every setting from the layers, unchecked.
+/// The settings of the env file by the names that it uses, with variables expanded; empty without one, or if it has
+/// syntax errors.
+pub fn of_env_file(sources: &Sources<'_>) -> BTreeMap<String, String> {
+    let text = sources.env_file.as_ref().map_or("", |(_, text)| text);
+    let assignments = envfile::parse(text, &|name| sources.variable(name)).unwrap_or_default();
+    let settings = assignments.into_iter().filter(|it| !it.name.starts_with('_'));
+    settings.map(|it| (it.name, it.value)).collect()
+}
+
+/// Every setting from the layers, unchecked. An error only if the env file has syntax errors.
 pub fn resolve(sources: &Sources<'_>) -> Result<Vec<ResolvedValue>, SettingsError> {
-    Ok(Values::collect(sources)?.finish()?.values)
+    Ok(Values::collect(sources)?.settled().values)
 }

@@ -39,6 +39,8 @@ pub struct Problem {
     /// Where, e.g. `env.sh:3` or `flag --workers`.
     pub places: Vec<String>,
     pub help: Option<String>,
+    /// Only credentials are missing, and the configuration has a placeholder in their place.
+    pub(super) has_placeholder: bool,
     rendered: String,
 }
 
@@ -71,12 +73,12 @@ impl<'a> Problems<'a> {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
     pub fn into_error(self) -> SettingsError {
         SettingsError { problems: self.found }
+    }
+
+    pub fn into_found(self) -> Vec<Problem> {
+        self.found
     }
 
     /// Adds a problem; the caret points to the first place.
@@ -96,8 +98,16 @@ impl<'a> Problems<'a> {
             message,
             places: places_in_words,
             help,
+            has_placeholder: false,
             rendered,
         });
+    }
+
+    /// The last problem was solved by a placeholder.
+    pub fn replaced(&mut self) {
+        if let Some(last) = self.found.last_mut() {
+            last.has_placeholder = true;
+        }
     }
 
     /// A place for one line of text: `env.sh:12`, `flag --workers`, `default`.

@@ -10,7 +10,7 @@ use ipnetwork::IpNetwork;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::problem::{Place, Problems, SettingsError};
+use super::problem::{Place, Problem, Problems, SettingsError};
 use super::sources::Sources;
 use super::variables::{self, Kind, VARIABLES, Variable};
 use super::{choices, envfile, parse};
@@ -305,6 +305,12 @@ impl<'a> Values<'a> {
             .add(message, &places, (!help.is_empty()).then(|| help.to_owned()));
     }
 
+    /// As `problem`, for credentials in whose place the configuration has a placeholder.
+    pub fn placeholder(&mut self, name: &'static str, message: String, help: &str) {
+        self.problem(&[name], message, help);
+        self.problems.replaced();
+    }
+
     /// Adds a problem about a required setting that is not set.
     pub fn missing(&mut self, name: &'static str, help: &str) {
         let place = match &self.sources.env_file {
@@ -355,11 +361,19 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Every setting with its value and origin, without secrets.
-    pub fn finish(mut self) -> Result<Finished, SettingsError> {
-        if !self.problems.is_empty() {
-            return Err(self.problems.into_error());
+    /// As `settled`, if there is no problem.
+    pub fn finish(self) -> Result<Finished, SettingsError> {
+        let finished = self.settled();
+        match finished.problems.is_empty() {
+            true => Ok(finished),
+            false => Err(SettingsError {
+                problems: finished.problems,
+            }),
         }
+    }
+
+    /// Every setting with its value and origin, without secrets, and the problems.
+    pub fn settled(mut self) -> Finished {
         self.warn_of_idle();
         let mut resolved = Vec::new();
         for variable in VARIABLES {
@@ -379,18 +393,18 @@ impl<'a> Values<'a> {
             let hide = variable.is_secret() && !is_path_of_secret(variable.name, &value.written, &value.text);
             resolved.push(ResolvedValue {
                 name: variable.name.to_owned(),
-                value: if hide {
-                    LEFT_OUT.to_owned()
-                } else {
-                    without_password(value.text)
+                value: match without_password(value.text) {
+                    text if hide || is_secret(&value.written, &text) => LEFT_OUT.to_owned(),
+                    text => text,
                 },
                 origin: self.problems.in_words(&value.place),
             });
         }
-        Ok(Finished {
+        Finished {
             values: resolved,
             warnings: self.warnings,
-        })
+            problems: self.problems.into_found(),
+        }
     }
 }
 
@@ -410,10 +424,11 @@ fn user_of(url: &str) -> Option<(&str, &str, &str)> {
     Some((scheme, user, &rest[user.len() + 1..]))
 }
 
-/// All values, if there is no problem.
+/// All values.
 pub(super) struct Finished {
     pub values: Vec<ResolvedValue>,
     pub warnings: Vec<String>,
+    pub problems: Vec<Problem>,
 }
 
 /// Whether the value of a secret, written with this name, is the name of its file.
@@ -426,7 +441,8 @@ pub(super) fn is_path_of_secret(name: &str, written: &str, text: &str) -> bool {
 pub(super) fn is_secret(written: &str, text: &str) -> bool {
     let variable = variables::find(written).filter(|variable| variable.is_secret());
     let is_file = |variable: &Variable| is_path_of_secret(variable.name, written, text);
-    let has_password = user_of(text).is_some_and(|(_, user, _)| user.contains(':'));
+    let is_with_password = |url: &str| user_of(url).is_some_and(|(_, user, _)| user.contains(':'));
+    let has_password = is_with_password(text) || parse::list(text).any(is_with_password);
     !text.is_empty() && (variable.is_some_and(|variable| !is_file(variable)) || has_password)
 }
 
@@ -470,6 +486,11 @@ mod tests {
             ("mirror", "https://mirror.example.com:8443/a:b@c", false),
             ("image", "docker://registry.example.com:5000/rhcos@sha256:ab", false),
             ("libvirt_uri", "qemu+ssh://root@host:22/system", false),
+            (
+                "manifests_url",
+                "https://a.example.com/x https://me:word@b.example.com/y",
+                true,
+            ),
             ("workers", "3", false),
         ] {
             let stored = storable(name, text);
