@@ -25,7 +25,10 @@ const ON_MASTERS: &str =
     "/etc/kubernetes/static-pod-resources/kube-apiserver-certs/secrets/node-kubeconfigs/lb-ext.kubeconfig";
 
 pub fn run(session: &Session, command: &Adopt) -> Result<()> {
-    let mut config = session.load(&command.source)?.config;
+    let sources = session.sources(&command.source)?;
+    let loaded = session.load_from(&sources)?;
+    let record = saved_settings::record(session, &sources, &loaded)?;
+    let mut config = loaded.config;
     let domain = config.cluster_domain();
     let dir = session.home.cluster(&config.name);
     if Known::read(&dir)?.is_some() {
@@ -49,7 +52,7 @@ pub fn run(session: &Session, command: &Adopt) -> Result<()> {
         };
         Ok((passes::adopt(&backend, &config, &session.home).await?, kubeconfig))
     })?;
-    saved_settings::keep(session, &command.source, &config)?;
+    saved_settings::keep(&dir, &record)?;
     let mut report = Report {
         cluster: domain,
         id: config.deployment.id.clone(),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use secrecy::ExposeSecret;
 
 use super::output::print_result;
+use super::saved_settings;
 use super::session::{ENV_FILE, Session};
 use crate::cli::{Cache, CacheDown, CachePrune, CacheStatus, CacheUp, CacheVerb, CacheWarm, Source};
 use crate::cluster::limits;
@@ -224,7 +225,7 @@ fn storage(cache: &RegistryCache, registry: &CachedRegistry) -> PathBuf {
 fn warm(session: &Session, dir: &CacheDir, command: &CacheWarm) -> Result<()> {
     let cache = own(dir)?;
     let program = Program::find()?;
-    let config = session.load(&command.source)?.config;
+    let config = saved_settings::settings_of(session, &command.source)?.1.config;
     let result: Warmed = session.finish_or_stop(async {
         let installer = Installer::obtain(&config, &session.home.cluster(&config.name)).await?;
         let images = installer.payload(&config).await?;

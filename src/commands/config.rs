@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::output::{print, print_result};
+use super::saved_settings;
 use super::session::{ENV_FILE, Session};
 use crate::cli::Config;
 use crate::error::{ErrorKind, OperationError};
@@ -21,14 +22,31 @@ pub fn run(session: &Session, command: &Config) -> Result<()> {
     }
     let source = &command.source;
     if command.lock {
-        return print_lock(session, &session.load_whereabouts(source)?.cluster);
+        let sources = saved_settings::sources(session, source)?;
+        return print_lock(session, &settings::load_whereabouts(&sources)?.cluster);
     }
-    let settings = match source.env.is_none() && !Path::new(ENV_FILE).exists() {
+    let print = |settings: Settings| print_result(&command.output, &settings, || settings.text());
+    if source.env.is_none() && !Path::new(ENV_FILE).exists() {
         // Without an env file, required settings have no value.
-        true => Settings::unchecked(settings::resolve(&session.flags(source)?)?),
-        false => Settings::from(session.load(source)?),
+        return print(Settings::unchecked(settings::resolve(&session.flags(source)?)?));
+    }
+    let sources = saved_settings::sources(session, source)?;
+    let is_record = saved_settings::named_cluster(session, source)?.is_some();
+    let print = |settings: Settings| {
+        print(if is_record {
+            settings.of_record(&sources)
+        } else {
+            settings
+        })
     };
-    print_result(&command.output, &settings, || settings.text())
+    match session.load_from(&sources) {
+        Ok(loaded) => print(Settings::from(loaded)),
+        // The values show what is wrong.
+        Err(error) => match settings::resolve(&sources) {
+            Ok(values) => print(Settings::unchecked(values)).and(Err(error)),
+            Err(_) => Err(error),
+        },
+    }
 }
 
 fn print_lock(session: &Session, cluster: &str) -> Result<()> {

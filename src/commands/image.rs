@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::output::print_result;
 use super::platform::connect_for;
+use super::saved_settings;
 use super::session::Session;
 use crate::artifacts::catalogue::{self, Helper};
 use crate::artifacts::download::{Cache, Cached};
@@ -239,7 +240,7 @@ async fn pull_all(
 }
 
 fn push(session: &Session, command: &ImagePush) -> Result<()> {
-    let config = session.load(&command.source)?.config;
+    let config = saved_settings::settings_of(session, &command.source)?.1.config;
     let dir = session.home.cluster(&config.name);
     let images = session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
@@ -309,7 +310,7 @@ fn prune(command: &ImagePrune) -> Result<()> {
 }
 
 fn payload(session: &Session, command: &ImagePayload) -> Result<()> {
-    let config = session.load(&command.source)?.config;
+    let config = saved_settings::settings_of(session, &command.source)?.1.config;
     let dir = session.home.cluster(&config.name);
     let release = session.finish_or_stop(async {
         let installer = Installer::obtain(&config, &dir).await?;

@@ -1,23 +1,30 @@
-//! The settings of a deployed cluster, from the sources that are recorded in its directory.
+//! The settings of a deployed cluster, as they are recorded in its directory.
 //!
-//! Only the sources are recorded, so later changes to the env file take effect. Secrets are left out: flags cannot
-//! contain any, and of a variable that is one, only the name is stored.
+//! Later commands use the recorded settings, and warn if the env file or a value has changed since. Secrets are left out:
+//! flags cannot contain any, and of a setting that is one, only the name is stored. The env file of now may have it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::session::{Session, this_command_with};
-use crate::cli::{Again, Source};
+use crate::cli::{Again, Source, name_or_id};
 use crate::cluster::{ClusterConfig, Role};
 use crate::error::{ErrorKind, OperationError};
-use crate::settings::{self, Loaded, Sources};
-use crate::state::home::{Home, write_private};
+use crate::printable::{printable_line, shell_path, shell_word};
+use crate::settings::{self, Loaded, ResolvedValue, Sources};
+use crate::state::home::{ClusterDir, Home, write_private};
+use crate::state::inventory::Known;
+use crate::state::journal::{self, INSTALLED, is_done};
+use crate::state::parameters::Parameters;
 
-/// Version of the file's layout.
-const VERSION: u32 = 1;
+/// Version of the file's layout. Version 1 has only the path of the env file, which is read again.
+const VERSION: u32 = 2;
+
+/// Settings that `scale` changes.
+const COUNTS: [&str; 2] = ["workers", "pools"];
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +32,9 @@ struct Kept {
     v: u32,
     /// Absolute path; only a rehearsal may have none.
     env: Option<PathBuf>,
+    /// The settings of the env file, by the names that it uses, with variables expanded; `***` in place of a secret.
+    #[serde(default)]
+    file: Option<BTreeMap<String, String>>,
     current_dir: PathBuf,
     flags: BTreeMap<String, String>,
     /// The settings in the environment, by their variables' names; `***` in place of a secret.
@@ -32,44 +42,116 @@ struct Kept {
     rehearse: bool,
     /// The number of workers at the installation.
     workers: usize,
+    /// Every setting with its value; `***` in place of a secret.
+    #[serde(default)]
+    values: BTreeMap<String, String>,
 }
 
-/// Records the sources of a deployment's settings.
-pub(super) fn keep(session: &Session, source: &Source, config: &ClusterConfig) -> Result<()> {
-    let Sources {
-        env_file,
-        environment,
-        flags,
-        current_dir,
-        rehearse,
-        ..
-    } = session.sources(source)?;
-    let storable = |(variable, value): (String, String)| {
+/// The record of a deployment's settings. An error before anything is created: it must be possible to write it.
+pub(super) fn record(session: &Session, sources: &Sources<'_>, loaded: &Loaded) -> Result<Vec<u8>> {
+    let storable = |(variable, value): (&String, &String)| {
         let name = variable.strip_prefix(settings::ENVIRONMENT)?.to_ascii_lowercase();
         settings::variables::find(&name)?;
-        let value = settings::storable(&name, &value).to_owned();
-        Some((variable, value))
+        let value = settings::storable(&name, value).to_owned();
+        Some((variable.clone(), value))
+    };
+    let env_file = sources.env_file.as_ref();
+    let home = &sources.home;
+    let paths = [home, &sources.current_dir]
+        .into_iter()
+        .chain(env_file.map(|(path, _)| path));
+    if let Some(path) = paths.into_iter().find(|path| path.to_str().is_none()) {
+        let text = format!("the path {} is not UTF-8, so it cannot be recorded", path.display());
+        let hint = "use a directory with another name";
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
+    }
+    let name = &loaded.config.name;
+    let installed = match is_done(&journal::read(&session.home.cluster(name).journal())?, INSTALLED) {
+        true => read(&session.home, name)?,
+        false => None,
     };
     let kept = Kept {
         v: VERSION,
-        env: env_file.map(|(path, _)| current_dir.join(path)),
-        environment: environment.into_iter().filter_map(storable).collect(),
-        flags,
-        current_dir,
-        rehearse,
-        workers: config.all_workers(),
+        env: env_file.map(|(path, _)| sources.current_dir.join(path)),
+        file: env_file.map(|_| storable_file(sources)),
+        environment: sources.environment.iter().filter_map(storable).collect(),
+        flags: sources.flags.clone(),
+        current_dir: sources.current_dir.clone(),
+        rehearse: sources.rehearse,
+        workers: installed.map_or_else(|| loaded.config.all_workers(), |kept| kept.workers),
+        values: loaded
+            .values
+            .iter()
+            .map(|it| (it.name.clone(), it.value.clone()))
+            .collect(),
     };
-    let path = session.home.cluster(&config.name).settings();
-    let text = serde_json::to_vec_pretty(&kept)?;
+    Ok(serde_json::to_vec_pretty(&kept)?)
+}
+
+/// Writes the record of a deployment's settings, if it has changed.
+pub(super) fn keep(dir: &ClusterDir, record: &[u8]) -> Result<()> {
+    let path = dir.settings();
     match fs_err::read(&path) {
-        Ok(before) if before == text => Ok(()),
-        _ => write_private(&path, &text).context("save the origin of the settings"),
+        Ok(before) if before == record => Ok(()),
+        _ => write_private(&path, record).context("save the settings"),
     }
 }
 
-/// The env file of a cluster's deployment.
+/// The settings of the env file, without secrets.
+fn storable_file(sources: &Sources<'_>) -> BTreeMap<String, String> {
+    let mut file = settings::of_env_file(sources);
+    for (name, value) in &mut file {
+        *value = settings::storable(name, value).to_owned();
+    }
+    file
+}
+
+/// The settings of a command and their sources; warnings go to the screen.
+pub(super) fn settings_of(session: &Session, source: &Source) -> Result<(Sources<'static>, Loaded)> {
+    let sources = sources(session, source)?;
+    let mut loaded = session.load_from(&sources)?;
+    loaded.config.downloads.allow_downgrade = source.allow_downgrade;
+    Ok((sources, loaded))
+}
+
+/// The sources of a command's settings. ENV may name a cluster, whose recorded settings it means.
+pub(super) fn sources(session: &Session, source: &Source) -> Result<Sources<'static>> {
+    let Some(cluster) = named_cluster(session, source)? else {
+        return session.sources(source);
+    };
+    let Some(kept) = read(&session.home, &cluster)? else {
+        let text =
+            format!("{cluster} is a cluster whose settings are not recorded, and there is no env file of this name");
+        let hint = "give the env file of the cluster";
+        return Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into());
+    };
+    let known = session.known(&cluster)?;
+    let counts = Counts {
+        workers: source.workers,
+        pools: &[],
+    };
+    let (mut sources, notes) = recalled_sources(session, &known, Some(&kept), &Again::default(), &counts)?;
+    for note in notes {
+        tracing::warn!("{note}");
+    }
+    sources.flags.extend(source.overrides());
+    Ok(sources)
+}
+
+/// The cluster that ENV names, if it is not a file.
+pub(super) fn named_cluster(session: &Session, source: &Source) -> Result<Option<String>> {
+    let name = source.env.as_deref().filter(|env| !env.exists()).and_then(Path::to_str);
+    let Some(name) = name.filter(|name| name_or_id(name).is_ok()) else {
+        return Ok(None);
+    };
+    let cluster = session.cluster_name(Some(name))?;
+    Ok(Known::read(&session.home.cluster(&cluster))?.map(|known| known.name))
+}
+
+/// The env file that later commands read: a record of version 1 has no copy of its settings.
 pub(super) fn env_file(home: &Home, cluster: &str) -> Result<Option<PathBuf>> {
-    Ok(read(home, cluster)?.and_then(|kept| kept.env))
+    let kept = read(home, cluster)?.filter(|kept| kept.file.is_none());
+    Ok(kept.and_then(|kept| kept.env))
 }
 
 /// The settings of a deployed cluster.
@@ -103,14 +185,61 @@ pub(super) fn load_quietly(session: &Session, cluster: &str) -> Result<Recalled>
 fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) -> Result<(Recalled, Vec<String>)> {
     let known = session.known(cluster)?;
     let kept = read(&session.home, cluster)?;
-    let used = kept.as_ref().filter(|_| again.env.is_none());
+    let (sources, mut warnings) = recalled_sources(session, &known, kept.as_ref(), again, counts)?;
+    let loaded = session.load_settings(&sources)?;
+    if again.env.is_none() {
+        warnings.extend(kept.iter().flat_map(|kept| kept.changes(&known.name, &loaded.values)));
+    }
+    warnings.extend(loaded.warnings);
+    let config = loaded.config;
+    if config.id() != known.id() {
+        let text = format!("the settings describe cluster {}, not {}", config.id(), known.id());
+        let hint = "set its env file with --env";
+        return Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into());
+    }
+    let in_table = || Ok::<_, anyhow::Error>(session.harvested(Some(cluster))?.1.of_role(Role::Worker).count());
+    let installed_workers = match kept {
+        Some(kept) => kept.workers,
+        None => in_table()?,
+    };
+    let recalled = Recalled {
+        config,
+        installed_workers,
+    };
+    Ok((recalled, warnings))
+}
+
+/// The sources of a cluster's settings with these numbers of workers, and what differs from its deployment.
+fn recalled_sources(
+    session: &Session,
+    known: &Known,
+    kept: Option<&Kept>,
+    again: &Again,
+    counts: &Counts<'_>,
+) -> Result<(Sources<'static>, Vec<String>)> {
+    let cluster = known.name.as_str();
+    let used = kept.filter(|_| again.env.is_none());
     let source = Source {
         env: again.env.clone().or(used.and_then(|kept| kept.env.clone())),
         rehearse: known.rehearsal,
         ..Source::default()
     };
+    let mut notes = Vec::new();
     let mut sources = match used {
         Some(Kept { env: None, .. }) => session.flags(&source)?,
+        Some(Kept {
+            env: Some(path),
+            file: Some(file),
+            ..
+        }) => {
+            let now = session.sources(&source).ok();
+            notes.extend(file_changes(cluster, path, file, now.as_ref()));
+            let text = file_text(file, now.as_ref());
+            Sources {
+                env_file: Some((path.clone(), text)),
+                ..now.map_or_else(|| session.flags(&source), Ok)?
+            }
+        }
         _ => session.sources_with_hint(&source, &this_command_with("--env ./env.sh"))?,
     };
     if let Some(kept) = used {
@@ -134,7 +263,9 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
         }
     }
     // The numbers of workers are those of the address table, because the env file may be outdated.
-    let table = session.harvested(Some(cluster))?.1;
+    let Some(table) = Parameters::read(&session.home.cluster(cluster).parameters())? else {
+        return Ok((sources, notes));
+    };
     let in_table = |pool: Option<&str>| {
         let workers = table.of_role(Role::Worker);
         workers.filter(|node| node.name.pool() == pool).count()
@@ -148,7 +279,7 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
         .find(|(name, _)| pools.iter().all(|(pool, _)| pool != name))
     {
         let text = format!("the settings of cluster {cluster} have no pool {name}");
-        let hint = format!("add it to `pools` in the env file, such as `pools={name}:1`");
+        let hint = format!("add it to `pools` in an env file, such as `pools={name}:1`, and name the file with --env");
         return Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into());
     }
     let nodes_of = |name: &str| {
@@ -160,17 +291,79 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
     if !pools.is_empty() {
         sources.flags.insert("pools".to_owned(), pools);
     }
-    let Loaded { config, warnings, .. } = session.load_settings(&sources)?;
-    if config.id() != known.id() {
-        let text = format!("the settings describe cluster {}, not {}", config.id(), known.id());
-        let hint = "set its env file with --env";
-        return Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into());
+    Ok((sources, notes))
+}
+
+/// The env file of a deployment, with the secrets that the file of now has.
+fn file_text(kept: &BTreeMap<String, String>, now: Option<&Sources<'_>>) -> String {
+    let mut settings = kept.clone();
+    let now = now.map(settings::of_env_file).unwrap_or_default();
+    for (name, value) in now {
+        let variable = settings::variables::find(&name).map(|variable| variable.name);
+        if settings::is_left_out(settings::storable(&name, &value)) {
+            settings.retain(|other, _| settings::variables::find(other).map(|it| it.name) != variable);
+            settings.insert(name, value);
+        }
     }
-    let recalled = Recalled {
-        config,
-        installed_workers: kept.map_or_else(|| table.of_role(Role::Worker).count(), |kept| kept.workers),
+    let lines = settings
+        .iter()
+        .map(|(name, value)| format!("{name}={}\n", shell_word(value)));
+    lines.collect()
+}
+
+/// How the env file differs from that of the deployment, except in the numbers of workers.
+fn file_changes(
+    cluster: &str,
+    path: &Path,
+    kept: &BTreeMap<String, String>,
+    now: Option<&Sources<'_>>,
+) -> Option<String> {
+    let file = path.display();
+    let Some(now) = now.map(storable_file) else {
+        return Some(format!(
+            "cannot read {file}: the settings that cluster {cluster} was deployed with are used"
+        ));
     };
-    Ok((recalled, warnings))
+    let names: BTreeSet<&String> = kept.keys().chain(now.keys()).collect();
+    let changed = names.into_iter().filter(|name| kept.get(*name) != now.get(*name));
+    let changed: Vec<&str> = changed
+        .map(String::as_str)
+        .filter(|name| !COUNTS.contains(name))
+        .collect();
+    (!changed.is_empty()).then(|| {
+        format!(
+            "{file} has changed since cluster {cluster} was deployed ({}): its former settings are used, `--env {}` uses the \
+             new ones",
+            changed.join(", "),
+            shell_path(path)
+        )
+    })
+}
+
+impl Kept {
+    /// The settings whose value is no longer that of the deployment, except the numbers of workers.
+    fn changes(&self, cluster: &str, values: &[ResolvedValue]) -> Vec<String> {
+        let has_changed = |value: &&ResolvedValue| {
+            let before = self.values.get(&value.name);
+            before.is_some_and(|before| *before != value.value) && !COUNTS.contains(&value.name.as_str())
+        };
+        let shown = |text: &str| {
+            if text.is_empty() {
+                "not set".to_owned()
+            } else {
+                printable_line(text)
+            }
+        };
+        let line = |value: &ResolvedValue| {
+            let before = shown(self.values.get(&value.name).map_or("", String::as_str));
+            let (now, origin) = (shown(&value.value), printable_line(&value.origin));
+            format!(
+                "{}: cluster {cluster} was deployed with {before}; now it is {now} ({origin})",
+                value.name
+            )
+        };
+        values.iter().filter(has_changed).map(line).collect()
+    }
 }
 
 fn read(home: &Home, cluster: &str) -> Result<Option<Kept>> {
@@ -186,7 +379,7 @@ fn read(home: &Home, cluster: &str) -> Result<Option<Kept>> {
     };
     let faulty = |why: String| not_understood(&path, &why);
     let head: Head = serde_json::from_slice(&text).map_err(|error| faulty(error.to_string()))?;
-    if head.v != VERSION {
+    if !(1..=VERSION).contains(&head.v) {
         return Err(faulty(format!("unsupported version {}, expected {VERSION}", head.v)).into());
     }
     let kept = serde_json::from_slice(&text).map_err(|error| faulty(error.to_string()))?;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::printable::printable_line;
-use crate::settings::{Loaded, ResolvedValue};
+use crate::settings::{Loaded, ResolvedValue, Sources};
 
 /// The settings of a deployment. Secrets were masked by `settings`.
 #[derive(Debug, Serialize)]
@@ -27,6 +27,21 @@ impl Settings {
             settings,
             warnings: Vec::new(),
         }
+    }
+
+    /// The settings that a cluster was deployed with. The lines of their copy are not those of the env file.
+    pub fn of_record(mut self, sources: &Sources<'_>) -> Self {
+        let file = sources.env_file.as_ref().map(|(path, _)| path.display().to_string());
+        for value in &mut self.settings {
+            let of_file = file.as_deref().filter(|file| {
+                let rest = value.origin.strip_prefix(file);
+                rest.is_some_and(|rest| rest.starts_with(':'))
+            });
+            if let Some(file) = of_file {
+                value.origin = format!("{file} when deployed");
+            }
+        }
+        self
     }
 
     pub fn text(&self) -> String {

@@ -219,7 +219,7 @@ fn a_deployment_in_a_process_of_its_own() {
         let backend = Ovirt::connect(ovirt).await?;
         // The fake engine's clock advances with its requests, so pauses between them test nothing.
         let backend = no_guest_probe(backend, Duration::from_millis(20)).for_at_most(Duration::ZERO);
-        passes::deploy(&backend, &config, &home, DeployOptions { harvest_again: false }).await
+        passes::deploy(&backend, &config, &home, DeployOptions::default()).await
     });
     if let Err(error) = done {
         let failure = explain(&error);
