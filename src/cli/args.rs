@@ -32,7 +32,7 @@ pub struct Drain {
 /// Where a cluster's settings come from.
 #[derive(Debug, Default, Args)]
 pub struct Source {
-    /// Env file with lines of NAME=VALUE, not run by a shell [default: env.sh]
+    /// Env file with lines of NAME=VALUE, or a deployed cluster [default: env.sh]
     #[arg(value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
     /// Rehearse with tiny guests and a simulated openshift-install
@@ -122,7 +122,7 @@ pub enum Format {
 #[derive(Debug, Args)]
 pub struct OneCluster {
     /// Name of the cluster [default: from ./env.sh, or the only cluster]
-    #[arg(value_parser = cluster_name)]
+    #[arg(value_parser = name_or_id)]
     pub cluster: Option<String>,
 }
 
@@ -141,8 +141,9 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     crate::settings::parse::duration(text)
 }
 
-/// A cluster's name, which is also the name of its directory: it cannot lead out of the state directory.
-pub(super) fn name_or_id(text: &str) -> Result<String, String> {
+/// A cluster's name, alone or with the domain. It is also the name of its directory: it cannot lead out of the state
+/// directory.
+pub fn name_or_id(text: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let is_letter = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         !label.is_empty() && label.bytes().all(is_letter)
@@ -150,14 +151,6 @@ pub(super) fn name_or_id(text: &str) -> Result<String, String> {
     match text.split('.').all(is_label) {
         true => Ok(text.to_owned()),
         false => Err("a name has only lower-case letters, digits and hyphens".to_owned()),
-    }
-}
-
-/// As `name_or_id`, for one label.
-pub(super) fn cluster_name(text: &str) -> Result<String, String> {
-    match text.contains('.') {
-        true => Err("give the name without the domain".to_owned()),
-        false => name_or_id(text),
     }
 }
 

@@ -59,13 +59,15 @@ Examples:
 
 Exit codes:
   0   success
-  1   `ignition diff` or `verify` found a difference, `audit` found leftovers
+  1   `ignition diff` or `verify` found a difference, `audit` found leftovers,
+      or the deployment that `status --watch` followed is not complete
   2   invalid command line
   3   invalid env file, profile, or other input file
   4   a tool is missing, or a preflight check failed
   5   the platform rejected a request
   6   timed out
-  7   interrupted; to resume, run the same command again
+  7   interrupted by a signal; to resume, run the same command again
+  8   another process works on the cluster
   70  internal error in ocpdeploy"
 )]
 pub struct Cli {
@@ -307,11 +309,11 @@ pub struct Config {
 Examples:
   ocpdeploy status                   # every cluster in the state directory
   ocpdeploy status lab
-  ocpdeploy status lab --watch       # exits with 7 if the deployment stops
+  ocpdeploy status lab --watch       # exits with 1 if the deployment stops
   ocpdeploy status lab --format json")]
 pub struct Status {
     /// Name of the cluster [default: all clusters in the state directory]
-    #[arg(value_parser = cluster_name)]
+    #[arg(value_parser = name_or_id)]
     pub cluster: Option<String>,
     /// Refresh until no process is working on the cluster
     ///
@@ -462,6 +464,7 @@ pub struct Audit {
 Examples:
   ocpdeploy scale lab --workers 4
   ocpdeploy scale lab --pool infra=3
+  ocpdeploy scale lab --workers 2 --dry-run    # show what would change
   ocpdeploy scale lab --workers 2 --yes    # removes workers without a prompt
   ocpdeploy scale lab --workers 2 --drain-timeout 30m --delete-emptydir-data
   ocpdeploy scale lab --workers 3 --env lab.sh    # use the settings in lab.sh")]
@@ -474,6 +477,9 @@ pub struct Scale {
     /// New number of nodes of a pool; repeatable
     #[arg(long = "pool", value_name = "POOL=N", value_parser = args::name_and_number)]
     pub pools: Vec<(String, usize)>,
+    /// Show which nodes would be added and removed, without a change
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub confirmation: Confirmation,
     #[command(flatten)]
@@ -529,6 +535,9 @@ pub struct Stop {
     /// Stop even before the first certificate rotation
     #[arg(long)]
     pub force: bool,
+    /// Show which machines would be shut down, without a change
+    #[arg(long)]
+    pub dry_run: bool,
     /// First save etcd and the static pods' resources in this directory, over SSH
     #[arg(long, value_name = "DIR")]
     pub backup: Option<PathBuf>,

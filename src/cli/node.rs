@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::args::{Again, Confirmation, Drain, OneCluster, OneNode, Output, node_name};
-use crate::cluster::{Mac, NodeName};
+use super::args::{Again, Confirmation, Drain, OneCluster, OneNode, Output, name_or_id, node_name};
+use crate::cluster::Mac;
+use crate::error::{ErrorKind, OperationError};
 
 /// Show a node, log in to it, use its console, recreate it, or let other machines join
 #[derive(Debug, Args)]
@@ -52,6 +53,9 @@ Examples:
 pub struct NodeReplace {
     #[command(flatten)]
     pub node: OneNode,
+    /// Show which machine would be deleted and created again, without a change
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub confirmation: Confirmation,
     #[command(flatten)]
@@ -163,8 +167,8 @@ Examples:
 pub struct NodeSsh {
     /// Node, e.g. master-0, after its cluster [default: from ./env.sh, or the only cluster]
     // clap knows no optional argument before a required one where a command follows.
-    #[arg(required = true, num_args = 1..=2, value_names = ["CLUSTER", "NODE"], value_parser = node_name)]
-    node: Vec<NodeName>,
+    #[arg(required = true, num_args = 1..=2, value_names = ["CLUSTER", "NODE"], value_parser = name_or_id)]
+    node: Vec<String>,
     /// Private key [default: ssh's default]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key: Option<PathBuf>,
@@ -174,16 +178,18 @@ pub struct NodeSsh {
 }
 
 impl NodeSsh {
-    pub fn node(&self) -> OneNode {
+    /// An error if the node's name cannot be one.
+    pub fn node(&self) -> Result<OneNode, OperationError> {
         let (node, cluster) = match self.node.as_slice() {
-            [cluster, node] => (node, Some(cluster.to_string())),
+            [cluster, node] => (node, Some(cluster.clone())),
             [node] => (node, None),
             _ => unreachable!("clap accepts one or two names"),
         };
-        OneNode {
-            node: node.clone(),
+        let invalid = |why| OperationError::new(ErrorKind::Usage, format!("invalid node {node}: {why}"));
+        Ok(OneNode {
+            node: node_name(node).map_err(invalid)?,
             of: OneCluster { cluster },
-        }
+        })
     }
 }
 

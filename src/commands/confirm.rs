@@ -69,6 +69,11 @@ pub(super) fn hint(options: &[&str], unnamed: Option<&str>, next: Option<&str>) 
     )
 }
 
+/// A hint of an operation that also has a preview.
+pub(super) fn with_dry_run(hint: &str) -> String {
+    format!("{hint}; --dry-run shows what would be removed")
+}
+
 fn completed(mut words: Vec<String>, options: &[&str], unnamed: Option<&str>, next: Option<&str>) -> String {
     // All words after `--` are arguments.
     let end = |words: &[String]| words.iter().position(|word| word == "--").unwrap_or(words.len());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::confirm::{self, Loss};
+use super::confirm::{self, Loss, with_dry_run};
 use super::output::{print, print_result};
 use super::platform::{connect_for, connect_known};
 use super::saved_settings::{self, Counts};
@@ -18,8 +18,9 @@ use crate::cluster::MachineName;
 use crate::error::{ErrorKind, OperationError};
 use crate::local::ssh::{self, SshError};
 use crate::passes;
+use crate::plan::Change;
 use crate::printable::printable_console;
-use crate::report::changes::Replaced;
+use crate::report::changes::{Preview, Replaced};
 
 /// The pause between two queries of a console.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -44,24 +45,31 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let node = command.node.node.clone();
     let drain = scale::drain(&command.drain);
     let id = config.id();
-    let confirmed = || {
-        let machine = MachineName::of_node(&config.name, &node);
+    let confirmed = |changes: &[Change]| {
+        let preview = Preview::new(id.domain(), changes);
+        if command.dry_run {
+            return print_result(&command.output, &preview, || preview.text()).map(|()| false);
+        }
+        if preview.losses() == 0 {
+            return Ok(true);
+        }
         let unnamed = command.node.of.cluster.is_none().then_some(cluster.as_str());
-        Loss {
+        let loss = Loss {
             operation: &format!("replace {node} of {id}"),
             cluster: &id,
-            text: &format!("machine {machine} and all its disks will be deleted; the new machine has empty disks\n"),
-            hint: &confirm::hint(&["--yes"], unnamed, Some(node.as_str())),
+            text: &preview.text(),
+            hint: &with_dry_run(&confirm::hint(&["--yes"], unnamed, Some(node.as_str()))),
             canceled: "nothing was changed",
             typed: None,
-        }
-        .confirm(&command.confirmation)
+        };
+        loss.confirm(&command.confirmation).map(|()| true)
     };
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
         passes::replace(&backend, &config, &session.home, &node, drain, confirmed).await
     })?;
+    let Some(node) = node else { return Ok(()) };
     let replaced = Replaced {
         cluster: config.cluster_domain(),
         node,
@@ -71,7 +79,7 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
 
 /// Replaces this process by the user's ssh, or runs a command on the node.
 fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
-    let node = command.node();
+    let node = command.node()?;
     let (known, table) = session.harvested(node.of.cluster.as_deref())?;
     let node = table
         .node(&node.node)

@@ -7,7 +7,8 @@ use super::platform::connect_known;
 use super::session::Session;
 use crate::cli::{Output, Start, Stop};
 use crate::passes::{self, StopOptions};
-use crate::report::changes::Switched;
+use crate::plan::Change;
+use crate::report::changes::{Preview, Switched};
 use crate::state::inventory::Known;
 
 pub fn stop(session: &Session, command: &Stop) -> Result<()> {
@@ -19,11 +20,22 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
         backup: command.backup.as_deref(),
     };
     session.progress.log_to(&session.home.cluster(&known.name));
+    let id = known.id();
+    let confirmed = |changes: &[Change]| {
+        let preview = Preview::new(id.domain(), changes);
+        if command.dry_run {
+            print_result(&command.output, &preview, || preview.text())?;
+        }
+        Ok(!command.dry_run)
+    };
     let was_on = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
-        passes::stop(&backend, &known, &session.home, options).await
+        passes::stop(&backend, &known, &session.home, options, confirmed).await
     })?;
-    switched(&command.output, &known, false, was_on)
+    match was_on {
+        Some(was_on) => switched(&command.output, &known, false, was_on),
+        None => Ok(()),
+    }
 }
 
 pub fn start(session: &Session, command: &Start) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::plan::machines::{self, MacTable};
 use crate::plan::mismatch::mismatch;
 use crate::state::home::Home;
 use crate::state::inventory::{self, Known};
-use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED, Journal};
+use crate::state::journal::{BOOTSTRAP_REMOVED, INSTALLED, Journal, SCALED};
 use crate::state::parameters::{NodeAddress, Parameters, ParametersError};
 
 /// A cluster with a new record.
@@ -221,7 +221,7 @@ fn record(
     }
     journal.note(BOOTSTRAP_REMOVED, &())?;
     // The settings of the installation are unknown, so `deploy` has nothing to compare.
-    journal.note("scaled", &())?;
+    journal.note(SCALED, &())?;
     journal.note(INSTALLED, &())
 }
 
@@ -278,9 +278,9 @@ pub(super) fn record_nodes(
     for node in nodes {
         journal.note(&format!("pass-two/create/{}", node.name), &())?;
     }
-    match journal.done_at("scaled") {
+    match journal.done_at(SCALED) {
         Some(_) => Ok(()),
-        None => journal.note("scaled", &()),
+        None => journal.note(SCALED, &()),
     }
 }
 

@@ -272,6 +272,7 @@ impl Run<'_> {
         }
         ssh::forget(&self.dir, &host)?;
         super::destroy::remove_file(&self.dir.ignition(node.name.as_str()))?;
+        self.record_scaled().await?;
         let allocation = inventory::allocate(self.home)?;
         table.write(&self.dir.parameters())?;
         drop(allocation);

@@ -17,7 +17,7 @@ use super::partial_failure::with_leftovers;
 use super::simulated::refuse_simulated;
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
-use crate::backend::{Action, Machine, PlatformError, Power, SnapshotName, Stop};
+use crate::backend::{self, Machine, PlatformError, Power, SnapshotName, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::reach;
@@ -28,6 +28,7 @@ use crate::openshift::wait::{
     clock::{Certificates, Clock},
 };
 use crate::plan::harvest::{Seen, judge_planned};
+use crate::plan::{Action, Change};
 use crate::printable::count;
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::Known;
@@ -97,11 +98,31 @@ pub(super) struct InstalledCluster<'a> {
 }
 
 /// Shuts a cluster down, workers before masters; idempotent. Returns whether any machine was on.
-pub async fn stop(backend: &Platforms, known: &Known, home: &Home, options: StopOptions<'_>) -> Result<bool> {
+///
+/// `confirm` is called with the changes before the first one. If it returns false, nothing is changed, and there is no
+/// result.
+pub async fn stop(
+    backend: &Platforms,
+    known: &Known,
+    home: &Home,
+    options: StopOptions<'_>,
+    confirm: impl FnOnce(&[Change]) -> Result<bool>,
+) -> Result<Option<bool>> {
     let cluster = InstalledCluster::open(backend, known, home)?;
-    let was_on = !cluster.current_machines().await?.iter().all(is_off);
+    let machines = cluster.current_machines().await?;
+    let was_on = !machines.iter().all(is_off);
     if was_on && !options.force {
         cluster.refuse_young(true, true).await?;
+    }
+    let in_order = STOP_ORDER.iter().flat_map(|roles| {
+        let of_roles = machines.iter().filter(|machine| roles.contains(&machine.role));
+        of_roles.filter(|machine| !is_off(machine))
+    });
+    let stopped: Vec<_> = in_order
+        .map(|machine| Change::of_machine(Action::Stop, &machine.name, None))
+        .collect();
+    if !confirm(&stopped)? {
+        return Ok(None);
     }
     if let Some(folder) = options.backup {
         cluster.back_up(folder, was_on).await?;
@@ -113,7 +134,7 @@ pub async fn stop(backend: &Platforms, known: &Known, home: &Home, options: Stop
         }
     }
     cluster.note_all_off()?;
-    Ok(was_on)
+    Ok(Some(was_on))
 }
 
 /// Starts a cluster, masters before workers, and waits until its nodes are Ready. Returns whether any machine was off.
@@ -389,7 +410,7 @@ impl<'a> InstalledCluster<'a> {
                     // One that is off after a failure is reported as broken.
                     let is_broken = matches!(machine.power, Power::Broken(_));
                     let stopped = self.backend.stop_machine(&id, &machine.name, how).await?;
-                    let is_broken_and_off = is_broken && stopped == Action::Unchanged(());
+                    let is_broken_and_off = is_broken && stopped == backend::Action::Unchanged(());
                     Ok::<_, PlatformError>(is_broken_and_off.then(|| machine.name.clone()))
                 };
                 let asked = self.backend.concurrently(on, ask).await?;
@@ -421,7 +442,7 @@ impl<'a> InstalledCluster<'a> {
         let id = self.known.id();
         let nodes = self.table.nodes.iter().filter(|node| roles.contains(&node.role));
         let switch = async |name: MachineName| {
-            if let Action::Done(()) = self.backend.start_machine(&id, &name).await? {
+            if let backend::Action::Done(()) = self.backend.start_machine(&id, &name).await? {
                 info!(target: PROGRESS, machine = %name, state = "booting");
             }
             Ok::<_, PlatformError>(())

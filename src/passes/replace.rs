@@ -6,26 +6,28 @@ use super::error::not_among;
 use super::join::Reach;
 use super::run::{Run, on_installed};
 use crate::backend::platforms::Platforms;
-use crate::cluster::{ClusterConfig, NodeName, Pass, Role};
+use crate::cluster::{ClusterConfig, MachineName, NodeName, Pass, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::api::ClusterApi;
 use crate::openshift::drain::Drain;
 use crate::openshift::wait;
 use crate::openshift::wait::seen::{Nodes, is_etcd_member};
+use crate::plan::{Action, Change};
 use crate::state::home::Home;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Drains a node, deletes its machine and creates it again, or continues an interrupted replacement.
 ///
-/// The machine's disks are lost, so `confirm` is called before anything is changed.
+/// The machine's disks are lost, so `confirm` is called with the changes before the first one. If it returns false,
+/// nothing is changed, and there is no result.
 pub async fn replace(
     backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     name: &NodeName,
     drain: Drain,
-    confirm: impl FnOnce() -> Result<()>,
-) -> Result<NodeAddress> {
+    confirm: impl FnOnce(&[Change]) -> Result<bool>,
+) -> Result<Option<NodeAddress>> {
     on_installed(backend, config, home, "node replace", async |run| {
         run.recreate(name, drain, confirm).await
     })
@@ -37,26 +39,36 @@ impl Run<'_> {
         &self,
         name: &NodeName,
         drain: Drain,
-        confirm: impl FnOnce() -> Result<()>,
-    ) -> Result<NodeAddress> {
+        confirm: impl FnOnce(&[Change]) -> Result<bool>,
+    ) -> Result<Option<NodeAddress>> {
         let table = self.installed()?;
         self.refuse_other_settings(&table)?;
         let node = node(&table, name)?;
         let reach = self.reach(&table).await?;
 
-        if !self.is_coming(&reach, &table, name).await? {
+        let machine = MachineName::of_node(&self.config.name, name);
+        let loss = Change::loss(&machine, "its node is drained first");
+        let created = Change::of_machine(Action::Create, &machine, Some("with empty disks".to_owned()));
+        if self.is_coming(&reach, &table, name).await? {
+            // Its disks are lost already.
+            if !confirm(&[created])? {
+                return Ok(None);
+            }
+        } else {
             if let (true, Reach::Api(api)) = (node.role.has_etcd(), &reach) {
                 refuse_unsafe(api, &table, &node).await?;
             }
             // The new machine needs the pointer: without it the old machine is kept.
             self.require_assets()?;
             self.pointer(&reach, node.role).await?;
-            confirm()?;
+            if !confirm(&[loss, created])? {
+                return Ok(None);
+            }
             self.node_images_again().await?;
             self.leave(&reach, &node, drain).await?;
         }
         self.join(&reach, &table, std::slice::from_ref(&node)).await?;
-        Ok(node)
+        Ok(Some(node))
     }
 
     /// Whether an earlier run has already removed the node, so that it only has to be created.

@@ -16,16 +16,17 @@ use super::run::{Run, on_installed};
 use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Finding, Verdict};
-use crate::cluster::{AddressAssignment, ClusterConfig, ClusterDomain, Dhcp, Harvest, NodeName, Role};
+use crate::cluster::{AddressAssignment, ClusterConfig, ClusterDomain, Dhcp, Harvest, MachineName, NodeName, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::drain::Drain;
 use crate::openshift::releases::Releases;
 use crate::plan::address_pool;
 use crate::plan::machines::{self, MacTable, VipSource};
 use crate::plan::mismatch::mismatch;
+use crate::plan::{Action, Change};
 use crate::state::home::Home;
 use crate::state::inventory;
-use crate::state::journal::Step;
+use crate::state::journal::{SCALED, Step};
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Options of `scale`.
@@ -54,14 +55,15 @@ pub struct Scaled {
 
 /// Scales an installed cluster to the numbers of workers in its settings, or continues an interrupted scaling.
 ///
-/// The disks of removed workers are lost, so `confirm` is called with these workers before anything is changed.
+/// The disks of removed workers are lost, so `confirm` is called with the changes before the first one. If it returns
+/// false, nothing is changed, and there is no result.
 pub async fn scale(
     backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
     options: ScaleOptions,
-    confirm: impl FnOnce(&[NodeAddress]) -> Result<()>,
-) -> Result<Scaled> {
+    confirm: impl FnOnce(&[Change]) -> Result<bool>,
+) -> Result<Option<Scaled>> {
     if config.router_workers() == 0 && options.installed_workers > 0 {
         let cluster = &config.name;
         let text = format!(
@@ -80,8 +82,8 @@ impl Run<'_> {
     async fn bring_to_size(
         &self,
         options: ScaleOptions,
-        confirm: impl FnOnce(&[NodeAddress]) -> Result<()>,
-    ) -> Result<Scaled> {
+        confirm: impl FnOnce(&[Change]) -> Result<bool>,
+    ) -> Result<Option<Scaled>> {
         let before = self.installed()?;
         self.refuse_other_settings(&before)?;
         self.refuse_external_names(&before)?;
@@ -92,9 +94,8 @@ impl Run<'_> {
             self.pointer(&reach, Role::Worker).await?;
         }
 
-        let surplus = self.surplus(&before);
-        if !surplus.is_empty() {
-            confirm(&surplus)?;
+        if !confirm(&self.changes_to(&before))? {
+            return Ok(None);
         }
         let mut removed = Vec::new();
         while let Some(last) = self.surplus(&self.table()?).pop() {
@@ -110,13 +111,12 @@ impl Run<'_> {
         self.join(&reach, &table, &workers).await?;
         self.balance_routers(&table, options.installed_workers).await?;
         let rollout = self.renew(&reach, &table, options.installed_workers).await?;
-        self.record_scaled().await?;
         let mut pools = BTreeMap::new();
         for pool in workers.iter().filter_map(|worker| worker.name.pool()) {
             *pools.entry(pool.to_owned()).or_default() += 1;
         }
         let names = workers.iter().map(|worker| &worker.name);
-        Ok(Scaled {
+        Ok(Some(Scaled {
             cluster: table.cluster_domain(),
             rehearsal: matches!(reach, Reach::Rehearsal),
             workers: workers.len(),
@@ -124,15 +124,25 @@ impl Run<'_> {
             added: names.filter(|name| before.node(name).is_none()).cloned().collect(),
             removed,
             rollout,
-        })
+        }))
     }
 
-    /// Records that the cluster has other nodes than it was installed with.
+    /// The machines that are deleted, in their order, and then those that are created.
+    fn changes_to(&self, table: &Parameters) -> Vec<Change> {
+        let machine = |node: &NodeName| MachineName::of_node(&self.config.name, node);
+        let surplus = self.surplus(table).into_iter().rev();
+        let deleted = surplus.map(|node| Change::loss(&machine(&node.name), "its node is drained first"));
+        let missing = self.missing(table).into_iter();
+        let created = missing.map(|(node, _)| Change::of_machine(Action::Create, &machine(&node), None));
+        deleted.chain(created).collect()
+    }
+
+    /// Records that the cluster has other nodes than it was installed with, before its table does.
     pub(super) async fn record_scaled(&self) -> Result<()> {
-        self.journal.forget("scaled")?;
-        self.journal
-            .mark(&Step::new("scaled", &self.config.all_workers())?)
-            .await
+        match self.journal.done_at(SCALED) {
+            Some(_) => Ok(()),
+            None => self.journal.mark(&Step::named(SCALED)).await,
+        }
     }
 
     /// Rejects any change except the numbers of workers.
@@ -179,6 +189,7 @@ impl Run<'_> {
         super::destroy::remove_file(&self.dir.ignition(node.name.as_str()))?;
         self.journal.forget(&format!("join/{}", node.name))?;
         self.journal.forget(&format!("pass-two/create/{}", node.name))?;
+        self.record_scaled().await?;
         let _allocation = inventory::allocate(self.home)?;
         let mut table = self.table()?;
         table.nodes.retain(|other| other.name != node.name);
@@ -240,6 +251,7 @@ impl Run<'_> {
             let macs = self.journal.run(&step, choose).await?;
             let leases = self.leases("scale", &macs).await?;
             let free = self.free_of_pool(missing.len(), Some(&table)).await?;
+            self.record_scaled().await?;
             self.append(missing, leases, (&macs, &free))?
         };
         self.delete_throwaway_machines().await?;

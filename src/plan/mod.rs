@@ -14,6 +14,8 @@ pub mod preview;
 
 use serde::Serialize;
 
+use crate::cluster::MachineName;
+
 /// What happens to an object of the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -23,6 +25,8 @@ pub enum Action {
     /// Stays as it is: see the reason.
     Differs,
     Delete,
+    /// A machine is shut down.
+    Stop,
 }
 
 /// What happens to one object.
@@ -32,4 +36,20 @@ pub struct Change {
     pub object: &'static str,
     pub name: String,
     pub why: Option<String>,
+}
+
+impl Change {
+    pub fn of_machine(action: Action, name: &MachineName, why: Option<String>) -> Self {
+        Self {
+            action,
+            object: "machine",
+            name: name.to_string(),
+            why,
+        }
+    }
+
+    /// A machine that is deleted with all its disks.
+    pub fn loss(name: &MachineName, why: &str) -> Self {
+        Self::of_machine(Action::Delete, name, Some(format!("{why}; all its disks are lost")))
+    }
 }

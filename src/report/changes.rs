@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::plan::changes_table;
 use super::{owned, row, table};
 use crate::artifacts::download::Pruned;
 use crate::backend::Owned;
 use crate::cluster::{AddressAssignment, ClusterDomain, DeploymentId, NodeName};
 use crate::passes::{Changed, Renewed, Rollout, Scaled};
+use crate::plan::{Action, Change};
 use crate::printable::{count, printable_line};
 use crate::state::parameters::{NodeAddress, Parameters};
 
@@ -37,6 +39,37 @@ impl Harvested {
         let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
         let path = printable_line(&self.parameter_file.display().to_string());
         format!("{}\nparameter file: {path}\n", table(&rows))
+    }
+}
+
+/// What a command would change, for the user to review first.
+#[derive(Debug, Serialize)]
+pub struct Preview<'a> {
+    pub cluster: &'a ClusterDomain,
+    pub dry_run: bool,
+    pub changes: &'a [Change],
+}
+
+impl<'a> Preview<'a> {
+    pub fn new(cluster: &'a ClusterDomain, changes: &'a [Change]) -> Self {
+        Self {
+            cluster,
+            dry_run: true,
+            changes,
+        }
+    }
+
+    pub fn text(&self) -> String {
+        match self.changes {
+            [] => format!("nothing to change in cluster {}\n", self.cluster),
+            changes => changes_table(&Vec::from_iter(changes)),
+        }
+    }
+
+    /// The number of machines that are deleted.
+    pub fn losses(&self) -> usize {
+        let is_loss = |change: &&Change| change.action == Action::Delete;
+        self.changes.iter().filter(is_loss).count()
     }
 }
 

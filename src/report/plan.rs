@@ -108,10 +108,9 @@ pub fn text(plan: &Plan) -> String {
         text += &format!("\ncompared with the platform: {}\n", changes::summary(changes));
         // What a deployment creates and keeps is in the tables above.
         let is_other = |change: &&Change| matches!(change.action, Action::Differs | Action::Delete);
-        let rows: Vec<_> = changes.iter().filter(is_other).map(change).collect();
-        if !rows.is_empty() {
-            let head = row([&"ACTION", &"OBJECT", &"NAME", &"WHY"]);
-            text += &format!("\n{}", table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
+        let others: Vec<_> = changes.iter().filter(is_other).collect();
+        if !others.is_empty() {
+            text += &format!("\n{}", changes_table(&others));
         }
     }
     text
@@ -139,12 +138,20 @@ fn additional_nics(plan: &Plan) -> String {
     text
 }
 
+/// These changes, one line each.
+pub(super) fn changes_table(changes: &[&Change]) -> String {
+    let head = row([&"ACTION", &"OBJECT", &"NAME", &"WHY"]);
+    let rows = changes.iter().map(|it| change(it));
+    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+}
+
 fn change(change: &Change) -> Vec<String> {
     let action = match change.action {
         Action::Create => "create",
         Action::Keep => "keep",
         Action::Differs => "differs",
         Action::Delete => "delete",
+        Action::Stop => "stop",
     };
     row([&action, &change.object, &change.name, &or_nothing(change.why.as_ref())])
 }

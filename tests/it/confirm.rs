@@ -19,12 +19,12 @@ const COMMANDS: [Lossy; 5] = [
     (
         &["node", "replace"],
         &["worker-0"],
-        "machine lab-worker-0 and all its disks will be deleted",
+        "delete  machine  lab-worker-0  its node is drained first; all its disks are lost",
     ),
     (
         &["scale"],
         &["--workers", "1"],
-        "machine lab-worker-1 and all its disks will be deleted",
+        "delete  machine  lab-worker-1  its node is drained first; all its disks are lost",
     ),
     (&["destroy"], &[], "lab-master-0"),
 ];

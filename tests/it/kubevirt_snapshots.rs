@@ -230,7 +230,8 @@ fn a_snapshot_without_a_disk_is_an_error_and_is_not_restored() {
         power_off: false,
         backup: None,
     };
-    let stop = async |backend: &Platforms, home: &Home| passes::stop(backend, &known(home), home, options).await;
+    let stop =
+        async |backend: &Platforms, home: &Home| passes::stop(backend, &known(home), home, options, |_| Ok(true)).await;
     sandbox.far("lab", stop).unwrap();
     // KubeVirt alone knows it, and reports success.
     sandbox.server.with(|world| world.without_snapshots.insert("fast"));
