@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::output::print_result;
 use super::platform::connect_for;
-use super::session::Session;
+use super::saved_settings;
+use super::session::{Session, warn};
 use crate::backend::Capabilities;
 use crate::cli;
 use crate::cluster::ClusterConfig;
@@ -27,7 +28,19 @@ use crate::state::parameters::Parameters;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
-    let config = session.load(&command.source)?.config;
+    let sources = saved_settings::sources(session, &command.source)?;
+    // Manifests contain the credentials.
+    let loaded = match command.write_manifests {
+        Some(_) => session.load_settings(&sources)?,
+        None => session.load_without_credentials(&sources)?,
+    };
+    warn(&sources, &loaded);
+    for problem in &loaded.missing {
+        let help = problem.help.iter().map(|help| format!("; {help}"));
+        tracing::warn!("`deploy` would fail: {}{}", problem.message, help.collect::<String>());
+    }
+    let mut config = loaded.config;
+    config.downloads.allow_downgrade = command.source.allow_downgrade;
     let parameters = Parameters::read(&session.home.cluster(&config.name).parameters())?;
     if let Some(what) = parameters.as_ref().and_then(|known| mismatch(&config, known)) {
         tracing::warn!("`deploy` would fail: the parameter file does not match the settings: {what}");
@@ -102,6 +115,12 @@ fn compare(
             sizes: known.as_ref().map(|known| &known.sizes),
             bootstrapped: is_done(journal, BOOTSTRAP_REMOVED),
             installed: is_done(journal, INSTALLED),
+            env_file: config.env_file.as_deref(),
+            nodes: parameters
+                .iter()
+                .flat_map(|table| &table.nodes)
+                .map(|node| &node.name)
+                .collect(),
         };
         let table = parameters.map(Parameters::leases).unwrap_or_default();
         Ok(changes::changes(plan, &table, &there))

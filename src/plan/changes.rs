@@ -1,10 +1,13 @@
 //! What a deployment would change on the platform, compared with the existing objects.
 
+use std::path::Path;
+
 use crate::backend::Machine;
 use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role, Size, Sizes};
 use crate::plan::machines::Planned;
 use crate::plan::preview::Plan;
 use crate::plan::{Action, Change};
+use crate::printable::shell_path;
 
 /// The objects of the cluster on its platforms.
 #[derive(Debug, Default)]
@@ -19,15 +22,10 @@ pub struct There<'a> {
     pub bootstrapped: bool,
     /// The deployment is complete: it creates nothing more.
     pub installed: bool,
-}
-
-fn of_machine(action: Action, name: &MachineName, why: Option<String>) -> Change {
-    Change {
-        action,
-        object: "machine",
-        name: name.to_string(),
-        why,
-    }
+    /// The file with the settings: other commands use those of the deployment.
+    pub env_file: Option<&'a Path>,
+    /// The nodes of an installed cluster.
+    pub nodes: Vec<&'a NodeName>,
 }
 
 /// All changes: machines of pass one, machines of pass two, addresses.
@@ -39,7 +37,7 @@ pub fn changes(plan: &Plan, table: &[AddressAssignment], there: &There<'_>) -> V
             true => (Action::Keep, "until its address is known"),
             false => (Action::Create, "temporary, to learn an address"),
         };
-        changes.push(of_machine(action, &planned.name, Some(why.to_owned())));
+        changes.push(Change::of_machine(action, &planned.name, Some(why.to_owned())));
     }
     for planned in &plan.pass_two {
         changes.extend(of_pass_two(plan, planned, exists(&planned.name), there));
@@ -48,13 +46,10 @@ pub fn changes(plan: &Plan, table: &[AddressAssignment], there: &There<'_>) -> V
     for machine in there.machines {
         if planned().all(|planned| planned.name != machine.name) {
             changes.push(match machine.pass {
-                Pass::One => of_machine(Action::Delete, &machine.name, Some("left from pass one".to_owned())),
+                Pass::One => Change::of_machine(Action::Delete, &machine.name, Some("left from pass one".to_owned())),
                 Pass::Two => {
-                    let why = format!(
-                        "not in the settings; `ocpdeploy scale {}` removes workers",
-                        plan.cluster
-                    );
-                    of_machine(Action::Differs, &machine.name, Some(why))
+                    let why = format!("not in the settings; {}", changed_by(plan, machine.role, &machine.node));
+                    Change::of_machine(Action::Differs, &machine.name, Some(why))
                 }
             });
         }
@@ -84,20 +79,41 @@ pub fn changes(plan: &Plan, table: &[AddressAssignment], there: &There<'_>) -> V
 }
 
 fn of_pass_two(plan: &Plan, planned: &Planned, exists: bool, there: &There<'_>) -> Option<Change> {
-    let replace = || format!("`ocpdeploy node replace {} {}`", plan.cluster, planned.node);
+    let replace = |options: &str| format!("`ocpdeploy node replace {} {}{options}`", plan.cluster, planned.node);
     let (action, why) = match (planned.role, there.installed, exists) {
         (Role::Bootstrap, _, false) if there.bootstrapped => return None,
         (Role::Bootstrap, _, true) if there.bootstrapped => {
             (Action::Delete, Some("bootstrapping is complete".to_owned()))
         }
-        (_, true, false) => (Action::Differs, Some(format!("missing; {} recreates it", replace()))),
+        (role, true, false) if !there.nodes.contains(&&planned.node) => {
+            let why = format!("not in the cluster; {}", changed_by(plan, role, &planned.node));
+            (Action::Differs, Some(why))
+        }
+        (_, true, false) => (Action::Differs, Some(format!("missing; {} recreates it", replace("")))),
         (_, false, false) => (Action::Create, None),
         (_, _, true) => match there.sizes.and_then(|sizes| other_size(sizes, planned)) {
-            Some(size) => (Action::Differs, Some(format!("has {size}; {} changes it", replace()))),
+            Some(size) => {
+                let env = there.env_file.map(|path| format!(" --env {}", shell_path(path)));
+                let replace = replace(&env.unwrap_or_default());
+                (Action::Differs, Some(format!("has {size}; {replace} changes it")))
+            }
             None => (Action::Keep, None),
         },
     };
-    Some(of_machine(action, &planned.name, why))
+    Some(Change::of_machine(action, &planned.name, why))
+}
+
+/// How an installed cluster gets the number of nodes that the settings have.
+fn changed_by(plan: &Plan, role: Role, node: &NodeName) -> String {
+    if role != Role::Worker {
+        return format!("an installed cluster keeps its {role} nodes: restore the settings");
+    }
+    let planned = plan.pass_two.iter().filter(|machine| machine.role == Role::Worker);
+    let nodes = planned.filter(|machine| machine.node.pool() == node.pool()).count();
+    match node.pool() {
+        Some(pool) => format!("`ocpdeploy scale {} --pool {pool}={nodes}` changes it", plan.cluster),
+        None => format!("`ocpdeploy scale {} --workers {nodes}` changes it", plan.cluster),
+    }
 }
 
 /// The size of the existing machine, if it is not the planned one.
@@ -114,6 +130,7 @@ pub fn summary(changes: &[Change]) -> String {
         (Action::Keep, "to keep"),
         (Action::Differs, "that differ"),
         (Action::Delete, "to delete"),
+        (Action::Stop, "to shut down"),
     ];
     let counts = words.iter().filter_map(|(action, words)| {
         let found = changes.iter().filter(|change| change.action == *action).count();

@@ -286,7 +286,9 @@ fn every_result_is_a_document_of_its_schema() {
     run("audit", &[], 0);
     run("node show", &["lab", "master-0"], 0);
     run("node replace", &["lab", "worker-0", "--yes"], 0);
+    run("scale --dry-run", &["lab", "--workers", "2"], 0);
     run("scale", &["lab", "--workers", "2"], 0);
+    run("scale --dry-run", &["lab", "--workers", "1"], 0);
     run("scale", &["lab", "--workers", "1", "--yes"], 0);
     let external = [
         "lab",
@@ -329,7 +331,7 @@ fn every_result_is_a_document_of_its_schema() {
         schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
         schema["title"] = json!(format!("ocpdeploy {name} --format json"));
         let text = format!("{schema:#}\n");
-        let path = folder.join(format!("{}.json", name.replace(' ', "-")));
+        let path = folder.join(format!("{}.json", name.replace(" --", "-").replace(' ', "-")));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(&path, &text).unwrap();
@@ -379,7 +381,7 @@ fn a_plan_is_compared_with_the_platform() {
     let larger = plan(&["--set", "worker_memory=512"]);
     assert!(larger.starts_with("9 to keep, 1 that differ\n"), "{larger}");
     assert!(
-        larger.contains("`ocpdeploy node replace lab worker-0` changes it"),
+        larger.contains("`ocpdeploy node replace lab worker-0 --env lab.sh` changes it"),
         "{larger}"
     );
     sandbox.edit(|world| {
@@ -388,6 +390,41 @@ fn a_plan_is_compared_with_the_platform() {
         machines.insert("lab-bootstrap".to_owned(), worker);
     });
     insta::assert_snapshot!(plan(&[]));
+}
+
+#[test]
+fn a_missing_pull_secret_does_not_hide_everything_else() {
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env(
+        "lab",
+        "masters=3\nworkers=1\nimage=coreos\nhelper_image=helper\nversion=4.18.1",
+    );
+    let missing = format!("cannot read the pull secret {}", sandbox.path().display());
+    let check = sandbox.run(&["check", "lab.sh", "--format", "json"]);
+    assert_eq!(check.code, Some(4), "{}", check.stderr);
+    let check: Value = serde_json::from_str(&check.stdout).unwrap();
+    let rows = check["looked"].as_array().unwrap();
+    let of_settings = |row: &&Value| row["check"] == "settings";
+    let secret = rows
+        .iter()
+        .filter(of_settings)
+        .find(|row| row["text"].as_str().unwrap().starts_with(&missing));
+    assert_eq!(secret.unwrap()["verdict"], "fail", "{check:#}");
+    assert!(rows.iter().filter(|row| !of_settings(row)).count() > 3, "{check:#}");
+    let plan = sandbox.run(&["plan", "lab.sh", "--offline"]).succeeded();
+    assert!(plan.stdout.contains("peak usage: "), "{}", plan.stdout);
+    assert!(
+        plan.stderr.contains(&format!("`deploy` would fail: {missing}")),
+        "{}",
+        plan.stderr
+    );
+    let config = sandbox.run(&["config", "lab.sh"]);
+    assert_eq!(config.code, Some(3), "{}", config.stderr);
+    assert!(config.message().contains(&missing), "{}", config.stderr);
+    assert!(config.stdout.contains("helper_image"), "{}", config.stdout);
+    let deploy = sandbox.run(&["deploy", "lab.sh"]);
+    assert_eq!(deploy.code, Some(3), "{}", deploy.stderr);
+    assert_eq!(sandbox.machines(None), []);
 }
 
 #[test]
