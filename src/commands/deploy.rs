@@ -11,10 +11,13 @@ use crate::passes::{self, DeployOptions};
 use crate::report::deployed::Installed;
 
 pub fn run(session: &Session, command: &Deploy) -> Result<()> {
-    let mut config = session.load(&command.source)?.config;
-    config.keep_bootstrap |= command.keep_bootstrap;
+    let (sources, mut loaded) = saved_settings::settings_of(session, &command.source)?;
+    loaded.config.keep_bootstrap |= command.keep_bootstrap;
+    let record = saved_settings::record(session, &sources, &loaded)?;
+    let config = loaded.config;
     let options = DeployOptions {
         harvest_again: command.harvest,
+        settings: Some(&record),
     };
     let dir = session.home.cluster(&config.name);
     session.progress.log_to(&dir);
@@ -22,7 +25,8 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::deploy(&backend, &config, &session.home, options).await
     })?;
-    saved_settings::keep(session, &command.source, &config)?;
+    // An installed cluster may have been deployed again with another env file of the same settings.
+    saved_settings::keep(&dir, &record)?;
     let installed = Installed::new(&config, &deployed, &dir);
     print_result(&command.output, &installed, || installed.text())
 }

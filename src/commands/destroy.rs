@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::audit;
-use super::confirm::{self, Loss};
+use super::confirm::{self, Loss, with_dry_run};
 use super::output::{print, print_result};
 use super::platform::retry_limit;
 use super::session::{ENV_FILE, Session, runtime};
@@ -93,7 +93,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
                 operation: &format!("destroy {cluster}"),
                 cluster,
                 text: &(report::owned(domain, &owned) + &of_others),
-                hint: &format!("{hint}; --dry-run shows what would be removed"),
+                hint: &with_dry_run(&hint),
                 canceled: "nothing was removed",
                 typed: dir.is_none().then_some(domain.as_str()),
             };
@@ -101,7 +101,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         }
         let begun = || {
             if let Some(dir) = dir {
-                forget_names(dir, command, domain);
+                forget_names(session.home.root(), dir, command, domain);
             }
         };
         passes::destroy(&backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
@@ -132,14 +132,15 @@ fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) -> V
 }
 
 /// Reverts `ocpdeploy dns apply`. If a file of this computer cannot be written, the machines are still removed.
-fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) {
+fn forget_names(home: &Path, dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) {
     let forgotten = client_dns::applied(dir).and_then(|how| match how {
         Some(_) => client_dns::remove(&Computer::new(&command.root), Some(dir), cluster).map(|_| ()),
         None => Ok(()),
     });
     if let Err(error) = forgotten {
         tracing::warn!(
-            "cannot remove the names of {cluster} from the local resolver: {error}; run `sudo ocpdeploy dns remove {cluster}`"
+            "cannot remove the names of {cluster} from the local resolver: {error}; run `sudo ocpdeploy --home {} dns remove {cluster}`",
+            shell_path(home)
         );
     }
 }
@@ -193,15 +194,9 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
     }
 }
 
-/// The error for a cluster without a record. The hint is the command that works, if the cluster is known by its other
-/// name, or the env file describes it.
+/// The error for a cluster without a record. The hint is the command that works, if the env file describes it.
 fn no_record(session: &Session, command: &Destroy, name: &str) -> OperationError {
     let text = format!("no cluster {name} in the state directory");
-    let short = || {
-        let (short, _) = name.split_once('.')?;
-        let known = Known::read(&session.home.cluster(short)).ok()??;
-        (known.cluster_domain().as_str() == name).then_some(known.name)
-    };
     let env = command.env.clone().unwrap_or_else(|| ENV_FILE.into());
     let described = || {
         let env = command.env.clone();
@@ -215,14 +210,11 @@ fn no_record(session: &Session, command: &Destroy, name: &str) -> OperationError
             .contains(&name)
             .then_some(domain)
     };
-    OperationError::new(ErrorKind::Usage, text).hint(match (short(), described()) {
-        (Some(name), _) => format!("its name is without the domain: `ocpdeploy destroy {name}`"),
-        (None, Some(domain)) => without_record(&domain, &env),
-        (None, None) => {
-            "`ocpdeploy list` shows the clusters in the state directory. `ocpdeploy audit --env ENV` shows \
+    OperationError::new(ErrorKind::Usage, text).hint(match described() {
+        Some(domain) => without_record(&domain, &env),
+        None => "`ocpdeploy list` shows the clusters in the state directory. `ocpdeploy audit --env ENV` shows \
                          those on the platform of an env file, with the command that removes one without its record"
-                .to_owned()
-        }
+            .to_owned(),
     })
 }
 

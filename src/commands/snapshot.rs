@@ -12,6 +12,7 @@ use crate::cli::{
     OneSnapshot, SnapshotCommand, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotSave, SnapshotVerb,
 };
 use crate::cluster::MachineName;
+use crate::error::{ErrorKind, OperationError};
 use crate::passes::snapshot::{self, Found, SaveOptions};
 use crate::report::snapshots::{DeletedSnapshot, RestoredSnapshot, SavedSnapshot, SnapshotList as List};
 use crate::state::inventory::Known;
@@ -25,8 +26,20 @@ pub fn run(session: &Session, command: &SnapshotCommand) -> Result<()> {
     }
 }
 
+/// The cluster of a snapshot. A single name of a cluster is not taken for that of a snapshot.
+fn cluster(session: &Session, snapshot: &OneSnapshot) -> Result<Known> {
+    let name = snapshot.name.as_str();
+    if snapshot.of.cluster.is_none() && Known::read(&session.home.cluster(name))?.is_some() {
+        let text = format!("{name} is a cluster, and the name of the snapshot is missing");
+        let hint =
+            format!("give both, the cluster first: CLUSTER NAME; `ocpdeploy snapshot list {name}` shows its snapshots");
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
+    }
+    session.cluster(&snapshot.of)
+}
+
 fn save(session: &Session, command: &SnapshotSave) -> Result<()> {
-    let known = session.cluster(&command.snapshot.of)?;
+    let known = cluster(session, &command.snapshot)?;
     let options = SaveOptions {
         stop_limit: command.stop_timeout,
         power_off: command.power_off,
@@ -52,7 +65,7 @@ fn list(session: &Session, command: &SnapshotList) -> Result<()> {
 }
 
 fn restore(session: &Session, command: &SnapshotRestore) -> Result<()> {
-    let known = session.cluster(&command.snapshot.of)?;
+    let known = cluster(session, &command.snapshot)?;
     let id = known.id();
     let name = &command.snapshot.name;
     let confirmed = |snapshot: &Snapshot, machines: &[MachineName]| {
@@ -80,7 +93,7 @@ fn restore(session: &Session, command: &SnapshotRestore) -> Result<()> {
 }
 
 fn delete(session: &Session, command: &SnapshotDelete) -> Result<()> {
-    let known = session.cluster(&command.snapshot.of)?;
+    let known = cluster(session, &command.snapshot)?;
     let id = known.id();
     let name = &command.snapshot.name;
     let confirmed = |found: &[Found]| {

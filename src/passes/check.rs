@@ -51,7 +51,7 @@ pub(super) async fn check(
     backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
-    options: DeployOptions,
+    options: DeployOptions<'_>,
 ) -> Result<(NetworkFacts, CheckedFacts)> {
     info!(target: PROGRESS, step = "checks", "checking {} before anything is created", platform_names(&config.backend, config.workers_on.as_ref()));
     let mut report = CheckReport::for_deployment();
@@ -69,7 +69,7 @@ pub(super) async fn look_around(
     backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
-    options: DeployOptions,
+    options: DeployOptions<'_>,
     report: &mut CheckReport<'_>,
 ) -> Result<CheckedFacts> {
     let clusters = inventory::clusters(home)?;
@@ -262,7 +262,7 @@ async fn known_table(
     config: &ClusterConfig,
     home: &Home,
     known: Option<&Cluster>,
-    options: DeployOptions,
+    options: DeployOptions<'_>,
 ) -> Result<Option<Parameters>> {
     let Some(known) = known else { return Ok(None) };
     refuse_other_cluster(config, &known.known)?;

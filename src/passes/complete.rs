@@ -1,14 +1,15 @@
 //! An installed cluster: `deploy` verifies it and changes nothing.
 
-use crate::cluster::{ClusterConfig, Role};
+use super::error::{is_or_are, names};
+use super::options::DeployOptions;
+use crate::backend::{Machine, Power};
+use crate::cluster::{ClusterConfig, Pass, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::plan::mismatch::mismatch;
 use crate::printable::count;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{self, Entry, INSTALLED};
 use crate::state::parameters::Parameters;
-
-use super::options::DeployOptions;
 
 /// Rejects a deployment whose settings differ from the installed cluster.
 ///
@@ -17,15 +18,12 @@ pub(super) fn refuse_changes(
     config: &ClusterConfig,
     cluster: &Cluster,
     journal: &[Entry],
-    options: DeployOptions,
+    options: DeployOptions<'_>,
 ) -> Result<(), OperationError> {
     if !journal::is_done(journal, INSTALLED) {
         return Ok(());
     }
     let name = &config.name;
-    if journal::is_done(journal, "scaled") {
-        return Err(scaled(name));
-    }
     let Some(table) = &cluster.parameters else {
         return Ok(());
     };
@@ -52,18 +50,27 @@ pub(super) fn differs(cluster: &str, what: &str, scale: Option<String>) -> Opera
         Some(options) => format!("`ocpdeploy scale {cluster} {options}`"),
         None => format!(
             "restore the settings. `ocpdeploy scale {cluster} --workers N --pool POOL=N` changes the number of workers. New \
-             sizes take effect when a node is recreated: `ocpdeploy node replace {cluster} NODE`. The \
+             sizes take effect when a node is recreated: `ocpdeploy node replace {cluster} NODE --env ENV`. The \
              number of masters, networks and addresses of an installed cluster cannot be changed"
         ),
     })
 }
 
-/// The error for a deployment of a cluster whose nodes are not those of its installation.
-pub(super) fn scaled(cluster: &str) -> OperationError {
-    let text = format!("cluster {cluster} was installed, and scaled or adopted since: there is nothing to deploy");
-    OperationError::new(ErrorKind::Tool, text).hint(format!(
-        "`ocpdeploy status {cluster}` shows its nodes; `ocpdeploy scale {cluster} --workers N` changes them"
-    ))
+/// A stopped cluster is started in order by `start`, not by a command that waits for its addresses.
+pub(super) fn refuse_switched_off(cluster: &str, machines: &[Machine]) -> Result<(), OperationError> {
+    let off = |machine: &&Machine| machine.pass == Pass::Two && machine.power == Power::Off;
+    let off: Vec<_> = machines.iter().filter(off).map(|machine| &machine.name).collect();
+    if off.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "{} of cluster {cluster} {} switched off: {}",
+        count(off.len(), "machine"),
+        is_or_are(off.len()),
+        names(&off)
+    );
+    let hint = format!("start the cluster with `ocpdeploy start {cluster}`");
+    Err(OperationError::new(ErrorKind::Tool, text).hint(hint))
 }
 
 /// The differences in the number of workers, and the option of `scale` for each.

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::check;
+use super::complete;
+use super::deployments;
 use super::destroy::{delete_machines, remove_file};
 use super::effective_settings::EffectiveSettings;
+use super::error::names;
+use super::guest_addresses::with_answers;
 use super::one;
 use super::options::DeployOptions;
 use super::run::Run;
@@ -18,12 +22,15 @@ use super::version_lock;
 use crate::PROGRESS;
 use crate::backend::ReservationState;
 use crate::backend::platforms::Platforms;
-use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, WorkersWhen};
+use crate::cluster::{ClusterConfig, Harvest, MachineName, Mcs, NodeName, Pass, Role, WorkersWhen};
+use crate::digest::sha512;
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer::{Installer, NodeReport};
 use crate::plan::address_pool;
+use crate::plan::harvest::{Seen, judge_planned};
 use crate::plan::machines::MacTable;
-use crate::state::home::Home;
+use crate::state::home::{Home, write_private};
+use crate::state::journal::{self, INSTALLED, Journal, SCALED};
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A successful deployment.
@@ -52,10 +59,13 @@ pub async fn deploy(
     backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
-    options: DeployOptions,
+    options: DeployOptions<'_>,
 ) -> Result<Deployed> {
     // All checks come before the first download, which comes before the first machine.
     let (facts, seen) = check::check(backend, config, home, options).await?;
+    if let Some(deployed) = as_scaled(backend, config, home).await? {
+        return Ok(deployed);
+    }
     let choice = check::check_installer(backend, config, home, &facts, &seen).await?;
     let version = choice.version().to_owned();
     let installer = choice.obtain(&config.downloads).await?;
@@ -67,6 +77,7 @@ pub async fn deploy(
     let run = Run::begin(backend, config, home, &facts).await?;
     let (pinned, of, dir) = (installer.clone(), config.clone(), run.dir.clone());
     run.journal.at_first_line(move || Ok(pinned.pin(&of, &dir)?));
+    run.keep_settings(options);
     run.journal.note_at_first_line(
         EffectiveSettings::STEP,
         &EffectiveSettings::of(backend, config, &version, release_image),
@@ -75,15 +86,97 @@ pub async fn deploy(
     run.with_leftovers("deploy", deployed).await
 }
 
+/// A cluster that was scaled or adopted since its installation: the steps of the deployment do not describe its nodes,
+/// so their machines are compared with its table. `None` for any other cluster.
+async fn as_scaled(backend: &Platforms, config: &ClusterConfig, home: &Home) -> Result<Option<Deployed>> {
+    let dir = home.cluster(&config.name);
+    let Some(table) = Parameters::read(&dir.parameters())? else {
+        return Ok(None);
+    };
+    let steps = journal::read(&dir.journal())?;
+    if !journal::is_done(&steps, INSTALLED) || !journal::is_done(&steps, SCALED) {
+        return Ok(None);
+    }
+    // No other process changes its nodes meanwhile.
+    let _lock = Journal::open(&dir, &config.name)?;
+    let id = config.id();
+    let machines = with_answers(backend, &table, backend.list_machines(&id).await?).await;
+    deployments::require_current(&table, &machines)?;
+    complete::refuse_switched_off(&config.name, &machines)?;
+    let reserved = backend.list_reservations(&id).await?;
+    let mut rows = Vec::new();
+    let mut missing = Vec::new();
+    for node in table.nodes.iter().filter(|node| node.role != Role::Bootstrap) {
+        let mut of_node = machines.iter();
+        let machine = of_node.find(|machine| machine.pass == Pass::Two && machine.node == node.name);
+        let ip = match judge_planned(machine, node.mac, node.ip) {
+            Seen::Address(ip) => ip,
+            Seen::Several(all) if all.contains(&node.ip) => node.ip,
+            Seen::Absent => {
+                missing.push(&node.name);
+                continue;
+            }
+            other => {
+                let other = other.reported(backend.common_capabilities().addresses_from_agent);
+                warn!(target: PROGRESS, "{} {other}", MachineName::of_node(&config.name, &node.name));
+                continue;
+            }
+        };
+        // An adopted cluster has no configs.
+        let written = fs_err::read(dir.ignition(node.name.as_str())).unwrap_or_default();
+        let sha512 = if written.is_empty() {
+            String::new()
+        } else {
+            sha512(&written)
+        };
+        let is_reserved = reserved.iter().any(|reserved| reserved.assignment == node.lease());
+        rows.push(NodeRow {
+            planned: node.clone(),
+            held: match is_reserved {
+                true => ReservationState::ByPlatform,
+                false => ReservationState::without_platform(config.dhcp).unwrap_or(ReservationState::Unreserved),
+            },
+            ignition_sha512: sha512.clone(),
+            ignition_bytes: written.len(),
+            report: NodeReport {
+                node: node.name.clone(),
+                role: node.role,
+                mac: node.mac,
+                ip,
+                ipv6: table.ipv6.as_ref().map(|ipv6| ipv6.beside(node.ip)),
+                hostname: id.domain().fqdn(node.name.as_str()),
+                config_sha512: sha512,
+                ignition_bytes: written.len(),
+                checked: false,
+            },
+        });
+    }
+    if let Some(first) = missing.first() {
+        let cluster = &config.name;
+        let text = format!(
+            "cluster {cluster} is installed, and the platform has no machine for {}",
+            names(&missing)
+        );
+        let hint = format!("`ocpdeploy node replace {cluster} {first}` creates it again");
+        return Err(OperationError::new(ErrorKind::Platform, text).hint(hint).into());
+    }
+    Ok(Some(Deployed {
+        parameters: table,
+        skipped_pass_one: true,
+        rows,
+    }))
+}
+
 /// Runs only pass one and keeps its table.
 pub async fn harvest(
     backend: &Platforms,
     config: &ClusterConfig,
     home: &Home,
-    options: DeployOptions,
+    options: DeployOptions<'_>,
 ) -> Result<Parameters> {
     let (facts, _) = check::check(backend, config, home, options).await?;
     let run = Run::begin(backend, config, home, &facts).await?;
+    run.keep_settings(options);
     let pass_one = async {
         match run.starts_over(options).await? {
             true => run.start_over().await?,
@@ -97,8 +190,17 @@ pub async fn harvest(
 }
 
 impl Run<'_> {
+    /// The settings are recorded before anything is created.
+    fn keep_settings(&self, options: DeployOptions<'_>) {
+        if let Some(settings) = options.settings.map(<[u8]>::to_vec) {
+            let dir = self.dir.clone();
+            self.journal
+                .at_first_line(move || Ok(write_private(&dir.settings(), &settings)?));
+        }
+    }
+
     /// Runs both passes.
-    async fn through(&self, installer: &Installer, options: DeployOptions) -> Result<Deployed> {
+    async fn through(&self, installer: &Installer, options: DeployOptions<'_>) -> Result<Deployed> {
         let starts_over = self.starts_over(options).await?;
         let release = match starts_over {
             true => {
@@ -107,7 +209,6 @@ impl Run<'_> {
                 release
             }
             false => {
-                self.refuse_scaled()?;
                 self.refuse_switched_off().await?;
                 self.judge(installer).await?;
                 self.ask_release(installer).await?
@@ -200,7 +301,7 @@ impl Run<'_> {
     }
 
     /// Whether pass one is to be discarded. Nothing of pass two may exist.
-    async fn starts_over(&self, options: DeployOptions) -> Result<bool> {
+    async fn starts_over(&self, options: DeployOptions<'_>) -> Result<bool> {
         if !options.harvest_again || !self.dir.parameters().exists() {
             return Ok(false);
         }

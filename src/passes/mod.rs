@@ -52,6 +52,7 @@ pub use self::destroy::destroy;
 pub use self::effective_settings::{CarrierLimit, EffectiveSettings};
 pub use self::error::no_node;
 pub use self::external::{Changed, JoinFile, JoinOptions, join, join_file, remove};
+pub use self::guest_addresses::with_answers;
 pub use self::inspect::inspect;
 pub use self::options::DeployOptions;
 pub use self::partial_failure::{PartialFailure, with_leftovers};

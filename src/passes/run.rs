@@ -5,23 +5,24 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
+use jiff::Timestamp;
 
 use super::check;
 use super::complete;
 use super::deployments;
-use super::error::{Missing, Subject, is_or_are, names};
+use super::error::{Missing, Subject};
 use super::partial_failure::with_leftovers;
 use crate::backend::platforms::Platforms;
-use crate::backend::{Machine, NetworkFacts, Power, ReservationState};
-use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, MachineName, NodeName, Pass, Role, Sizes, Vip};
-use crate::error::{ErrorKind, OperationError};
+use crate::backend::{NetworkFacts, ReservationState};
+use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, MachineName, NodeName, Role, Sizes, Vip};
+use crate::error::OperationError;
 use crate::plan::harvest::{Seen, Watch};
 use crate::plan::machines::{self, Planned};
-use crate::printable::{count, printable_console};
+use crate::printable::printable_console;
 use crate::state::durations::{self, Deployment, Estimate};
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::{self, Known, Neighbours};
-use crate::state::journal::{self, INSTALLED, Journal, RUN};
+use crate::state::journal::{self, FAILED, INSTALLED, Journal, RUN};
 use crate::state::parameters::Parameters;
 
 /// The longest pause before a new address is queried again.
@@ -58,6 +59,7 @@ pub(super) async fn on_installed<T>(
         deployments::require_current(&run.installed()?, &backend.list_machines(&config.id()).await?)?;
     }
     let outcome = work(&run).await;
+    run.note_failure(&outcome);
     with_leftovers(backend, &config.id(), operation, true, outcome).await
 }
 
@@ -86,7 +88,7 @@ impl<'a> Run<'a> {
         let (record, to) = (known.clone(), dir.clone());
         journal.at_first_line(move || Ok(record.write(&to)?));
         // In a container each run has the same process id.
-        journal.note_at_first_line(RUN, &(std::process::id(), jiff::Timestamp::now()))?;
+        journal.note_at_first_line(RUN, &(std::process::id(), Timestamp::now()))?;
         Ok(Self {
             backend,
             config,
@@ -111,9 +113,20 @@ impl<'a> Run<'a> {
 
     /// As `partial_failure::with_leftovers`, for operations that have begun: a rejection before that is unchanged.
     pub(super) async fn with_leftovers<T>(&self, operation: &'static str, outcome: Result<T>) -> Result<T> {
+        self.note_failure(&outcome);
         match self.journal.is_begun() {
             true => with_leftovers(self.backend, &self.config.id(), operation, self.is_installed(), outcome).await,
             false => outcome,
+        }
+    }
+
+    /// Records that this run failed, for commands that show the cluster's state later.
+    fn note_failure<T>(&self, outcome: &Result<T>) {
+        let Err(error) = outcome else { return };
+        if self.journal.is_begun()
+            && let Err(unwritten) = self.journal.note(FAILED, &(Timestamp::now(), format!("{error:#}")))
+        {
+            tracing::debug!("the failure was not recorded: {unwritten:#}");
         }
     }
 
@@ -153,34 +166,12 @@ impl<'a> Run<'a> {
         Ok(known.write(&self.dir)?)
     }
 
-    /// Nodes that were added or removed later have no step of the deployment.
-    pub(super) fn refuse_scaled(&self) -> Result<(), OperationError> {
-        match self.journal.done_at("scaled") {
-            Some(_) => Err(complete::scaled(&self.config.name)),
-            None => Ok(()),
-        }
-    }
-
-    /// A stopped cluster is started in order by `start`, not by a command that waits for its addresses.
     pub(super) async fn refuse_switched_off(&self) -> Result<()> {
         if !self.is_installed() {
             return Ok(());
         }
         let machines = self.backend.list_machines(&self.config.id()).await?;
-        let off = |machine: &Machine| machine.pass == Pass::Two && machine.power == Power::Off;
-        let off: Vec<_> = machines.into_iter().filter(off).map(|machine| machine.name).collect();
-        if off.is_empty() {
-            return Ok(());
-        }
-        let cluster = &self.config.name;
-        let text = format!(
-            "{} of cluster {cluster} {} switched off: {}",
-            count(off.len(), "machine"),
-            is_or_are(off.len()),
-            names(&off)
-        );
-        let hint = format!("start the cluster with `ocpdeploy start {cluster}`");
-        Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into())
+        Ok(complete::refuse_switched_off(&self.config.name, &machines)?)
     }
 
     /// The error of a failed wait: at once if a machine cannot recover, otherwise after the time limit.
@@ -192,12 +183,10 @@ impl<'a> Run<'a> {
         limit: Duration,
     ) -> Option<OperationError> {
         let pass = planned.first()?.pass;
-        let mut missing = watch.missing(planned);
-        if self.backend.common_capabilities().addresses_from_agent {
-            let unheard = missing.iter_mut().filter(|(_, seen)| *seen == Seen::NoLease);
-            unheard.for_each(|(_, seen)| *seen = Seen::Silent);
-        }
-        let (hopeless, slow): (Vec<_>, Vec<_>) = missing.into_iter().partition(|(_, seen)| seen.is_final());
+        let by_agents = self.backend.common_capabilities().addresses_from_agent;
+        let missing = watch.missing(planned).into_iter();
+        let missing = missing.map(|(name, seen)| (name, seen.reported(by_agents)));
+        let (hopeless, slow): (Vec<_>, Vec<_>) = missing.partition(|(_, seen)| seen.is_final());
         if !hopeless.is_empty() {
             let machines = self.with_consoles(hopeless).await;
             return Some(self.subject().hopeless(pass, &machines));

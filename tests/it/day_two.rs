@@ -150,20 +150,197 @@ fn without_room_on_the_platform_nothing_is_created() {
 }
 
 #[test]
-fn deploy_rejects_a_scaled_cluster() {
+fn deploy_of_a_scaled_cluster_succeeds_if_its_nodes_are_those_of_the_settings() {
     let sandbox = lab();
+    // Nothing changes, so the steps of the deployment still describe it.
+    sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
+    let journal = || journal::read(&sandbox.home().cluster("lab").journal()).unwrap();
+    assert!(!journal::is_done(&journal(), journal::SCALED));
+    sandbox.deploy("lab").succeeded();
     sandbox.run(&["scale", "lab", "--workers", "3"]).succeeded();
-    let before = whole(&sandbox);
+    let before = (whole(&sandbox), made(&sandbox));
     let refused = sandbox.deploy("lab");
-    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
-    assert!(
-        refused.message().contains("scaled or adopted since"),
-        "{}",
-        refused.stderr
-    );
-    assert_eq!(whole(&sandbox), before);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    let words = "it has 3 workers, the settings say 2";
+    assert!(refused.message().contains(words), "{}", refused.stderr);
+    let deployed = ["deploy", "lab.sh", "--rehearse", "--workers", "3", "--format", "json"];
+    let deployed = sandbox.run(&deployed).succeeded().stdout;
+    let deployed: Value = serde_json::from_str(&deployed).unwrap();
+    let nodes = deployed["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 6, "{deployed:#}");
+    assert!(nodes.iter().all(|node| node["same"] == true), "{deployed:#}");
+    assert_eq!((whole(&sandbox), made(&sandbox)), before);
+    sandbox.edit(|world| drop(world["machines"].as_object_mut().unwrap().remove("lab-worker-2")));
+    let missing = sandbox.run(&["deploy", "lab.sh", "--rehearse", "--workers", "3"]);
+    assert_eq!(missing.code, Some(5), "{}", missing.stderr);
+    let hint = "`ocpdeploy node replace lab worker-2` creates it again";
+    assert!(missing.message().contains(hint), "{}", missing.stderr);
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
     assert_eq!((sandbox.machines(None), sandbox.reservations(None)), (vec![], vec![]));
+}
+
+#[test]
+fn a_dry_run_shows_the_changes_and_makes_none() {
+    let sandbox = lab();
+    let journal = || std::fs::read_to_string(sandbox.home().cluster("lab").journal()).unwrap();
+    let before = (whole(&sandbox), made(&sandbox), journal());
+    let delete = |node: &str| format!("delete  machine  lab-{node}  its node is drained first; all its disks are lost");
+    let create = |node: &str| format!("create  machine  lab-{node}");
+    for (words, lines) in [
+        (
+            &["scale", "lab", "--workers", "2"][..],
+            vec!["nothing to change in cluster lab.example.com".to_owned()],
+        ),
+        (&["scale", "lab", "--workers", "1"], vec![delete("worker-1")]),
+        (
+            &["scale", "lab", "--workers", "4"],
+            vec![create("worker-2"), create("worker-3")],
+        ),
+        (
+            &["node", "replace", "lab", "worker-0"],
+            vec![delete("worker-0"), format!("{}  with empty disks", create("worker-0"))],
+        ),
+        (
+            &["stop", "lab"],
+            ["worker-0", "worker-1", "master-0", "master-1", "master-2"]
+                .map(|node| format!("stop    machine  lab-{node}"))
+                .to_vec(),
+        ),
+    ] {
+        let shown = sandbox.run(&[words, &["--dry-run"]].concat()).succeeded().stdout;
+        let shown = shown
+            .lines()
+            .map(|line| line.trim_end().trim_end_matches(" -").trim_end());
+        let shown: Vec<&str> = shown.filter(|line| !line.starts_with("ACTION")).collect();
+        assert_eq!(shown, lines, "{words:?}");
+        let json = sandbox
+            .run(&[words, &["--dry-run", "--format", "json"]].concat())
+            .succeeded();
+        let json: Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!(json["dry_run"], true, "{json:#}");
+        assert!(
+            (whole(&sandbox), made(&sandbox), journal()) == before,
+            "{words:?} changed something"
+        );
+    }
+}
+
+#[test]
+fn a_plan_of_an_installed_cluster_proposes_commands_that_work() {
+    let sandbox = lab();
+    let plan = |setting: &str, number: &str| {
+        let words = ["plan", "lab.sh", "--rehearse", setting, number];
+        sandbox.run(&words).succeeded().stdout
+    };
+    for (number, node) in [
+        ("4", "lab-worker-3  not in the cluster; "),
+        ("1", "lab-worker-1  not in the settings; "),
+    ] {
+        let shown = plan("--workers", number);
+        let command = format!("`ocpdeploy scale lab --workers {number}` changes it");
+        assert!(shown.contains(node) && shown.contains(&command), "{shown}");
+        assert!(!shown.contains("node replace"), "{shown}");
+        let words = ["scale", "lab", "--workers", number, "--yes"];
+        sandbox.run(&words).succeeded();
+        assert!(!plan("--workers", number).contains("differs"), "{number}");
+    }
+    let fewer = plan("--masters", "1");
+    assert!(
+        fewer.contains("an installed cluster keeps its master nodes: restore the settings"),
+        "{fewer}"
+    );
+}
+
+#[test]
+fn the_name_of_a_cluster_may_include_its_domain_and_is_not_that_of_a_snapshot() {
+    let sandbox = lab();
+    let status = |name: &str| sandbox.run(&["status", name, "--format", "json"]).succeeded().stdout;
+    assert_eq!(status("lab.example.com"), status("lab"));
+    sandbox.run(&["verify", "lab.example.com"]).succeeded();
+    sandbox
+        .run(&["node", "show", "lab.example.com", "worker-0"])
+        .succeeded();
+    let other = sandbox.run(&["status", "lab.example.org"]);
+    assert_eq!(other.code, Some(2), "{}", other.stderr);
+    let before = power(&sandbox);
+    for verb in ["save", "restore", "delete"] {
+        let refused = sandbox.run(&["snapshot", verb, "lab"]);
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        assert!(refused.message().contains("lab is a cluster"), "{}", refused.stderr);
+    }
+    assert_eq!(power(&sandbox), before);
+    let saved = sandbox.run(&["snapshot", "list", "lab"]).succeeded().stdout;
+    assert!(!saved.contains("complete"), "{saved}");
+}
+
+#[test]
+fn a_deployment_keeps_its_settings_and_shows_what_has_changed_since() {
+    let sandbox = Sandbox::new(json!({}));
+    let word = "c2VjcmV0";
+    let secret = format!("_word={word}\nhttp_proxy=http://me:$_word@proxy:8080\n");
+    let write = |lines: &str| sandbox.env("lab", &format!("masters=1\nworkers=1\n{secret}{lines}"));
+    let env = write("worker_memory=300\nntp_servers=\"10.0.0.1 10.0.0.2\"");
+    // It is recorded before anything is created.
+    sandbox.kill_deployment("lab", |sandbox| sandbox.is_within("lab", "pass-one/leases"));
+    let kept = std::fs::read_to_string(sandbox.home().cluster("lab").settings()).unwrap();
+    assert!(!kept.contains(word), "{kept}");
+    sandbox.run(&["deploy", "lab", "--rehearse"]).succeeded();
+    let scale = |workers: &str| sandbox.run(&["scale", "lab", "--workers", workers]).succeeded().stderr;
+    assert!(!scale("2").contains("deployed"), "nothing has changed");
+    write("worker_memory=400\nmtu=1400");
+    let said = scale("3");
+    let changed =
+        "has changed since cluster lab was deployed (mtu, ntp_servers, worker_memory): its former settings are used";
+    assert!(said.contains(changed), "{said}");
+    let shown = sandbox.run(&["config", "lab", "--format", "json"]).succeeded().stdout;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let of = |name: &str| {
+        shown["settings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["name"] == name)
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(of("worker_memory")["value"], "300");
+    assert_eq!(
+        of("worker_memory")["origin"],
+        format!("{} when deployed", env.display())
+    );
+    let plan = sandbox.run(&["plan", "lab"]).succeeded().stdout;
+    assert!(!plan.contains("differs"), "{plan}");
+    // The proxy's password is not stored.
+    std::fs::remove_file(&env).unwrap();
+    let asked = sandbox.run(&["scale", "lab", "--workers", "4"]);
+    assert_eq!(asked.code, Some(3), "{}", asked.stderr);
+    assert!(asked.message().contains("`http_proxy` is not set"), "{}", asked.stderr);
+    let mut given = sandbox.command(&["scale", "lab", "--workers", "4"]);
+    let given = given
+        .env("OCPDEPLOY_HTTP_PROXY", "http://me:other@proxy:8080")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&given.stderr);
+    assert!(given.status.success(), "{said}");
+    let words = "the settings that cluster lab was deployed with are used";
+    assert!(said.contains("cannot read ") && said.contains(words), "{said}");
+    let machines: BTreeMap<_, _> = sandbox.machines(None).into_iter().collect();
+    assert_eq!(machines["lab-worker-3"]["memory_mib"], 300);
+}
+
+#[test]
+fn a_path_that_cannot_be_recorded_is_refused_before_anything_is_created() {
+    use std::os::unix::ffi::OsStrExt;
+    let sandbox = Sandbox::new(json!({}));
+    let env = sandbox.env("lab", LAB);
+    let odd = sandbox.path().join(std::ffi::OsStr::from_bytes(b"odd-\xff"));
+    std::fs::create_dir(&odd).unwrap();
+    let mut deploy = sandbox.command(&["deploy", env.to_str().unwrap(), "--rehearse"]);
+    let refused = deploy.current_dir(&odd).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("is not UTF-8"), "{said}");
+    assert_eq!(sandbox.machines(None), []);
 }
 
 #[test]
@@ -532,7 +709,7 @@ fn two_commands_never_work_on_one_cluster() {
         &["scale", "lab", "--workers", "5"],
     ] {
         let refused = sandbox.run(command);
-        assert_eq!(refused.code, Some(7), "{}", refused.stderr);
+        assert_eq!(refused.code, Some(8), "{}", refused.stderr);
         assert!(refused.message().contains("is locked by"), "{}", refused.stderr);
     }
     sandbox::outcome(first).succeeded();

@@ -58,10 +58,6 @@ const DESTROYS: &[(&str, &str)] = &[
         "to remove a cluster without its record: `ocpdeploy destroy {domain} --from-backend",
         "the user has asked for `destroy`",
     ),
-    (
-        "its name is without the domain: `ocpdeploy destroy {",
-        "the user has asked for `destroy`",
-    ),
 ];
 
 /// Commands of hints in `passes` and `state` that need no cluster's name: they take none, use ./env.sh or another file,
