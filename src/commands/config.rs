@@ -34,7 +34,7 @@ pub fn run(session: &Session, command: &Config) -> Result<()> {
     let is_record = saved_settings::named_cluster(session, source)?.is_some();
     let print = |settings: Settings| {
         print(if is_record {
-            settings.of_record(&sources)
+            settings.of_record(&sources, &source.overrides())
         } else {
             settings
         })

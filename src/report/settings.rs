@@ -29,10 +29,16 @@ impl Settings {
         }
     }
 
-    /// The settings that a cluster was deployed with. The lines of their copy are not those of the env file.
-    pub fn of_record(mut self, sources: &Sources<'_>) -> Self {
+    /// The settings that a cluster was deployed with, and those `given` now. The lines of the copy are not those of the
+    /// env file, and the numbers of workers are those of the cluster.
+    pub fn of_record(mut self, sources: &Sources<'_>, given: &[(String, String)]) -> Self {
+        let is_given = |name: &str| given.iter().any(|(given, _)| given.as_str() == name);
         let file = sources.env_file.as_ref().map(|(path, _)| path.display().to_string());
         for value in &mut self.settings {
+            let is_number = matches!(value.name.as_str(), "workers" | "pools");
+            if is_number && value.origin.starts_with("flag ") && !is_given(&value.name) {
+                value.origin = "nodes of the cluster".to_owned();
+            }
             let of_file = file.as_deref().filter(|file| {
                 let rest = value.origin.strip_prefix(file);
                 rest.is_some_and(|rest| rest.starts_with(':'))
