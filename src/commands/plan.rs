@@ -19,7 +19,7 @@ use crate::plan::changes::{self, There};
 use crate::plan::mismatch::mismatch;
 use crate::plan::preview::{self, ExpectedPhase, ExpectedTime, Plan};
 use crate::report;
-use crate::state::durations::{self, Estimate, Phase};
+use crate::state::durations::{self, Estimate, Kind, Phase};
 use crate::state::inventory::{self, Known};
 use crate::state::journal::{self, BOOTSTRAP_REMOVED, Entry, INSTALLED, is_done};
 use crate::state::parameters::Parameters;
@@ -132,14 +132,14 @@ fn expected(session: &Session, config: &ClusterConfig, journal: &[Entry], plan: 
     if is_done(journal, INSTALLED) {
         return None;
     }
-    let estimate = Estimate::of(&durations::read(&session.home), plan.backend, config.is_rehearsal());
+    let estimate = Estimate::of(&durations::read(&session.home), Kind::of(config));
     let with_pass_one = !plan.pass_one.is_empty();
     // What takes less than a second does not take none.
     let seconds = |time: Duration| (time + Duration::from_millis(500)).as_secs().max(1);
     let phase = |phase: Phase| {
         Some(ExpectedPhase {
             phase: phase.to_string(),
-            seconds: seconds(estimate.usual(phase)?),
+            seconds: estimate.seconds(phase)?,
             best_seconds: seconds(estimate.best(phase)?),
         })
     };
@@ -147,6 +147,7 @@ fn expected(session: &Session, config: &ClusterConfig, journal: &[Entry], plan: 
     Some(ExpectedTime {
         seconds: seconds(estimate.total(with_pass_one)?),
         deployments: estimate.deployments,
+        source: estimate.source()?,
         phases: Phase::ALL.into_iter().filter(due).filter_map(phase).collect(),
     })
 }

@@ -18,8 +18,8 @@ use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, MachineName, Nod
 use crate::error::OperationError;
 use crate::plan::harvest::{Seen, Watch};
 use crate::plan::machines::{self, Planned};
-use crate::printable::printable_console;
-use crate::state::durations::{self, Deployment, Estimate};
+use crate::printable::{count, printable_console};
+use crate::state::durations::{self, Deployment, Estimate, Kind};
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::{self, Known, Neighbours};
 use crate::state::journal::{self, FAILED, INSTALLED, Journal, RUN};
@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
             facts,
             dir,
             journal,
-            estimate: Estimate::of(&durations::read(home), config.backend.name(), config.is_rehearsal()),
+            estimate: Estimate::of(&durations::read(home), Kind::of(config)),
             known,
         })
     }
@@ -150,6 +150,7 @@ impl<'a> Run<'a> {
                 installed,
                 backend: self.config.backend.name().to_owned(),
                 rehearsal: self.config.is_rehearsal(),
+                nodes: Kind::of(self.config).nodes,
                 phases: durations::phases(&journal::read(&self.dir.journal())?),
             };
             durations::record(self.home, deployment)

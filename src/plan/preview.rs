@@ -49,8 +49,10 @@ pub struct Plan {
 #[derive(Clone, Debug, Serialize)]
 pub struct ExpectedTime {
     pub seconds: u64,
-    /// The number of earlier deployments on this platform from which the time is derived.
+    /// The number of earlier deployments of similar size on this platform from which the time is derived.
     pub deployments: usize,
+    /// These deployments with their sizes: `2 deployments of 3 to 5 nodes`.
+    pub source: String,
     /// The time of each phase.
     pub phases: Vec<ExpectedPhase>,
 }

@@ -95,7 +95,7 @@ pub fn text(plan: &Plan) -> String {
         text += &format!(
             "takes {}, like {} on {}\n",
             about(Duration::from_secs(expected.seconds)),
-            count(expected.deployments, "earlier deployment"),
+            expected.source,
             plan.backend
         );
         let head = row([&"PHASE", &"USUALLY", &"BEST"]);

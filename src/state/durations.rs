@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::home::{Home, write_private};
 use super::inventory;
 use super::journal::{Entry, Event, INSTALLED, RUN};
+use crate::cluster::ClusterConfig;
+use crate::printable::count;
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -61,6 +63,9 @@ pub struct Deployment {
     pub installed: Timestamp,
     pub backend: String,
     pub rehearsal: bool,
+    /// Nodes, without the bootstrap; 0 in records of earlier versions, which did not store it.
+    #[serde(default)]
+    pub nodes: usize,
     /// In milliseconds; without phases that were skipped or interrupted.
     pub phases: BTreeMap<Phase, u64>,
 }
@@ -105,11 +110,38 @@ pub fn phases(journal: &[Entry]) -> BTreeMap<Phase, u64> {
     .collect()
 }
 
+/// The kind of a deployment. Only deployments of the same kind are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind<'a> {
+    pub backend: &'a str,
+    pub rehearsal: bool,
+    /// Nodes, without the bootstrap.
+    pub nodes: usize,
+}
+
+impl<'a> Kind<'a> {
+    pub fn of(config: &'a ClusterConfig) -> Self {
+        Self {
+            backend: config.backend.name(),
+            rehearsal: config.is_rehearsal(),
+            nodes: config.nodes().len() - 1,
+        }
+    }
+
+    /// Whether a deployment is of this kind: with at least half, and at most twice the nodes.
+    fn is_alike(&self, one: &Deployment) -> bool {
+        let is_near = one.nodes <= 2 * self.nodes && self.nodes <= 2 * one.nodes;
+        is_near && one.backend == self.backend && one.rehearsal == self.rehearsal
+    }
+}
+
 /// The estimated duration of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     /// Number of deployments that it is based on.
     pub deployments: usize,
+    /// Their smallest and largest number of nodes.
+    pub nodes: [usize; 2],
     phases: BTreeMap<Phase, Duration>,
     best: BTreeMap<Phase, Duration>,
 }
@@ -117,9 +149,8 @@ pub struct Estimate {
 impl Estimate {
     /// From the newest deployments of this kind on this backend: the median of each phase. The best time is that of all
     /// recorded deployments.
-    pub fn of(deployments: &[Deployment], backend: &str, rehearsal: bool) -> Self {
-        let is_alike = |one: &&Deployment| one.backend == backend && one.rehearsal == rehearsal;
-        let alike: Vec<_> = deployments.iter().rev().filter(is_alike).collect();
+    pub fn of(deployments: &[Deployment], kind: Kind<'_>) -> Self {
+        let alike: Vec<_> = deployments.iter().rev().filter(|one| kind.is_alike(one)).collect();
         let newest = &alike[..alike.len().min(NEWEST)];
         let times = |of: &[&Deployment], phase| -> Vec<u64> {
             let times = of.iter().filter_map(|one| one.phases.get(&phase).copied());
@@ -130,8 +161,10 @@ impl Estimate {
             let best = times(&alike, phase).into_iter().min()?;
             Some((phase, Duration::from_millis(best)))
         };
+        let nodes = || newest.iter().map(|one| one.nodes);
         Self {
             deployments: newest.len(),
+            nodes: [nodes().min(), nodes().max()].map(Option::unwrap_or_default),
             phases: Phase::ALL.into_iter().filter_map(usual).collect(),
             best: Phase::ALL.into_iter().filter_map(best).collect(),
         }
@@ -156,10 +189,21 @@ impl Estimate {
         phases.map(|phase| self.phases.get(&phase)).sum()
     }
 
-    /// ` (about 12 min)`, to append to a message; empty if unknown.
-    pub fn behind(&self, phase: Phase) -> String {
-        let known = self.phases.get(&phase);
-        known.map_or(String::new(), |time| format!(" ({})", about(*time)))
+    /// How long a phase usually takes, in seconds.
+    pub fn seconds(&self, phase: Phase) -> Option<u64> {
+        let time = *self.phases.get(&phase)?;
+        // What takes less than a second does not take none.
+        Some((time + Duration::from_millis(500)).as_secs().max(1))
+    }
+
+    /// What the estimate is based on: `3 deployments of 5 to 7 nodes`; `None` without an estimate.
+    pub fn source(&self) -> Option<String> {
+        let nodes = match self.nodes {
+            [_, 0] => return None,
+            [least, most] if least == most => count(most, "node"),
+            [least, most] => format!("{least} to {most} nodes"),
+        };
+        Some(format!("{} of {nodes}", count(self.deployments, "deployment")))
     }
 }
 
@@ -317,9 +361,16 @@ mod tests {
             installed: at(day * 86400),
             backend: backend.to_owned(),
             rehearsal,
+            nodes: 5,
             phases: phases.collect(),
         }
     }
+
+    const FIVE_NODES: Kind<'_> = Kind {
+        backend: "libvirt",
+        rehearsal: false,
+        nodes: 5,
+    };
 
     #[test]
     fn an_estimate_is_based_on_the_newest_deployments_of_the_same_kind() {
@@ -332,20 +383,20 @@ mod tests {
         };
         let with_pass_one = [&[(Phase::PassOne, 90)], &all(100)[..]].concat();
         for (deployments, count, bootstrap, total, with_one) in [
-            (vec![], 0, "", None, None),
-            (vec![deployment(1, "ovirt", false, &all(100))], 0, "", None, None),
-            (vec![deployment(1, "libvirt", true, &all(100))], 0, "", None, None),
+            (vec![], 0, None, None, None),
+            (vec![deployment(1, "ovirt", false, &all(100))], 0, None, None, None),
+            (vec![deployment(1, "libvirt", true, &all(100))], 0, None, None, None),
             (
                 vec![deployment(1, "libvirt", false, &all(100))],
                 1,
-                " (about 3 min)",
+                Some(200),
                 Some(600),
                 None,
             ),
             (
                 vec![deployment(1, "libvirt", false, &with_pass_one)],
                 1,
-                " (about 3 min)",
+                Some(200),
                 Some(600),
                 Some(690),
             ),
@@ -356,7 +407,7 @@ mod tests {
                     deployment(2, "libvirt", false, &all(20)),
                 ],
                 2,
-                " (about 30 s)",
+                Some(30),
                 Some(90),
                 None,
             ),
@@ -365,7 +416,7 @@ mod tests {
                     .map(|seconds| deployment(1, "libvirt", false, &all(seconds)))
                     .to_vec(),
                 3,
-                " (about 40 s)",
+                Some(40),
                 Some(120),
                 None,
             ),
@@ -375,15 +426,21 @@ mod tests {
                     .map(|s| deployment(1, "libvirt", false, &all(s)))
                     .to_vec(),
                 5,
-                " (about 20 s)",
+                Some(20),
                 Some(60),
                 None,
             ),
-            (vec![deployment(1, "libvirt", false, &all(100)[..1])], 1, "", None, None),
+            (
+                vec![deployment(1, "libvirt", false, &all(100)[..1])],
+                1,
+                None,
+                None,
+                None,
+            ),
         ] {
-            let estimate = Estimate::of(&deployments, "libvirt", false);
+            let estimate = Estimate::of(&deployments, FIVE_NODES);
             assert_eq!(estimate.deployments, count, "{deployments:?}");
-            assert_eq!(estimate.behind(Phase::Bootstrap), bootstrap, "{deployments:?}");
+            assert_eq!(estimate.seconds(Phase::Bootstrap), bootstrap, "{deployments:?}");
             // Also if it is too old for an estimate.
             let best = deployments
                 .iter()
@@ -397,6 +454,20 @@ mod tests {
                 "{deployments:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_small_cluster_is_not_compared_with_a_large_one() {
+        let sizes = |sizes: &[usize]| {
+            let deployments = sizes.iter().map(|nodes| Deployment {
+                nodes: *nodes,
+                ..deployment(1, "libvirt", false, &[(Phase::PassTwo, 60)])
+            });
+            Estimate::of(&deployments.collect::<Vec<_>>(), FIVE_NODES).source()
+        };
+        assert_eq!(sizes(&[0, 2, 11, 50]), None);
+        assert_eq!(sizes(&[50, 5]).unwrap(), "1 deployment of 5 nodes");
+        assert_eq!(sizes(&[3, 50, 10]).unwrap(), "2 deployments of 3 to 10 nodes");
     }
 
     #[test]

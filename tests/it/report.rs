@@ -148,6 +148,7 @@ fn journal(cluster: &Cluster) -> Vec<Entry> {
 /// Other deployments, on the same platform and on another one.
 fn deployments(cluster: &Cluster) -> Vec<Deployment> {
     let one = |name: &str, backend: &str, seconds: u64| Deployment {
+        nodes: 5,
         cluster: format!("{name}.example.com"),
         installed: at(5),
         backend: backend.to_owned(),

@@ -500,7 +500,7 @@ fn each_run_is_recorded_whatever_its_process_id() {
 
 #[test]
 fn earlier_deployments_tell_how_long_the_next_one_takes() {
-    const WAIT: &str = "waiting for bootstrap-complete (about ";
+    const WAIT: &str = "bootstrap-complete: waiting for the control plane (about ";
     let sandbox = lab(json!({}));
     let plan = |arguments: &[&str]| {
         let arguments = [&["plan", "lab.sh", "--rehearse"], arguments].concat();
@@ -514,7 +514,7 @@ fn earlier_deployments_tell_how_long_the_next_one_takes() {
     sandbox.deploy("lab").succeeded();
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
     let takes = plan(&[]);
-    let like = ", like 1 earlier deployment on sim\n";
+    let like = ", like 1 deployment of 5 nodes on sim\n";
     assert!(takes.contains("\ntakes about ") && takes.contains(like), "{takes}");
     let json: Value = serde_json::from_str(&plan(&["--format", "json"])).unwrap();
     assert_eq!(json["expected"]["deployments"], 1, "{json}");
@@ -531,8 +531,8 @@ fn earlier_deployments_tell_how_long_the_next_one_takes() {
     for told in [
         WAIT,
         "throwaway machines (about ",
-        "6 machines (about ",
-        "waiting for install-complete (about ",
+        "creating 6 machines (about ",
+        "install-complete: waiting for the cluster operators (about ",
     ] {
         assert!(second.stderr.contains(told), "no `{told}` in {}", second.stderr);
     }

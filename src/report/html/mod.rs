@@ -248,7 +248,13 @@ fn phases(input: &Input<'_>) -> Vec<[String; 4]> {
     let others = input.deployments.iter();
     let others = others.filter(|one| one.cluster != id || Some(one.installed) != installed);
     let others: Vec<Deployment> = others.cloned().collect();
-    let estimate = Estimate::of(&others, known.backend.name(), known.rehearsal);
+    let table = input.cluster.parameters.iter().flat_map(|table| &table.nodes);
+    let kind = durations::Kind {
+        backend: known.backend.name(),
+        rehearsal: known.rehearsal,
+        nodes: table.filter(|node| node.role != Role::Bootstrap).count(),
+    };
+    let estimate = Estimate::of(&others, kind);
     let time = |time: Option<Duration>| time.map_or("unknown".to_owned(), durations::about);
     durations::phases(input.journal)
         .into_iter()
