@@ -17,7 +17,7 @@ use super::cluster::{Cluster, LATEST, PollInterval, is_hopeless};
 use super::heartbeats::{Heartbeats, node_of};
 use super::seen::Nodes;
 use crate::PROGRESS;
-use crate::cluster::{MachineName, NodeName};
+use crate::cluster::NodeName;
 use crate::openshift::api::{ApiError, Approval};
 use crate::openshift::csr::{self, Judgement, Request, Wave};
 
@@ -178,8 +178,7 @@ impl<'a> Approver<'a> {
         let reason = format!("{node} is in the parameter file of {}", table.cluster_domain());
         if self.cluster.api.approve(object, &reason).await? == Approval::Given {
             self.last_approval = Instant::now();
-            let machine = MachineName::of_node(&table.cluster, &node);
-            info!(target: PROGRESS, machine = %machine, state = "joining", "{wave} certificate approved ({name})");
+            info!(target: PROGRESS, %node, state = "joining", "{wave} certificate approved ({name})");
             if wave == Wave::Client {
                 unused.insert(node, name);
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::seen::Status;
 use crate::cluster::Pool;
 use crate::openshift::api::{ApiError, ClusterApi};
 use crate::state::parameters::Parameters;
@@ -75,21 +76,18 @@ impl PollInterval {
 pub(super) struct PolledStatus {
     interval: PollInterval,
     due: Option<Instant>,
-    lines: Vec<String>,
+    last: Status,
 }
 
 impl PolledStatus {
-    /// The lines, queried again if they are due.
-    pub async fn lines(
-        &mut self,
-        query: impl Future<Output = Result<Vec<String>, ApiError>>,
-    ) -> Result<Vec<String>, ApiError> {
+    /// The status, queried again if it is due.
+    pub async fn get(&mut self, query: impl Future<Output = Result<Status, ApiError>>) -> Result<Status, ApiError> {
         if self.due.is_none_or(|due| due <= Instant::now()) {
-            let lines = query.await?;
-            self.due = Some(Instant::now() + self.interval.next(lines != self.lines));
-            self.lines = lines;
+            let status = query.await?;
+            self.due = Some(Instant::now() + self.interval.next(status != self.last));
+            self.last = status;
         }
-        Ok(self.lines.clone())
+        Ok(self.last.clone())
     }
 }
 
@@ -119,9 +117,9 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(wait)).await;
             let query = async {
                 queries += 1;
-                Ok(vec!["a line".to_owned()])
+                Ok(Status::from("a line".to_owned()))
             };
-            assert_eq!(status.lines(query).await.unwrap(), ["a line"]);
+            assert_eq!(status.get(query).await.unwrap().lines, ["a line"]);
             assert_eq!(queries, expected);
         }
     }

@@ -33,7 +33,7 @@ use certificates::{Approver, Rejoin};
 pub use cluster::Cluster;
 use cluster::{LATEST, PROMPT, PollInterval, PolledStatus, is_hopeless, prompt_for};
 use heartbeats::Heartbeats;
-use seen::{Nodes, Operators, VersionProgress};
+use seen::{Nodes, Operators, Status, VersionProgress};
 
 /// How long the Etcd resource must be missing before the cluster counts as having none: an API server that has just
 /// started may not have all kinds yet.
@@ -79,9 +79,9 @@ fn indented(lines: &[String]) -> String {
 
 /// The result of one query.
 enum Look {
-    Done,
-    /// With the status to report, one line for each topic.
-    NotYet(Vec<String>),
+    /// With the last status, of waits that observe one.
+    Done(Status),
+    NotYet(Status),
 }
 
 impl Cluster<'_> {
@@ -93,17 +93,20 @@ impl Cluster<'_> {
         let look = async || {
             let done = self.api.config_map("kube-system", "bootstrap").await?;
             if done.is_some_and(|done| seen::is_complete(&done)) {
-                return Ok(Look::Done);
+                return Ok(Look::Done(Status::default()));
             }
             let query = async {
                 let (nodes, etcd) = try_join!(self.api.nodes(), self.api.etcd())?;
                 let seen = Nodes::of(self.table, &nodes);
                 let groups = groups.iter().filter(|(_, wanted)| !wanted.is_empty());
-                let mut lines: Vec<String> = groups.map(|(name, wanted)| seen.text(name, wanted)).collect();
-                lines.extend(etcd.as_ref().and_then(seen::etcd_text));
-                Ok::<_, ApiError>(lines)
+                let mut status = Status::default();
+                for (name, wanted) in groups {
+                    status.add_nodes(name, &seen, wanted);
+                }
+                status.lines.extend(etcd.as_ref().and_then(seen::etcd_text));
+                Ok::<_, ApiError>(status)
             };
-            Ok(Look::NotYet(status.lines(query).await?))
+            Ok(Look::NotYet(status.get(query).await?))
         };
         until("bootstrap-complete", limit, PROMPT, ApiError::is_passing, look).await
     }
@@ -118,14 +121,14 @@ impl Cluster<'_> {
             let Some(etcd) = self.api.etcd().await? else {
                 let since: &mut Instant = absent_since.get_or_insert_with(Instant::now);
                 return Ok(match since.elapsed() >= ABSENT {
-                    true => Look::Done,
-                    false => Look::NotYet(vec!["etcd: the cluster has no etcd operator".to_owned()]),
+                    true => Look::Done(Status::default()),
+                    false => Look::NotYet("etcd: the cluster has no etcd operator".to_owned().into()),
                 });
             };
             absent_since = None;
             Ok(match seen::has_no_bootstrap(&etcd) {
-                true => Look::Done,
-                false => Look::NotYet(vec![seen::bootstrap_in_etcd_text(&etcd)]),
+                true => Look::Done(Status::default()),
+                false => Look::NotYet(seen::bootstrap_in_etcd_text(&etcd).into()),
             })
         };
         until("bootstrap-member-removed", limit, PROMPT, ApiError::is_passing, look).await
@@ -137,12 +140,10 @@ impl Cluster<'_> {
             let configuration = self.api.machine_configuration().await?;
             let missing = seen::missing_policies(configuration.as_ref(), policies);
             Ok(match missing.is_empty() {
-                true => Look::Done,
+                true => Look::Done(Status::default()),
                 false => {
                     let missing = missing.join(", ");
-                    Look::NotYet(vec![format!(
-                        "MachineConfiguration cluster: no policy for {missing} in its status"
-                    )])
+                    Look::NotYet(format!("MachineConfiguration cluster: no policy for {missing} in its status").into())
                 }
             })
         };
@@ -153,8 +154,8 @@ impl Cluster<'_> {
     pub async fn etcd_members(self, nodes: &[NodeAddress], limit: Duration) -> Result<(), WaitError> {
         let look = async || {
             Ok(match self.etcd_lacks(nodes).await? {
-                None => Look::Done,
-                Some(lack) => Look::NotYet(vec![lack]),
+                None => Look::Done(Status::default()),
+                Some(lack) => Look::NotYet(lack.into()),
             })
         };
         until("etcd members", limit, PROMPT, ApiError::is_passing, look).await
@@ -185,23 +186,24 @@ impl Cluster<'_> {
                 let (nodes, operators) = try_join!(self.api.nodes(), self.api.cluster_operators())?;
                 let overtaken = self.label_pools(&nodes).await?;
                 let (nodes, operators) = (Nodes::of(self.table, &nodes), Operators::of(&operators));
-                let details = operators.details();
-                let lines = [nodes.text("nodes", &all), operators.text()];
                 let are_ready = nodes.are_ready(&all) && overtaken.is_empty();
                 if is_done && are_ready && steady.is_reached(&operators) {
-                    degraded = Some(details.clone());
+                    degraded = Some(operators.details());
                 }
-                Ok::<Vec<String>, ApiError>(lines.into_iter().chain(details).collect())
+                let mut status = Status::default();
+                status.add_nodes("nodes", &nodes, &all);
+                status.add_operators(&operators);
+                Ok::<_, ApiError>(status)
             };
-            let mut lines = status.lines(query).await?;
+            let mut status = status.get(query).await?;
             if let Some(degraded) = degraded {
                 for line in degraded {
                     warn!(target: PROGRESS, step = "install-complete", "{line}");
                 }
-                return Ok(Look::Done);
+                return Ok(Look::Done(status));
             }
-            lines.extend(version.map(|version| version.text));
-            Ok(Look::NotYet(lines))
+            status.lines.extend(version.map(|version| version.text));
+            Ok(Look::NotYet(status))
         };
         let prompt = prompt_for(all.len());
         let wait = until("install-complete", limit, prompt, ApiError::is_passing, look);
@@ -219,7 +221,7 @@ impl Cluster<'_> {
                 .api
                 .config_map("openshift-config-managed", "default-ingress-cert")
                 .await?;
-            Ok(Look::Done)
+            Ok(Look::Done(Status::default()))
         };
         until(WHAT, limit, LATEST, ApiError::is_passing, look).await?;
         let Some(ca) = found.and_then(|found| found.data?.remove("ca-bundle.crt")) else {
@@ -247,7 +249,7 @@ impl Cluster<'_> {
             let seen = Nodes::of(self.table, &objects);
             Ok(match overtaken.is_empty() {
                 true => ready(&seen, nodes),
-                false => Look::NotYet(vec![pools::pending(&overtaken)]),
+                false => Look::NotYet(pools::pending(&overtaken).into()),
             })
         };
         let wait = until(
@@ -266,8 +268,8 @@ impl Cluster<'_> {
             let nodes = self.api.nodes().await?;
             let overtaken = self.label_pools(&nodes).await?;
             Ok(match overtaken.is_empty() {
-                true => Look::Done,
-                false => Look::NotYet(vec![pools::pending(&overtaken)]),
+                true => Look::Done(Status::default()),
+                false => Look::NotYet(pools::pending(&overtaken).into()),
             })
         };
         until("the labels of pools", limit, LATEST, ApiError::is_passing, look).await
@@ -330,9 +332,11 @@ impl Cluster<'_> {
 }
 
 fn ready(seen: &Nodes, nodes: &BTreeSet<NodeName>) -> Look {
+    let mut status = Status::default();
+    status.add_nodes("nodes", seen, nodes);
     match seen.are_ready(nodes) {
-        true => Look::Done,
-        false => Look::NotYet(vec![seen.text("nodes", nodes)]),
+        true => Look::Done(status),
+        false => Look::NotYet(status),
     }
 }
 
@@ -347,14 +351,17 @@ async fn until(
 ) -> Result<(), WaitError> {
     let end = Instant::now() + limit;
     let mut interval = PollInterval::up_to(latest);
-    let (mut shown, mut doubt, mut last_error) = (Vec::new(), None, None);
+    let (mut shown, mut doubt, mut last_error) = (Status::default(), None, None);
     loop {
         let looked = timeout(end.saturating_duration_since(Instant::now()), look()).await;
-        let lines = match looked {
-            Ok(Ok(Look::Done)) => return Ok(()),
-            Ok(Ok(Look::NotYet(lines))) => {
+        let status = match looked {
+            Ok(Ok(Look::Done(status))) => {
+                report(what, &status, &shown);
+                return Ok(());
+            }
+            Ok(Ok(Look::NotYet(status))) => {
                 (doubt, last_error) = (None, None);
-                lines
+                status
             }
             Ok(Err(source)) if source.is_final() => return Err(WaitError::Hopeless { what, source }),
             Ok(Err(error)) => {
@@ -365,20 +372,25 @@ async fn until(
                 if is_passing(&error) {
                     doubt = None;
                 }
-                let line = error.to_string();
+                let text = error.to_string();
                 last_error = Some(error);
-                vec![line]
+                // Nothing newer is known of the nodes and operators.
+                let mut status = shown.clone();
+                status.lines = vec![text];
+                status
             }
             Err(_) => shown.clone(),
         };
-        for line in lines.iter().filter(|line| !shown.contains(*line)) {
-            info!(target: PROGRESS, step = what, "{line}");
-        }
-        let pause = interval.next(lines != shown);
-        shown = lines;
+        report(what, &status, &shown);
+        let pause = interval.next(status != shown);
+        shown = status;
         if Instant::now() + pause >= end {
             // The error itself contains the last state.
-            let seen = if last_error.is_some() { Vec::new() } else { shown };
+            let seen = if last_error.is_some() {
+                Vec::new()
+            } else {
+                shown.summary()
+            };
             return Err(WaitError::TooLong {
                 what,
                 after: limit,
@@ -387,6 +399,41 @@ async fn until(
             });
         }
         sleep(pause).await;
+    }
+}
+
+/// Reports what has changed: each node and each operator that is not ready is a row, as is each that became ready.
+///
+/// openshift-install shows the message of the ClusterVersion, which names some of the operators (openshift/installer:
+/// `cmd/openshift-install/command/waitfor.go`, `waitForInitializedCluster`).
+fn report(step: &'static str, status: &Status, before: &Status) {
+    let nodes = status.nodes.len();
+    if nodes != before.nodes.len() && nodes > 0 {
+        info!(target: PROGRESS, step, total = nodes);
+    }
+    for (node, lacks) in &status.nodes {
+        if before.nodes.get(node) != Some(lacks) {
+            let (state, text) = match lacks {
+                None => ("ready", ""),
+                Some(why) => ("joining", why.as_str()),
+            };
+            info!(target: PROGRESS, step, %node, state, done = lacks.is_none(), "{text}");
+        }
+    }
+    for (operator, why) in &status.operators {
+        if before.operators.get(operator) != Some(why) {
+            info!(target: PROGRESS, step, item = %format_args!("operator {operator}"), state = "waiting", "{why}");
+        }
+    }
+    for operator in before
+        .operators
+        .keys()
+        .filter(|name| !status.operators.contains_key(*name))
+    {
+        info!(target: PROGRESS, step, item = %format_args!("operator {operator}"), state = "available", done = true);
+    }
+    for line in status.lines.iter().filter(|line| !before.lines.contains(line)) {
+        info!(target: PROGRESS, step, "{line}");
     }
 }
 

@@ -80,7 +80,7 @@ impl Cluster<'_> {
             };
             match self.api.label_node(node, &lack.labels, lack.taints.as_deref()).await? {
                 true => {
-                    info!(target: PROGRESS, step = "pools", "{}: labels and taints of pool {} are set", known.name, pool.name)
+                    info!(target: PROGRESS, node = %known.name, state = "joining", "labels and taints of pool {} are set", pool.name)
                 }
                 false => overtaken.push(known.name.to_string()),
             }

@@ -139,6 +139,51 @@ impl Nodes {
     }
 }
 
+/// What is still waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// All nodes that are waited for: why they are not Ready.
+    pub nodes: BTreeMap<NodeName, Option<String>>,
+    /// Operators that are not ready, and why.
+    pub operators: BTreeMap<String, String>,
+    /// Other topics, one line each.
+    pub lines: Vec<String>,
+    /// Nodes and operators in a few lines.
+    short: Vec<String>,
+}
+
+impl From<String> for Status {
+    fn from(line: String) -> Self {
+        Self {
+            lines: vec![line],
+            ..Self::default()
+        }
+    }
+}
+
+impl Status {
+    pub fn add_nodes(&mut self, what: &str, nodes: &Nodes, wanted: &BTreeSet<NodeName>) {
+        let lacks = |node: &NodeName| match nodes.there.get(node) {
+            Some(None) => None,
+            Some(Some(why)) => Some(format!("not Ready: {why}")),
+            None => Some("not in the cluster yet".to_owned()),
+        };
+        self.nodes.extend(wanted.iter().map(|node| (node.clone(), lacks(node))));
+        self.short.push(nodes.text(what, wanted));
+    }
+
+    pub fn add_operators(&mut self, operators: &Operators) {
+        self.operators.clone_from(&operators.lag);
+        self.short.push(operators.text());
+        self.short.extend(operators.details());
+    }
+
+    /// A few lines, for the error of a wait that took too long.
+    pub fn summary(self) -> Vec<String> {
+        [self.short, self.lines].concat()
+    }
+}
+
 fn why_not_ready(node: &Node) -> Option<String> {
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     match conditions.find(|condition| condition.type_ == "Ready") {
@@ -519,6 +564,46 @@ mod tests {
             "too few etcd members are available: 1 of 3 members are available"
         );
         assert!(etcd_lacks(&endpoints(&masters), &object("Etcd", "cluster", json!([])), &masters).is_some());
+    }
+
+    #[test]
+    fn a_status_has_a_row_for_each_node_and_each_operator_that_is_not_ready() {
+        let wanted: BTreeSet<_> = (0..3).map(|index| NodeName::node(Role::Master, index)).collect();
+        let all = [
+            node("master-0.lab.example.com", Some("True")),
+            node("master-1.lab.example.com", Some("False")),
+        ];
+        let operators = [
+            operator("dns", "True", "False", "False", "2026-01-01T00:00:00Z"),
+            operator("console", "False", "True", "False", "2026-01-01T00:00:00Z"),
+        ];
+        let mut status = Status::from("version: 1 of 2 done".to_owned());
+        status.add_nodes("masters", &Nodes::of(&example(), &all), &wanted);
+        status.add_operators(&Operators::of(&operators));
+        let lacks: Vec<Option<&str>> = status.nodes.values().map(Option::as_deref).collect();
+        assert_eq!(
+            lacks,
+            [
+                None,
+                Some("not Ready: network not ready"),
+                Some("not in the cluster yet")
+            ]
+        );
+        let waiting: Vec<_> = status
+            .operators
+            .iter()
+            .map(|(name, why)| (name.as_str(), why.as_str()))
+            .collect();
+        assert_eq!(waiting, [("console", "not available: no replicas")]);
+        assert_eq!(
+            status.summary(),
+            [
+                "masters: 1 of 3 Ready; master-1 not Ready (network not ready), master-2 missing",
+                "operators: 1 of 2 available; waiting for console",
+                "operator console not available: no replicas",
+                "version: 1 of 2 done",
+            ]
+        );
     }
 
     #[test]
