@@ -42,6 +42,12 @@ impl MachineName {
         Some(Self::of_harvest_in_pool(cluster, role_or_pool, index))
     }
 
+    /// The name of its node, for a machine of pass two of this cluster.
+    pub fn node_in(&self, cluster: &str) -> &str {
+        let node = self.0.strip_prefix(cluster).and_then(|node| node.strip_prefix('-'));
+        node.unwrap_or(&self.0)
+    }
+
     /// The role: names of both passes end in role or pool and number. All but workers count as masters.
     pub fn role(&self) -> Role {
         let mut parts = self.0.rsplit('-');

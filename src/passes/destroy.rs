@@ -72,18 +72,16 @@ fn leftovers(left: &[Owned]) -> OperationError {
         .hint("run the same command again; the platform's log may show the cause")
 }
 
-pub(super) async fn delete_machine(
-    backend: &Platforms,
-    cluster: &ClusterId,
-    machine: &Machine,
-) -> Result<(), PlatformError> {
-    backend.delete_machine(cluster, &machine.name).await?;
-    info!(target: PROGRESS, machine = %machine.name, state = "deleted", done = true);
-    Ok(())
-}
-
 pub(super) async fn delete_machines(backend: &Platforms, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {
-    let delete = async |machine: &Machine| delete_machine(backend, cluster, machine).await;
+    let total = machines.len();
+    if total > 0 {
+        info!(target: PROGRESS, step = "delete", total, "deleting {}", count(total, "machine"));
+    }
+    let delete = async |machine: &Machine| {
+        backend.delete_machine(cluster, &machine.name).await?;
+        info!(target: PROGRESS, step = "delete", node = %machine.node, state = "deleted", done = true);
+        Ok::<_, PlatformError>(())
+    };
     backend.concurrently(machines, delete).await?;
     let left = backend.list_machines(cluster).await?.into_iter();
     let left: Vec<_> = left

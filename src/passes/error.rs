@@ -87,7 +87,24 @@ pub(super) fn not_among<'n>(
 ) -> OperationError {
     let known: Vec<_> = known.map(|node| &node.name).collect();
     let text = format!("{node} is not a node of the cluster: {}", names(&known));
-    OperationError::new(ErrorKind::Usage, text).hint(format!("`ocpdeploy status {cluster}` shows its nodes"))
+    let error = OperationError::new(ErrorKind::Usage, text);
+    let given = node.as_str();
+    // Also the name of its machine.
+    let given = given.strip_prefix(&format!("{cluster}-")).unwrap_or(given);
+    let number = |name: &str| name.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
+    let likeness = |name: &&&NodeName| match number(given) == number(name.as_str()) {
+        true => strsim::jaro_winkler(given, name.as_str()),
+        // Another node.
+        false => 0.0,
+    };
+    let near = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    match near.filter(|name| likeness(name) > 0.9) {
+        _ if given == cluster => error.hint(format!("after the cluster, name one of its nodes: `{cluster} NODE`")),
+        Some(name) => error.hint(format!(
+            "did you mean {name}? `ocpdeploy status {cluster}` shows all nodes"
+        )),
+        None => error.hint(format!("`ocpdeploy status {cluster}` shows its nodes")),
+    }
 }
 
 /// The cluster that an error is about. An installed cluster works, and no hint may suggest destroying it.

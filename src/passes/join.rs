@@ -261,7 +261,7 @@ impl Run<'_> {
         // A missing machine cannot be drained.
         let seen = machines.iter().find(|seen| seen.name == machine);
         if let (Reach::Api(api), Some(seen)) = (reach, seen) {
-            info!(target: PROGRESS, machine = %machine, state = "draining");
+            info!(target: PROGRESS, step = "drain", node = %node.name, state = "draining");
             drain::drain(api, &host, seen.power == Power::Off, how).await?;
         }
         // First the machine: a running kubelet would register its node again.
@@ -270,7 +270,7 @@ impl Run<'_> {
             api.delete_node(&host).await?;
         }
         ssh::forget(&self.dir, &host)?;
-        info!(target: PROGRESS, machine = %machine, state = "removed", done = true);
+        info!(target: PROGRESS, step = "drain", node = %node.name, state = "removed", done = true);
         Ok(())
     }
 }

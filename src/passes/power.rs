@@ -398,7 +398,7 @@ impl<'a> InstalledCluster<'a> {
             for machine in off {
                 if reported.insert(machine.name.clone()) {
                     self.note_off(machine).await?;
-                    info!(target: PROGRESS, machine = %machine.name, state = "off", done = true);
+                    info!(target: PROGRESS, step = "stop", node = %machine.node, state = "off", done = true);
                 }
             }
             if on.is_empty() || begun.elapsed() >= limit {
@@ -441,14 +441,13 @@ impl<'a> InstalledCluster<'a> {
     async fn switch_on(&self, roles: &[Role]) -> Result<()> {
         let id = self.known.id();
         let nodes = self.table.nodes.iter().filter(|node| roles.contains(&node.role));
-        let switch = async |name: MachineName| {
-            if let backend::Action::Done(()) = self.backend.start_machine(&id, &name).await? {
-                info!(target: PROGRESS, machine = %name, state = "booting");
+        let switch = async |node: &NodeAddress| {
+            if let backend::Action::Done(()) = self.backend.start_machine(&id, &self.name_of(node)).await? {
+                info!(target: PROGRESS, step = "start", node = %node.name, state = "booting");
             }
             Ok::<_, PlatformError>(())
         };
-        let names = nodes.map(|node| self.name_of(node));
-        self.backend.concurrently(names, switch).await?;
+        self.backend.concurrently(nodes, switch).await?;
         Ok(())
     }
 
@@ -524,7 +523,7 @@ impl<'a> InstalledCluster<'a> {
             return self.journal.forget(OFF);
         }
         if self.backend.common_capabilities().guests_reachable {
-            let guests: Vec<_> = self.nodes().map(|node| (self.name_of(node), node.ip)).collect();
+            let guests: Vec<_> = self.nodes().map(|node| (node.name.clone(), node.ip)).collect();
             installer::guests_answer(&guests, limit).await?;
         }
         Ok(())

@@ -11,7 +11,6 @@ use anyhow::Result;
 use serde::Serialize;
 use tracing::info;
 
-use super::destroy::delete_machine;
 use super::error::FEW_ADDRESSES;
 use super::free_addresses::{Answering, Silent};
 use super::run::{Run, leased_vips};
@@ -199,7 +198,12 @@ impl Run<'_> {
             };
             match self.backend.reserve_address(&reservation).await {
                 Ok(_) => {
-                    info!(target: PROGRESS, machine = %name, state = "reserved", done = true, "{ip}");
+                    match Vip::ALL.into_iter().any(|vip| *name == NodeName::vip(vip)) {
+                        true => info!(target: PROGRESS, step = "pass one", "{ip} is reserved for {name}"),
+                        false => {
+                            info!(target: PROGRESS, step = "pass one", node = %name, state = "reserved", "{ip} is reserved")
+                        }
+                    }
                     return Ok(lease);
                 }
                 // If the MAC is in use, every address would conflict.
@@ -238,7 +242,8 @@ impl Run<'_> {
         }
         let holds = holds(&self.config.id(), parameters);
         let hold_all = async {
-            info!(target: PROGRESS, step = "addresses", "reserving {}", count(holds.len(), "address"));
+            let total = holds.len();
+            info!(target: PROGRESS, step = "addresses", total, "reserving {}", count(total, "address"));
             if self.reserves_before_boot() {
                 self.release_declined(&holds).await?;
             }
@@ -271,8 +276,9 @@ impl Run<'_> {
         let name = &hold.assignment.name;
         let state = self.backend.reserve_address(hold).await?;
         if let Some(machine) = throwaway.iter().find(|machine| machine.node == *name) {
-            delete_machine(self.backend, &self.config.id(), machine).await?;
+            self.backend.delete_machine(&self.config.id(), &machine.name).await?;
         }
+        info!(target: PROGRESS, step = "addresses", node = %name, state = "reserved", done = true, "{}", hold.assignment.ip);
         Ok((name.clone(), state))
     }
 

@@ -327,7 +327,7 @@ impl InstalledCluster<'_> {
         let id = self.known.id();
         self.each(async |machine| {
             self.backend.save_snapshot(&id, machine, &snapshot).await?;
-            info!(target: PROGRESS, machine = %machine, state = "saved", done = true);
+            info!(target: PROGRESS, step = "snapshot", node = machine.node_in(&self.known.name), state = "saved", done = true);
             Ok(())
         })
         .await?;
@@ -351,7 +351,7 @@ impl InstalledCluster<'_> {
         let id = self.known.id();
         self.each(async |machine| {
             self.backend.revert_to_snapshot(&id, machine, snapshot).await?;
-            info!(target: PROGRESS, machine = %machine, state = "restored", done = true);
+            info!(target: PROGRESS, step = "snapshot", node = machine.node_in(&self.known.name), state = "restored", done = true);
             Ok(())
         })
         .await

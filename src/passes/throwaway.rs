@@ -21,7 +21,7 @@ use crate::error::{ErrorKind, OperationError};
 use crate::node::cloud_init;
 use crate::node::services::Release;
 use crate::plan::egress;
-use crate::plan::harvest::Watch;
+use crate::plan::harvest::{BOOTING, Watch};
 use crate::plan::machines::{self, MacTable, Planned, VipSource};
 use crate::printable::count;
 use crate::state::durations::Phase;
@@ -69,6 +69,14 @@ impl Run<'_> {
     pub(super) async fn boot_and_look(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let images = self.helper_images(workflow).await?;
         let planned = self.throwaway_machines(macs);
+        let looking = leases_step(workflow, &planned)?;
+        if self.journal.done_at(looking.name()).is_none() {
+            let total = planned.len();
+            // Other workflows create fewer machines.
+            let about = self.estimate.seconds(Phase::PassOne).filter(|_| workflow == "pass-one");
+            info!(target: PROGRESS, step = "pass one", total, estimate = about, estimate_source = self.estimate.source(),
+                "waiting for the addresses of {}", count(total, "throwaway machine"));
+        }
         let (created, of_created) = watch::channel(Vec::new());
         let mut look = Box::pin(self.look_for_leases(workflow, &planned, of_created, &images));
         let create = async {
@@ -79,9 +87,8 @@ impl Run<'_> {
             }
         };
         let step = create_step(workflow, &planned, &images)?;
-        let leases = leases_step(workflow, &planned)?;
         // As in pass two, a machine without an address is asked for again: the platform may have refused it.
-        if self.journal.done_at(step.name()).is_some() && self.journal.done_at(leases.name()).is_none() {
+        if self.journal.done_at(step.name()).is_some() && self.journal.done_at(looking.name()).is_none() {
             self.journal.forget(step.name())?;
         }
         self.journal.run(&step, create).await?;
@@ -89,7 +96,7 @@ impl Run<'_> {
         created.send_replace(planned.clone());
         drop(created);
         let vips = machines::unleased_vips(self.config, macs, &planned);
-        let look = self.journal.run(&leases, look);
+        let look = self.journal.run(&looking, look);
         // While the machines boot: libvirt locks the network for a reservation, and their creation would wait.
         let (mut leases, vips) = futures::try_join!(look, self.reserve_vips(&vips))?;
         leases.extend(vips);
@@ -116,13 +123,6 @@ impl Run<'_> {
         images: &Handles,
         created: &watch::Sender<Vec<Planned>>,
     ) -> Result<()> {
-        let total = planned.len();
-        // Other workflows create fewer machines.
-        let about = match workflow {
-            "pass-one" => self.estimate.behind(Phase::PassOne),
-            _ => String::new(),
-        };
-        info!(target: PROGRESS, step = "pass one", total, "booting {}{about}", count(total, "throwaway machine"));
         // Not for new workers: until they are in the table, a reservation would not be released.
         let reserves = workflow == "pass-one" && self.reserves_before_boot();
         let macs = planned
@@ -146,9 +146,10 @@ impl Run<'_> {
     }
 
     async fn create_helper(&self, workflow: &str, machine: &Planned, images: &Handles) -> Result<()> {
-        info!(target: PROGRESS, machine = %machine.name, state = "creating");
+        let node = &machine.node;
+        info!(target: PROGRESS, step = "pass one", %node, state = "creating");
         self.backend.create_machine(&self.helper_spec(machine, images)?).await?;
-        info!(target: PROGRESS, machine = %machine.name, state = "booting");
+        info!(target: PROGRESS, step = "pass one", %node, state = "booting", "{BOOTING}");
         self.journal.note(&format!("{workflow}/create/{}", machine.node), &())
     }
 
@@ -187,7 +188,7 @@ impl Run<'_> {
             let unreachable = egress::unreachable(wanted, &egress::results(&text));
             match unreachable {
                 Some(endpoints) if endpoints.is_empty() => {
-                    info!(target: PROGRESS, machine = %first.name, "the image registries can be reached");
+                    info!(target: PROGRESS, step = "pass one", "{} can reach the image registries", first.name);
                     return Ok(());
                 }
                 Some(endpoints) if begun.elapsed() > EGRESS => {
@@ -195,7 +196,7 @@ impl Run<'_> {
                 }
                 None if begun.elapsed() > EGRESS => {
                     let name = &first.name;
-                    info!(target: PROGRESS, machine = %name, "egress check skipped: no result on the serial console");
+                    info!(target: PROGRESS, step = "pass one", "egress check skipped: no result on the serial console of {name}");
                     return Ok(());
                 }
                 _ => tokio::time::sleep(CONSOLE).await,
@@ -243,14 +244,13 @@ impl Run<'_> {
             self.start_again(&mut launches, &planned, &machines, spec).await?;
             guests.complete(self, &planned, &mut machines).await;
             for change in watch.look(&planned, &machines) {
-                let state = if change.stable { "address" } else { "looking" };
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
                 let evidence = plan.map_or(Evidence::Platform, |plan| guests.evidence(plan.mac));
                 let text = match evidence {
                     Evidence::Platform => change.to_string(),
                     other => format!("{change}, {other}"),
                 };
-                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{text}");
+                info!(target: PROGRESS, step = "pass one", node = %change.node, state = change.state(), done = change.stable, "{text}");
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
                     self.journal
                         .note(&format!("{workflow}/leases/{}", plan.node), &(ip, evidence))?;

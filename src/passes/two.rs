@@ -35,7 +35,7 @@ use crate::openshift::mcs::{self, Limits};
 use crate::openshift::wait::{WaitError, clock};
 use crate::passes::diagnose;
 use crate::plan::connections::connections;
-use crate::plan::harvest::{Seen, Watch, judge_planned};
+use crate::plan::harvest::{BOOTING, Seen, Watch, judge_planned};
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::printable::count;
 use crate::state::durations::Phase;
@@ -321,11 +321,11 @@ impl Run<'_> {
         let planned = self.planned_nodes(parameters, configs);
         self.judge_machines(&planned, configs, images)?;
         // Others are created later, while the cluster is already waited for.
-        let about = match planned.iter().any(|machine| machine.role == Role::Bootstrap) {
-            true => self.estimate.behind(Phase::PassTwo),
-            false => String::new(),
-        };
-        info!(target: PROGRESS, step = "pass two", total = planned.len(), "{}{about}", count(planned.len(), "machine"));
+        let is_all = planned.iter().any(|machine| machine.role == Role::Bootstrap);
+        let about = self.estimate.seconds(Phase::PassTwo).filter(|_| is_all);
+        let total = planned.len();
+        info!(target: PROGRESS, step = "pass two", total, estimate = about, estimate_source = self.estimate.source(),
+            "creating {}", count(total, "machine"));
         let create = async |machine: &Planned| self.create_node(machine, configs.get(&machine.node), images).await;
         self.backend.concurrently(&planned, create).await.map(drop)
     }
@@ -366,13 +366,13 @@ impl Run<'_> {
             self.journal.forget(step.name())?;
         }
         self.journal.run(&step, self.make(machine, images)).await?;
-        info!(target: PROGRESS, machine = %machine.name, state = "booting");
+        info!(target: PROGRESS, step = "pass two", node = %machine.node, state = "booting", "{BOOTING}");
         Ok(())
     }
 
     /// Creates a machine with its node's config.
     pub(super) async fn make(&self, machine: &Planned, images: &Handles) -> Result<()> {
-        info!(target: PROGRESS, machine = %machine.name, state = "creating");
+        info!(target: PROGRESS, step = "pass two", node = %machine.node, state = "creating");
         self.record_size(machine)?;
         self.backend.create_machine(&self.node_spec(machine, images)?).await?;
         Ok(())
@@ -417,6 +417,7 @@ impl Run<'_> {
         images: &Handles,
     ) -> Result<()> {
         let begun = Instant::now();
+        info!(target: PROGRESS, step = "pass two", total = planned.len());
         let mut watch = Watch::new(None);
         let mut launches = Launches::default();
         let mut guests = GuestAddresses::new(self.machine_network().ok(), self.virtual_ips()?);
@@ -428,7 +429,7 @@ impl Run<'_> {
             self.start_again(&mut launches, planned, &machines, spec).await?;
             guests.complete(self, planned, &mut machines).await;
             for change in watch.look(planned, &machines) {
-                info!(target: PROGRESS, machine = %change.name, state = "address", done = change.stable, "{change}");
+                info!(target: PROGRESS, step = "pass two", node = %change.node, state = change.state(), done = change.stable, "{change}");
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
                     let workflow = match self.is_joining(&plan.node) {
@@ -457,7 +458,8 @@ impl Run<'_> {
         installer: &Installer,
         wait: &WaitContext<'_>,
     ) -> Result<Vec<NodeReport>> {
-        info!(target: PROGRESS, step = "bootstrap", "waiting for bootstrap-complete{}", self.estimate.behind(Phase::Bootstrap));
+        info!(target: PROGRESS, step = "bootstrap-complete", estimate = self.estimate.seconds(Phase::Bootstrap),
+            estimate_source = self.estimate.source(), "waiting for the control plane");
         let step = Step::named("bootstrap-complete");
         match self.journal.run(&step, installer.wait_for_bootstrap(wait)).await {
             Err(error) => Err(self.explained(installer, wait, true, error).await),
@@ -472,7 +474,7 @@ impl Run<'_> {
         if self.config.installer == InstallerChoice::Rehearsal || self.journal.done_at(BOOTSTRAP_REMOVED).is_some() {
             return Ok(());
         }
-        info!(target: PROGRESS, step = "bootstrap", "waiting until the etcd operator has removed the bootstrap from etcd");
+        info!(target: PROGRESS, step = "bootstrap-member-removed", "waiting until the etcd operator has removed the bootstrap from etcd");
         let step = Step::named("bootstrap-member-removed");
         match self.journal.run(&step, installer.wait_for_etcd(wait)).await {
             Err(error) => Err(self.explained(installer, wait, true, error).await),
@@ -501,7 +503,7 @@ impl Run<'_> {
         let node = NodeName::bootstrap();
         let name = MachineName::of_node(&self.config.name, &node);
         if self.config.keep_bootstrap && self.journal.done_at(BOOTSTRAP_REMOVED).is_none() {
-            info!(target: PROGRESS, machine = %name, state = "kept", done = true);
+            info!(target: PROGRESS, step = "bootstrap-complete", %node, state = "kept");
             return Ok(());
         }
         let remove = async {
@@ -510,7 +512,7 @@ impl Run<'_> {
             if let Some(lease) = lease.filter(|_| self.config.dhcp == Dhcp::Platform) {
                 self.backend.release_address(&self.hold_of(&lease)).await?;
             }
-            info!(target: PROGRESS, machine = %name, state = "removed", done = true);
+            info!(target: PROGRESS, step = "bootstrap-complete", %node, state = "removed");
             Ok(())
         };
         self.journal.run(&Step::named(BOOTSTRAP_REMOVED), remove).await
@@ -521,7 +523,8 @@ impl Run<'_> {
         installer: &Installer,
         wait: &WaitContext<'_>,
     ) -> Result<Vec<NodeReport>> {
-        info!(target: PROGRESS, step = "install", "waiting for install-complete{}", self.estimate.behind(Phase::Install));
+        info!(target: PROGRESS, step = "install-complete", estimate = self.estimate.seconds(Phase::Install),
+            estimate_source = self.estimate.source(), "waiting for the cluster operators");
         let work = async {
             let reports = installer.wait_for_install(wait).await?;
             if !self.config.is_rehearsal() {

@@ -7,9 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 
 use crate::backend::{Machine, Power};
-use crate::cluster::{Mac, MachineName};
+use crate::cluster::{Mac, MachineName, NodeName};
 use crate::node::cloud_init::ADDRESS_LINE;
 use crate::plan::machines::Planned;
+
+/// The state of a machine that has started and has no address yet, as each has during its boot.
+pub const BOOTING: &str = "booting, no address yet";
 
 /// The observed address of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,14 +144,30 @@ pub struct Watch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressChange {
     pub name: MachineName,
+    pub node: NodeName,
     pub seen: Seen,
     pub stable: bool,
+}
+
+impl AddressChange {
+    /// The node's state in messages about progress.
+    pub fn state(&self) -> &'static str {
+        match &self.seen {
+            Seen::Address(_) => "address",
+            Seen::NoLease | Seen::Silent => "booting",
+            Seen::Building | Seen::Waiting(_) | Seen::Absent => "creating",
+            _ => "problem",
+        }
+    }
 }
 
 impl fmt::Display for AddressChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.seen {
             Seen::Address(ip) if self.stable => write!(f, "{ip}"),
+            // While it boots, this is not a problem.
+            Seen::NoLease => f.write_str(BOOTING),
+            Seen::Silent => f.write_str("booting, its guest agent reports no address yet"),
             seen => write!(f, "{seen}"),
         }
     }
@@ -182,6 +201,7 @@ impl Watch {
                     self.stable.insert(plan.name.clone(), *ip);
                     changes.push(AddressChange {
                         name: plan.name.clone(),
+                        node: plan.node.clone(),
                         seen,
                         stable: true,
                     });
@@ -192,6 +212,7 @@ impl Watch {
                     self.stable.remove(&plan.name);
                     changes.push(AddressChange {
                         name: plan.name.clone(),
+                        node: plan.node.clone(),
                         seen,
                         stable: false,
                     });
@@ -234,7 +255,7 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::backend::{Nic, SeenNic};
-    use crate::cluster::{NodeName, Pass, Role, Size};
+    use crate::cluster::{Pass, Role, Size};
 
     /// A NIC's MAC and its addresses.
     type Nics<'a> = &'a [(Mac, &'a [[u8; 4]])];
@@ -335,6 +356,44 @@ mod tests {
             let seen = judge(Some(&running), MAC, network);
             assert_eq!(seen, Seen::Address(address.parse().unwrap()), "{network:?}");
         }
+    }
+
+    #[test]
+    fn a_machine_that_boots_is_not_reported_as_a_problem() {
+        let change = |seen: Seen, stable: bool| {
+            let change = AddressChange {
+                name: "lab-master-0".parse().unwrap(),
+                node: NodeName::node(Role::Master, 0),
+                seen,
+                stable,
+            };
+            (change.state(), change.to_string())
+        };
+        let ip = || Seen::Address([10, 0, 0, 5].into());
+        for (seen, stable, state, text) in [
+            (Seen::Absent, false, "creating", "does not exist on the platform"),
+            (Seen::Building, false, "creating", "is still being created"),
+            (
+                Seen::Waiting("full".to_owned()),
+                false,
+                "creating",
+                "has not started yet: full",
+            ),
+            (Seen::NoLease, false, "booting", "booting, no address yet"),
+            (
+                Seen::Silent,
+                false,
+                "booting",
+                "booting, its guest agent reports no address yet",
+            ),
+            (ip(), false, "address", "10.0.0.5, seen once"),
+            (ip(), true, "address", "10.0.0.5"),
+            (Seen::Off, false, "problem", "is powered off"),
+        ] {
+            assert_eq!(change(seen, stable), (state, text.to_owned()));
+        }
+        // After the time limit, it is one.
+        assert_eq!(Seen::NoLease.to_string(), "is running, but has no DHCP lease");
     }
 
     #[test]

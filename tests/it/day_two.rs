@@ -94,7 +94,11 @@ fn scaling_up_harvests_the_new_nodes_and_changes_no_other() {
         "{}",
         said.stdout
     );
-    assert!(said.stderr.contains("booting 2 throwaway machines"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("the addresses of 2 throwaway machines"),
+        "{}",
+        said.stderr
+    );
     let after = table(&sandbox);
     assert_eq!(after.nodes[..before.nodes.len()], before.nodes);
     assert_eq!(workers(&after), ["worker-0", "worker-1", "worker-2", "worker-3"]);

@@ -304,7 +304,7 @@ fn a_cluster_is_deployed_from_machines_to_its_kubeconfig() {
     let told = [
         format!("kubeconfig {}\n", folder.kubeconfig().display()),
         "console    https://console-openshift-console.apps.lab.example.com\n".to_owned(),
-        format!("password of kubeadmin: {}\n", folder.kubeadmin_password().display()),
+        format!("kubeadmin  password in {}\n", folder.kubeadmin_password().display()),
         " api.lab.example.com\n".to_owned(),
     ];
     for told in told {
@@ -313,8 +313,8 @@ fn a_cluster_is_deployed_from_machines_to_its_kubeconfig() {
     let all = outcome.stdout + &outcome.stderr;
     assert!(!all.contains("pqrst"), "the password is shown");
     for told in [
-        "lab-worker-0: client certificate approved (csr-client-worker-0)",
-        "lab-worker-1: serving certificate approved (csr-serving-worker-1)",
+        "worker-0: client certificate approved (csr-client-worker-0)",
+        "worker-1: serving certificate approved (csr-serving-worker-1)",
         "not approving request csr-hostile-foreign-ip of system:node:worker-1.lab.example.com: 192.0.2.66 is not the address of worker-1",
     ] {
         assert!(all.contains(told), "{told}\n{all}");

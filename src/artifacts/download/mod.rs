@@ -76,7 +76,10 @@ impl Cache {
             };
             let checked = outcome.and_then(|sums| check(artifact, sums));
             match checked {
-                Ok(sums) => return partial.finish(artifact, &sums),
+                Ok(sums) => {
+                    info!(target: PROGRESS, item = artifact.file_name(), state = "downloaded", done = true);
+                    return partial.finish(artifact, &sums);
+                }
                 Err(error @ (DownloadError::WrongSum { .. } | DownloadError::Damaged { .. })) => {
                     partial.clear()?;
                     // Its parts may be from different versions.

@@ -395,7 +395,7 @@ impl<'a> Transfer<'a> {
             Some(total) => format!("{have} of {} MiB", total >> 20),
             None => format!("{have} MiB"),
         };
-        info!(target: PROGRESS, machine = self.artifact.file_name(), state = text, "");
+        info!(target: PROGRESS, item = self.artifact.file_name(), state = "downloading", "{text}");
     }
 
     /// A file of this computer.

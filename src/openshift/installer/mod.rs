@@ -219,7 +219,10 @@ impl Installer {
                 wait.cluster(&api).bootstrap_complete(limit).await?;
                 planned_reports(wait, &nodes)
             }
-            Self::Rehearsal(_) => self.ask(wait, &nodes, wait.config.timeouts.bootstrap).await,
+            Self::Rehearsal(_) => {
+                let limit = wait.config.timeouts.bootstrap;
+                self.ask(wait, "bootstrap-complete", &nodes, limit).await
+            }
         }
     }
 
@@ -244,7 +247,9 @@ impl Installer {
                 planned_reports(wait, &nodes)
             }
             Self::Rehearsal(_) => {
-                let reports = self.ask(wait, &nodes, wait.config.timeouts.install).await?;
+                let reports = self
+                    .ask(wait, "install-complete", &nodes, wait.config.timeouts.install)
+                    .await?;
                 if wait.guests_answer {
                     probe::ask_vip(wait, wait.config.timeouts.install).await?;
                 }
@@ -264,6 +269,7 @@ impl Installer {
     async fn ask(
         &self,
         wait: &WaitContext<'_>,
+        step: &'static str,
         nodes: &[&NodeAddress],
         limit: Duration,
     ) -> anyhow::Result<Vec<NodeReport>> {
@@ -278,7 +284,7 @@ impl Installer {
             Ok((node, expected::effective(&document::parse(&bytes)?, served)?))
         };
         let planned = planned.into_iter().map(with_config).collect::<anyhow::Result<_>>()?;
-        Ok(probe::ask_all(wait, planned, limit).await?)
+        Ok(probe::ask_all(step, planned, limit).await?)
     }
 }
 

@@ -12,7 +12,7 @@ use tracing::info;
 use super::context::{NodeReport, WaitContext};
 use super::expected::{self, OnDisk};
 use crate::PROGRESS;
-use crate::cluster::MachineName;
+use crate::cluster::NodeName;
 use crate::error::{ErrorKind, OperationError};
 use crate::http_limits::{self, innermost};
 use crate::local::reach;
@@ -46,15 +46,16 @@ struct Report {
 /// Queries all nodes, each with its final config, until each has answered; a node that differs from its plan ends the
 /// wait.
 pub(super) async fn ask_all(
-    wait: &WaitContext<'_>,
+    step: &'static str,
     planned: Vec<(NodeReport, Value)>,
     limit: Duration,
 ) -> Result<Vec<NodeReport>, OperationError> {
     let client = client()?;
     let end = Instant::now() + limit;
+    info!(target: PROGRESS, step, total = planned.len());
     let mut answers: FuturesUnordered<_> = planned
         .iter()
-        .map(|(node, config)| ask(wait, node, config, &client, end))
+        .map(|(node, config)| ask(step, node, config, &client, end))
         .collect();
     let mut silent = Vec::new();
     while let Some(answer) = answers.next().await {
@@ -76,14 +77,13 @@ pub(super) async fn ask_all(
 
 /// `None` if the node is as planned; the last error if it never answered.
 async fn ask(
-    wait: &WaitContext<'_>,
+    step: &'static str,
     node: &NodeReport,
     config: &Value,
     client: &reqwest::Client,
     end: Instant,
 ) -> Result<Option<String>, OperationError> {
-    let machine = MachineName::of_node(&wait.config.name, &node.node);
-    info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for the report");
+    info!(target: PROGRESS, step, node = %node.node, state = "igniting", "waiting for its report");
     let url = format!("http://{}/report.json", SocketAddr::new(node.ip, 8080));
     loop {
         let problem = match fetch(client, &url).await {
@@ -94,7 +94,7 @@ async fn ask(
                     let text = format!("{name} differs from its planned configuration:{differences}");
                     return Err(OperationError::new(ErrorKind::Platform, text));
                 }
-                info!(target: PROGRESS, machine = %machine, state = "checked", done = true,
+                info!(target: PROGRESS, step, node = %node.node, state = "ready", done = true,
                     "{} bytes of Ignition, {}", report.config_bytes, count(report.disk.files.len(), "file"));
                 return Ok(None);
             }
@@ -108,19 +108,21 @@ async fn ask(
 }
 
 /// Waits until each of these guests has sent a report, whatever its content.
-pub async fn guests_answer(guests: &[(MachineName, IpAddr)], limit: Duration) -> Result<(), OperationError> {
+pub async fn guests_answer(guests: &[(NodeName, IpAddr)], limit: Duration) -> Result<(), OperationError> {
     let client = client()?;
     let end = Instant::now() + limit;
     let mut silent = Vec::new();
-    for (machine, ip) in guests {
+    let total = guests.len();
+    info!(target: PROGRESS, step = "start", total, "waiting for the reports of {}", count(total, "node"));
+    for (node, ip) in guests {
         let url = format!("http://{}/report.json", SocketAddr::new(*ip, 8080));
         loop {
             let Err(problem) = fetch(&client, &url).await else {
-                info!(target: PROGRESS, machine = %machine, state = "checked", done = true, "answers at {ip}");
+                info!(target: PROGRESS, step = "start", %node, state = "ready", done = true, "answers at {ip}");
                 break;
             };
             if Instant::now() + PAUSE >= end {
-                silent.push(format!("{machine} at {url}: {problem}"));
+                silent.push(format!("{node} at {url}: {problem}"));
                 break;
             }
             sleep(PAUSE).await;
@@ -145,7 +147,7 @@ pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(
             .await
             .and_then(reqwest::Response::error_for_status);
         let Err(error) = answer else {
-            info!(target: PROGRESS, step = "install", "the api VIP at {} answers", address.ip());
+            info!(target: PROGRESS, step = "install-complete", "the api VIP at {} answers", address.ip());
             return Ok(());
         };
         if Instant::now() + PAUSE >= end {

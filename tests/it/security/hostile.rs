@@ -18,7 +18,7 @@ use std::time::Duration;
 use attacks::{ALL, Attack, Language, url};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ocpdeploy::cluster::{MachineName, NodeName, Role};
+use ocpdeploy::cluster::{NodeName, Role};
 use serde_json::json;
 use server::{Authority, Plan, Reply, Request, Server};
 use watch::{is_obeyed, watch};
@@ -467,7 +467,7 @@ fn library_client() {
                     .await?;
             }
             "probe" => {
-                let guest = MachineName::of_node("lab", &NodeName::node(Role::Master, 0));
+                let guest = NodeName::node(Role::Master, 0);
                 ocpdeploy::openshift::installer::guests_answer(&[(guest, (*server.ip()).into())], seconds).await?;
             }
             other => panic!("{other}"),
