@@ -193,6 +193,16 @@ fn exit_code<S: Serializer>(kind: &ErrorKind, serializer: S) -> Result<S::Ok, S:
 }
 
 impl Failure {
+    /// A failure without causes.
+    pub fn without_hint(kind: ErrorKind, what: &str) -> Self {
+        Self {
+            kind,
+            chain: vec![what.to_owned()],
+            hints: Vec::new(),
+            diagnostics: false,
+        }
+    }
+
     /// A mistake on the command line.
     pub fn of_usage(what: String, hints: Vec<String>) -> Self {
         Self {

@@ -12,9 +12,14 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior,
 fn main() -> ExitCode {
     leave_no_core();
     completion::answer();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(usage::arguments(std::env::args_os())) {
         Ok(cli) => cli,
+        Err(error) if usage::lacks_subcommand(&error) => {
+            output::tell(&usage::help(std::env::args_os()));
+            return ExitCode::from(ErrorKind::Usage.exit_code());
+        }
         Err(error) if error.use_stderr() => {
+            output::configure_unparsed(std::env::args_os());
             output::fail(&usage::failure(error, std::env::args_os()));
             return ExitCode::from(ErrorKind::Usage.exit_code());
         }

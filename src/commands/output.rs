@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "all output is written here")]
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::exit;
 use std::sync::OnceLock;
@@ -23,6 +24,15 @@ static CHOSEN: OnceLock<(ColorChoice, ProgressStyle)> = OnceLock::new();
 /// Stores the options that concern all output; once for each process.
 pub fn configure(global: &Global) {
     let _ = CHOSEN.set((global.color, global.progress));
+}
+
+/// As `configure`, if the command line cannot be parsed: an error for programs is JSON as well.
+pub fn configure_unparsed(arguments: impl Iterator<Item = OsString>) {
+    let arguments: Vec<_> = arguments.collect();
+    let is_json = |pair: &[OsString]| pair[0] == "--progress" && pair[1] == "json";
+    if arguments.windows(2).any(is_json) || arguments.iter().any(|argument| argument == "--progress=json") {
+        let _ = CHOSEN.set((ColorChoice::Never, ProgressStyle::Json));
+    }
 }
 
 /// Whether to use colors on an output.
@@ -94,6 +104,14 @@ pub fn tell(text: &str) {
     prompt(&format!("{text}\n"));
 }
 
+/// An error as the last line of progress for programs.
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    event: &'static str,
+    #[serde(flatten)]
+    failure: &'a Failure,
+}
+
 /// Writes a line to stderr on a terminal in raw mode, where a new line requires an explicit carriage return.
 pub(super) fn tell_raw(line: &str) {
     aside(|| write_err(&format!("{}\r\n", printable_line(line))));
@@ -117,7 +135,13 @@ pub(super) fn make_way() {
 /// Reports why the program fails.
 pub fn fail(failure: &Failure) {
     let text = match CHOSEN.get() {
-        Some((_, ProgressStyle::Json)) => report::json_line(failure).unwrap_or_default(),
+        Some((_, ProgressStyle::Json)) => {
+            let line = ErrorLine {
+                event: "error",
+                failure,
+            };
+            report::json_line(&line).unwrap_or_default()
+        }
         // `render` escapes the text before it adds colors.
         _ => failure.render(colored(terminal::is_for_errors())),
     };
@@ -126,8 +150,19 @@ pub fn fail(failure: &Failure) {
 
 /// Ends the program immediately, with a last line that nothing erases.
 pub(super) fn end(kind: ErrorKind, text: &str) -> ! {
+    let text = match CHOSEN.get() {
+        Some((_, ProgressStyle::Json)) => {
+            let failure = &Failure::without_hint(kind, text);
+            let line = ErrorLine {
+                event: "error",
+                failure,
+            };
+            report::json_line(&line).unwrap_or_default()
+        }
+        _ => printable_text(&format!("{text}\n")),
+    };
     aside(|| {
-        write_err(&printable_text(&format!("{text}\n")));
+        write_err(&text);
         exit(kind.exit_code().into())
     })
 }

@@ -27,6 +27,13 @@ pub fn size() -> Option<(usize, usize)> {
     (columns > 0 && rows > 1).then_some((columns, rows))
 }
 
+/// As `size`, of the terminal at stderr; if unknown, the size of a VT100.
+pub fn size_for_errors() -> (usize, usize) {
+    let size = tcgetwinsize(io::stderr()).ok();
+    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 1);
+    size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
+}
+
 /// The maximum width of text; unlimited if stdout is not a terminal.
 pub fn width() -> Option<usize> {
     size().map(|(columns, _)| columns)

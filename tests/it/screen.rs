@@ -164,7 +164,7 @@ fn a_signal_is_reported_and_not_overwritten() {
     sandbox.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "no_lease"}}));
     let terminal = Terminal::new();
     let child = terminal.start(on_terminal(&mut sandbox.command(&["harvest", "lab.sh", "--rehearse"])));
-    terminal.shows("lab-harvest-worker-0");
+    terminal.shows("worker-0  ");
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(ended(child).code(), Some(7), "{}", terminal.shown());

@@ -1,13 +1,15 @@
 //! Output while a command runs: progress and warnings to stderr, all events to the cluster's log.
 //!
-//! Modules emit tracing events. Those of target `ocpdeploy::progress` have the fields `machine`, `state`,
-//! `step`, `total` (machines of the step), `done` (how many, or `true` for this machine) and a message; a
-//! terminal shows them as one line for each machine under a line for the step, anything else as plain lines.
+//! Modules emit tracing events. Those of target `ocpdeploy::progress` have the fields `step`, `total` (its nodes),
+//! `estimate` and `estimate_source`, or `node` or `item`, `state` and `done` (it is no longer waited for in this step),
+//! and a message. A terminal shows them as one line for each node under a line for the step, anything else as plain
+//! lines.
 
 #![expect(clippy::disallowed_methods, reason = "lines of progress where there is no terminal")]
 
 mod bars;
 mod note;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,6 +30,7 @@ use crate::printable::printable_json;
 use crate::state::home::ClusterDir;
 use bars::Bars;
 use note::{Note, plain, seconds};
+use steps::{Ended, Steps};
 
 /// The level of detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,7 @@ impl Progress {
     pub fn start(verbosity: Verbosity, style: ProgressStyle) -> Self {
         let view = match (style, verbosity) {
             (_, Verbosity::Quiet) => View::Silent,
-            (ProgressStyle::Json, _) => View::Json(Box::new(io::stderr())),
+            (ProgressStyle::Json, _) => View::Json(Box::new(io::stderr()), Steps::default()),
             (ProgressStyle::Auto, _) if is_terminal() => View::Bars(Bars::new()),
             _ => View::Plain(Box::new(io::stderr())),
         };
@@ -84,9 +87,13 @@ impl Progress {
         let _ = self.log.dir.set(dir.clone());
     }
 
-    /// Removes the progress lines from the terminal.
+    /// Ends all steps, and removes the progress lines from the terminal.
     pub fn finish(&self) {
-        self.screen.view().clear();
+        let elapsed = self.screen.begun.elapsed();
+        match &mut *self.screen.view() {
+            View::Json(out, steps) => write_ended(out, &steps.end_all(Instant::now()), elapsed),
+            view => view.clear(),
+        }
     }
 }
 
@@ -177,13 +184,14 @@ impl<S: Subscriber> Layer<S> for Listener {
         let mut note = Note::default();
         event.record(&mut note);
         let metadata = event.metadata();
-        if self.0.json(&note, *metadata.level()) {
+        let is_progress = metadata.target() == PROGRESS && *metadata.level() == Level::INFO;
+        if self.0.json(&mut note, is_progress, *metadata.level()) {
             return;
         }
         match (metadata.target(), *metadata.level()) {
             (_, Level::ERROR | Level::WARN) => self.0.line(&format!("warning: {}{}", note.message, note.others)),
-            (PROGRESS, _) if note.machine.is_empty() && note.step.is_empty() => self.0.line(&note.message),
-            (PROGRESS, _) => self.0.progress(&note),
+            (PROGRESS, _) if note.subject().is_none() && note.step.is_empty() => self.0.line(&note.message),
+            (PROGRESS, _) => self.0.progress(&mut note),
             (module, _) => {
                 let module = module.trim_start_matches("ocpdeploy::");
                 self.0.line(&format!("{module}: {}{}", note.message, note.others));
@@ -197,15 +205,15 @@ struct Screen {
     begun: Instant,
     verbosity: Verbosity,
     view: Mutex<View>,
-    /// The last line of each machine: a poll that finds no change must not repeat it.
-    last: Mutex<BTreeMap<String, String>>,
+    /// The last line of each node and item in each step: a poll that finds no change must not repeat it.
+    last: Mutex<BTreeMap<[String; 2], String>>,
 }
 
 enum View {
     Silent,
     Plain(Box<dyn Write + Send>),
     /// Each event as a JSON object, for programs.
-    Json(Box<dyn Write + Send>),
+    Json(Box<dyn Write + Send>, Steps),
     Bars(Bars),
 }
 
@@ -214,6 +222,13 @@ impl View {
         if let View::Bars(bars) = self {
             bars.clear();
         }
+    }
+}
+
+fn write_ended(out: &mut impl Write, ended: &[Ended], elapsed: Duration) {
+    for ended in ended {
+        // A closed stderr is not an error.
+        let _ = out.write_all(ended.json(elapsed).as_bytes());
     }
 }
 
@@ -231,32 +246,42 @@ impl Screen {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn progress(&self, note: &Note) {
+    fn progress(&self, note: &mut Note) {
         let elapsed = self.begun.elapsed();
-        if !note.machine.is_empty() {
+        if let Some(subject) = note.subject() {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = last.insert(note.machine.clone(), note.text().to_owned());
+            let before = last.insert([note.step.clone(), subject.to_owned()], note.text().to_owned());
             if before.as_deref() == Some(note.text()) {
                 return;
             }
         }
         match &mut *self.view() {
-            View::Silent | View::Json(_) => {}
+            View::Silent | View::Json(..) => {}
             View::Plain(out) => {
-                // A closed stderr is not an error.
-                let _ = writeln!(out, "[{}] {}", seconds(elapsed), plain(note));
+                if let Some(text) = plain(note) {
+                    // A closed stderr is not an error.
+                    let _ = writeln!(out, "[{}] {text}", seconds(elapsed));
+                }
             }
-            View::Bars(bars) => bars.show(note, elapsed),
+            View::Bars(bars) => bars.show(note),
         }
     }
 
     /// Writes the event as JSON if programs read it; returns whether they do.
-    fn json(&self, note: &Note, level: Level) -> bool {
+    fn json(&self, note: &mut Note, is_progress: bool, level: Level) -> bool {
         let elapsed = self.begun.elapsed();
         match &mut *self.view() {
-            View::Json(out) => {
+            View::Json(out, steps) => {
+                let ended = match is_progress {
+                    true => steps.apply(note, Instant::now()),
+                    false => Vec::new(),
+                };
+                // The end of its own step follows the event that ends it.
+                let (own, others): (Vec<_>, Vec<_>) = ended.into_iter().partition(|ended| ended.step == note.step);
+                write_ended(out, &others, elapsed);
                 // A closed stderr is not an error.
                 let _ = out.write_all(note.json(level, elapsed).as_bytes());
+                write_ended(out, &own, elapsed);
                 true
             }
             _ => false,
@@ -265,7 +290,7 @@ impl Screen {
 
     fn line(&self, text: &str) {
         match &mut *self.view() {
-            View::Silent | View::Json(_) => {}
+            View::Silent | View::Json(..) => {}
             View::Plain(out) => drop(writeln!(out, "[{}] {text}", seconds(self.begun.elapsed()))),
             View::Bars(bars) => bars.line(text),
         }
@@ -307,12 +332,13 @@ mod tests {
     }
 
     fn emit() {
-        tracing::info!(target: PROGRESS, step = "pass one", "boots 2 machines");
+        let estimate_source = Some("2 deployments of 3 nodes".to_owned());
+        tracing::info!(target: PROGRESS, step = "pass one", total = 2_u64, estimate = Some(70_u64), estimate_source, "boots 2 machines");
         for _look in 0..2 {
-            tracing::info!(target: PROGRESS, machine = %"lab-master-0", state = "address", "192.168.122.15");
+            tracing::info!(target: PROGRESS, step = "pass one", node = %"master-0", state = "address", "192.168.122.15");
         }
-        tracing::info!(target: PROGRESS, machine = "lab-master-1", state = "created");
-        tracing::info!(target: PROGRESS, step = "pass one", done = 1, total = 2_u64);
+        tracing::info!(target: PROGRESS, step = "pass one", node = "master-1", state = "creating");
+        tracing::info!(target: PROGRESS, step = "pass one", total = 2, estimate = None::<u64>);
         tracing::warn!(target: "ocpdeploy::passes", "the \x1b[31mnetwork\n[0.1s] has no DHCP range");
         tracing::debug!(target: "ocpdeploy::backend::sim", machines = 3, "looked");
         tracing::error!(target: "hyper", "an event of a library");
@@ -321,10 +347,9 @@ mod tests {
     #[test]
     fn plain_lines_show_each_state_of_a_machine_once() {
         insta::assert_snapshot!(shown(Verbosity::Normal, emit), @r"
-        [t] pass one: boots 2 machines
-        [t] lab-master-0: 192.168.122.15
-        [t] lab-master-1: created
-        [t] pass one (1 of 2)
+        [t] pass one: boots 2 machines (about 1 min, like 2 deployments of 3 nodes)
+        [t] master-0: 192.168.122.15
+        [t] master-1: creating
         [t] warning: the \u{1b}[31mnetwork\n[0.1s] has no DHCP range
         ");
     }
