@@ -103,6 +103,7 @@ mod ovirt_sdk;
 mod ovirt_snapshots;
 mod pass_one;
 mod pools;
+mod progress;
 mod readme;
 mod record;
 mod reference;
