@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::text_type::text_type;
 
@@ -36,6 +36,12 @@ impl ClusterDomain {
     /// The cluster's name: the first label.
     pub fn name(&self) -> &str {
         self.0.split('.').next().unwrap_or_default()
+    }
+
+    /// The keys `cluster` and `domain`, its name and base domain, in a document for programs.
+    pub fn as_keys<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (name, base_domain) = self.0.split_once('.').unwrap_or((&self.0, ""));
+        serializer.collect_map([("cluster", name), ("domain", base_domain)])
     }
 
     /// The fully qualified name of a host of this cluster, e.g. `master-0.lab.example.com`.

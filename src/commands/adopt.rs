@@ -96,6 +96,7 @@ fn read_kubeconfig(path: &Path, cluster: &ClusterDomain) -> Result<String> {
 /// The result of `adopt`.
 #[derive(Serialize)]
 struct Report {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     cluster: ClusterDomain,
     id: DeploymentId,
     /// Who began the deployment, and when.

@@ -150,6 +150,7 @@ fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterDomain, Option
 /// The changes to the local resolver, made or planned.
 #[derive(Serialize)]
 struct Resolver<'a> {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     cluster: &'a ClusterDomain,
     dry_run: bool,
     files: Vec<ResolverFile<'a>>,

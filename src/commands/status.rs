@@ -23,6 +23,7 @@ use crate::openshift::api::ClusterApi;
 use crate::openshift::wait::clock::{Certificates, Clock};
 use crate::passes::{refuse_simulated, with_answers};
 use crate::report;
+use crate::report::deployed::Access;
 use crate::report::state::{Power, State};
 use crate::report::status::{Status as ClusterStatus, StatusList, changes, made_at};
 use crate::state::inventory::{self, Cluster, InventoryError};
@@ -53,9 +54,10 @@ fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
     let Some(name) = &command.cluster else {
         return Ok(inventory::clusters(&session.home)?);
     };
-    let name = &session.cluster_name(Some(name))?;
-    let unknown = || InventoryError::Unknown { cluster: name.clone() };
-    Ok(vec![inventory::find(&session.home, name)?.ok_or_else(unknown)?])
+    let name = session.cluster_name(Some(name))?;
+    let found = inventory::find(&session.home, &name)?;
+    let unknown = || InventoryError::Unknown { cluster: name };
+    Ok(vec![found.ok_or_else(unknown)?])
 }
 
 /// Queries clusters; connects to each platform once.
@@ -136,6 +138,9 @@ impl<'a> Eyes<'a> {
             };
             let certificates = certificates.unwrap_or_default();
             status.certificates = Some(Clock::at(Timestamp::now(), made_at, certificates));
+        }
+        if !cluster.known.rehearsal && journal::is_done(&entries, journal::INSTALLED) {
+            status.access = Some(Access::new(&cluster.known.cluster_domain(), &dir));
         }
         Ok(status)
     }

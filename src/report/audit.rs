@@ -27,6 +27,7 @@ pub struct OnPlatform {
 /// The objects of one cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     pub cluster: ClusterDomain,
     pub id: DeploymentId,
     /// Who began the deployment, and when, as far as its machines say.

@@ -17,6 +17,7 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// The address table of pass one.
 #[derive(Debug, Serialize)]
 pub struct Harvested {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     cluster: ClusterDomain,
     /// Virtual IPs and nodes.
     addresses: Vec<AddressAssignment>,
@@ -136,6 +137,7 @@ impl Renewed {
 /// A cluster that was started or stopped.
 #[derive(Debug, Serialize)]
 pub struct Switched {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     pub cluster: ClusterDomain,
     pub running: bool,
     /// It was not so before.
@@ -168,6 +170,7 @@ impl Switched {
 /// A node that was recreated.
 #[derive(Debug, Serialize)]
 pub struct Replaced {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     pub cluster: ClusterDomain,
     pub node: NodeAddress,
 }
@@ -182,6 +185,7 @@ impl Replaced {
 /// What an external machine boots with, and the next commands.
 #[derive(Debug, Serialize)]
 pub struct JoinFileWritten {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     pub cluster: ClusterDomain,
     pub node: NodeAddress,
     /// The address is in the files; otherwise the DHCP server must know it.
@@ -235,6 +239,7 @@ impl Changed {
 /// The objects of a cluster that was destroyed, or would be.
 #[derive(Debug, Serialize)]
 pub struct Destroyed<'a> {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     pub cluster: &'a ClusterDomain,
     pub id: &'a DeploymentId,
     pub dry_run: bool,

@@ -15,6 +15,7 @@ use super::{row, table};
 /// A deployment that succeeded.
 #[derive(Debug, Serialize)]
 pub struct Installed {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     cluster: ClusterDomain,
     rehearsal: bool,
     /// The addresses were already known.
@@ -52,11 +53,41 @@ struct PassTwo {
 }
 
 /// How to use the cluster.
-#[derive(Debug, Serialize)]
-struct Access {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Access {
     kubeconfig: PathBuf,
     console: String,
     kubeadmin_password_file: PathBuf,
+    /// Writes a kubeconfig that works without DNS.
+    kubeconfig_command: String,
+}
+
+impl Access {
+    pub fn new(cluster: &ClusterDomain, dir: &ClusterDir) -> Self {
+        let name = cluster.name();
+        Self {
+            kubeconfig: dir.kubeconfig(),
+            console: format!("https://console-openshift-console.apps.{cluster}"),
+            kubeadmin_password_file: dir.kubeadmin_password(),
+            kubeconfig_command: format!("ocpdeploy kubeconfig {name} -o {name}.kubeconfig"),
+        }
+    }
+
+    /// Labels and values, for users.
+    pub fn rows(&self) -> [(&'static str, String); 4] {
+        [
+            ("console    ", self.console.clone()),
+            (
+                "kubeadmin  ",
+                format!("password in {}", self.kubeadmin_password_file.display()),
+            ),
+            ("kubeconfig ", self.kubeconfig.display().to_string()),
+            (
+                "           ",
+                format!("`{}` writes one that needs no DNS", self.kubeconfig_command),
+            ),
+        ]
+    }
 }
 
 impl From<&NodeRow> for Node {
@@ -98,11 +129,7 @@ impl Installed {
             ingress_ip,
             external_vips: deployed.parameters.external_vips,
             nodes: deployed.rows.iter().map(Node::from).collect(),
-            access: (!rehearsal).then(|| Access {
-                kubeconfig: dir.kubeconfig(),
-                console: format!("https://console-openshift-console.apps.{}", config.cluster_domain()),
-                kubeadmin_password_file: dir.kubeadmin_password(),
-            }),
+            access: (!rehearsal).then(|| Access::new(&config.cluster_domain(), dir)),
         }
     }
 
@@ -152,14 +179,16 @@ impl Installed {
         let id = &self.cluster;
         let api_ip = self.external_vips.api.unwrap_or(self.api_ip);
         let ingress_ip = self.external_vips.ingress.unwrap_or(self.ingress_ip);
+        let rows: String = access
+            .rows()
+            .iter()
+            .map(|(label, text)| format!("{label}{text}\n"))
+            .collect();
         format!(
-            "\nkubeconfig {}\nconsole    {}\npassword of kubeadmin: {}\n\n\
+            "\n{rows}\n\
              lines for /etc/hosts, if DNS does not resolve the cluster's names:\n\
              {api_ip} api.{id}\n\
-             {ingress_ip} console-openshift-console.apps.{id} oauth-openshift.apps.{id}\n",
-            access.kubeconfig.display(),
-            access.console,
-            access.kubeadmin_password_file.display(),
+             {ingress_ip} console-openshift-console.apps.{id} oauth-openshift.apps.{id}\n"
         )
     }
 }

@@ -11,6 +11,7 @@ use crate::printable::printable_line;
 /// A snapshot that was saved.
 #[derive(Debug, Serialize)]
 pub struct SavedSnapshot {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     cluster: ClusterDomain,
     #[serde(flatten)]
     saved: Saved,
@@ -42,6 +43,7 @@ impl SavedSnapshot {
 /// The snapshots of a cluster, the oldest first.
 #[derive(Debug, Serialize)]
 pub struct SnapshotList {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     cluster: ClusterDomain,
     snapshots: Vec<Found>,
 }
@@ -71,6 +73,7 @@ impl SnapshotList {
 /// A cluster that was restored.
 #[derive(Debug, Serialize)]
 pub struct RestoredSnapshot {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     cluster: ClusterDomain,
     #[serde(flatten)]
     restored: Restored,
@@ -103,6 +106,7 @@ impl RestoredSnapshot {
 /// A snapshot that was deleted.
 #[derive(Debug, Serialize)]
 pub struct DeletedSnapshot {
+    #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     pub cluster: ClusterDomain,
     pub name: SnapshotName,
 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::deployed::Access;
 use super::state::{Progress, was_made};
 use super::{fitted, labelled, or_nothing, row};
 use crate::backend::{Capabilities, Machine, Power};
@@ -64,6 +65,9 @@ pub struct Status {
     /// When `stop` switched all machines off, if they still are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub off_since: Option<Timestamp>,
+    /// `None` in a rehearsal and until the cluster is installed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
 }
 
 /// A virtual IP.
@@ -217,6 +221,7 @@ impl Status {
                 .collect(),
             certificates: None,
             off_since,
+            access: None,
         }
     }
 
@@ -239,6 +244,9 @@ impl Status {
             }
             (Some(clock), None) => text += &labelled("certificates ", &clock.text(), limit),
             (None, None) => {}
+        }
+        for (label, value) in self.access.iter().flat_map(Access::rows) {
+            text += &labelled(label, &value, limit);
         }
         if !self.vips.is_empty() {
             let has_ipv6 = self.vips.iter().any(|vip| vip.ipv6.is_some());

@@ -27,7 +27,12 @@ fn states(audit: &Value) -> Vec<(String, String)> {
     let clusters = platforms.flat_map(|platform| platform["clusters"].as_array().unwrap());
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     clusters
-        .map(|found| (text(&found["cluster"]), text(&found["state"])))
+        .map(|found| {
+            (
+                format!("{}.{}", text(&found["cluster"]), text(&found["domain"])),
+                text(&found["state"]),
+            )
+        })
         .collect()
 }
 
@@ -112,7 +117,7 @@ fn leftovers_are_classified_and_deleted_by_the_command_in_their_hint() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["cluster"] == "lab.example.com");
+        .find(|it| it["cluster"] == "lab");
     assert_eq!(lab.unwrap()["should_be_gone"], json!(["lab-harvest-worker-0"]));
 
     // Each hint is a command that works.
