@@ -52,7 +52,8 @@ pub use self::capabilities::{Capabilities, Carrier};
 pub use self::error::{BackendError, BackendErrorKind, PlatformError};
 pub use self::findings::{Finding, Verdict};
 pub use self::optional::{
-    BalancedVip, Choice, Console, Description, Form, LoadBalancer, PlatformChoices, Properties, SettingChoices,
+    BalancedVip, Choice, Console, Description, Form, HostCapacity, LoadBalancer, PlatformChoices, Properties,
+    SettingChoices,
 };
 pub use self::snapshots::{MachineSnapshot, Snapshot, SnapshotName};
 

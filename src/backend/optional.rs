@@ -57,6 +57,16 @@ pub struct PlatformChoices {
     pub seen: Vec<Finding>,
     /// In the order of the questions.
     pub settings: Vec<SettingChoices>,
+    /// What the host has; `None` for a platform of several hosts.
+    pub host: Option<HostCapacity>,
+}
+
+/// The memory and CPUs of one host, or of a cluster's machines on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostCapacity {
+    pub memory_mib: u64,
+    /// `None`: unlimited. Of machines: of the largest one.
+    pub cpus: Option<u64>,
 }
 
 /// The choices for one setting.

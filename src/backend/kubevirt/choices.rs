@@ -55,6 +55,7 @@ pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<Pl
         settings.push(storage_classes(session).await?);
     }
     Ok(PlatformChoices {
+        host: None,
         seen: findings.0,
         settings,
     })

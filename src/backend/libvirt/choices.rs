@@ -8,7 +8,7 @@ use super::entries::NetworkDocument;
 use super::ffi;
 use super::session::{document, if_supported};
 use crate::backend::error::if_exists;
-use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices};
+use crate::backend::{BackendError, Choice, Finding, HostCapacity, PlatformChoices, SettingChoices};
 use crate::cluster::{LibvirtConfig, VirtType};
 use crate::printable::{count, shell_word};
 use crate::xml::{self, Element};
@@ -16,8 +16,13 @@ use crate::xml::{self, Element};
 const GIB: u64 = 1 << 30;
 
 pub(super) fn query(connect: &Connect, config: &LibvirtConfig) -> Result<PlatformChoices, BackendError> {
+    let node = connect.node_info()?;
     Ok(PlatformChoices {
         seen: host(connect, config)?,
+        host: Some(HostCapacity {
+            memory_mib: node.memory / 1024,
+            cpus: Some(node.cpus.into()),
+        }),
         settings: vec![
             SettingChoices::new("network", networks(connect)?),
             SettingChoices::new("pool", pools(connect)?),

@@ -59,6 +59,7 @@ impl OpenStack {
         });
         let flavors: Vec<_> = flavors.collect();
         Ok(PlatformChoices {
+            host: None,
             seen: vec![Finding::ok(format!(
                 "signed in to {}, project {}",
                 self.session.name(),

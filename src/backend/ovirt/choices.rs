@@ -121,6 +121,7 @@ impl Ovirt {
             Some(Choice::new(cluster.text_of("name")?, about.unwrap_or_default()))
         };
         let mut choices = PlatformChoices {
+            host: None,
             seen: vec![engine(self.session.url(), EngineVersion::read(&api))],
             settings: vec![
                 SettingChoices::new("ovirt_cluster", clusters.iter().filter_map(choice).collect()).decides(),

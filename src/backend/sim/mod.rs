@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use super::ownership::Ownership;
 use super::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Choice, Description,
-    Finding, Form, ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned,
+    Finding, Form, HostCapacity, ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned,
     PlatformChoices, Requirements, ReservationState, Reserved, SettingChoices, Snapshot, Stop,
 };
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, SimConfig};
@@ -467,6 +467,10 @@ impl Backend for Sim {
         Ok(PlatformChoices {
             seen: vec![seen],
             settings: vec![SettingChoices::new("network", networks.collect())],
+            host: world
+                .limits
+                .memory_mib
+                .map(|memory_mib| HostCapacity { memory_mib, cpus: None }),
         })
     }
 

@@ -1,16 +1,20 @@
 //! Asks the user: with arrow keys on a terminal, otherwise line by line.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, BufRead, IsTerminal};
 use std::rc::Rc;
 
+use anyhow::Result;
 use inquire::ui::RenderConfig;
 use inquire::{Confirm, InquireError, MultiSelect, Select};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::backend::{Choice, Finding, Verdict};
-use crate::commands::init::line::{Check, Line, wrapped};
+use crate::commands::init::line::{BACK, Check, Line, wrapped};
 use crate::commands::init::survey::Question;
 use crate::commands::output::{erase_line, make_way, prompt, tell};
 use crate::commands::terminal;
@@ -18,20 +22,48 @@ use crate::error::{ErrorKind, OperationError};
 use crate::printable::{printable_block, printable_line};
 use crate::settings::parse;
 
-/// The error if the input ends.
-fn ended(at: &str) -> OperationError {
-    OperationError::new(
-        ErrorKind::Stopped,
-        format!("stdin ended at the question `{at}`; no env file was written"),
-    )
-    .hint("to start over, run the same command again")
+/// The user wants to change the answer before.
+#[derive(Debug, thiserror::Error)]
+#[error("back to the question before")]
+pub struct Back;
+
+/// What a question was answered with.
+enum Said {
+    /// `None`: an optional question was not answered.
+    Answer(Option<String>),
+    Back,
+    /// The input ended, or the user ended it.
+    End,
 }
 
-/// How the user is asked.
-pub enum Ask {
+/// How the user is asked, and the answers so far.
+pub struct Ask {
+    pub how: How,
+    answers: RefCell<Answers>,
+}
+
+pub enum How {
     Terminal,
     /// Lines of stdin; questions go to stderr.
     Lines,
+}
+
+/// The answers of this run, and those that are given again after a step back or in a later run.
+#[derive(Default)]
+struct Answers {
+    given: Vec<Given>,
+    again: VecDeque<Given>,
+    /// The answer to change.
+    withdrawn: Option<Given>,
+}
+
+/// The answer to the question for a setting.
+#[derive(Clone, Serialize, Deserialize)]
+struct Given {
+    setting: String,
+    answer: Option<String>,
+    #[serde(skip)]
+    secret: bool,
 }
 
 const OTHER: &str = "other";
@@ -39,19 +71,73 @@ const OTHER: &str = "other";
 impl Ask {
     pub fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        match io::stdin().is_terminal() && terminal::is_there() && terminal::is_for_errors() && !dumb {
+        let how = match io::stdin().is_terminal() && terminal::is_there() && terminal::is_for_errors() && !dumb {
             true => {
                 std::thread::spawn(leave_with_the_terminal);
                 // The prompt of an answered list does not change, like that of an answered line.
                 let look = RenderConfig::default();
                 inquire::set_global_render_config(look.with_answered_prompt_prefix(look.prompt_prefix));
-                Ask::Terminal
+                How::Terminal
             }
-            false => Ask::Lines,
+            false => How::Lines,
+        };
+        Self {
+            how,
+            answers: RefCell::default(),
         }
     }
 
+    /// Whether answers are given again: what was shown then is not shown again.
+    pub fn repeats(&self) -> bool {
+        !self.answers.borrow().again.is_empty()
+    }
+
+    /// Withdraws the last answer: the interview begins again, with the answers before it.
+    pub fn step_back(&self) {
+        let mut answers = self.answers.borrow_mut();
+        answers.withdrawn = answers.given.pop().or(answers.withdrawn.take());
+        answers.again = std::mem::take(&mut answers.given).into();
+    }
+
+    /// The answers as JSON for `give_again`, without secrets; `None` without answers.
+    pub fn kept(&self) -> Option<String> {
+        let answers = self.answers.borrow();
+        let kept: Vec<&Given> = answers.given.iter().filter(|given| !given.secret).collect();
+        serde_json::to_string_pretty(&kept).ok().filter(|_| !kept.is_empty())
+    }
+
+    /// Gives these answers of an earlier run again; returns how many there are.
+    pub fn give_again(&self, kept: &str) -> Option<usize> {
+        let kept: VecDeque<Given> = serde_json::from_str(kept).ok()?;
+        let count = kept.len();
+        self.answers.borrow_mut().again = kept;
+        Some(count)
+    }
+
+    /// The answer of before, if it is still valid.
+    fn again(&self, question: &Question, check: &Check) -> Option<Given> {
+        let mut answers = self.answers.borrow_mut();
+        answers
+            .again
+            .front()
+            .filter(|given| given.setting == question.setting)?;
+        let given = answers.again.pop_front()?;
+        let is_valid = match &given.answer {
+            Some(answer) => check(answer).is_none(),
+            None => question.optional,
+        };
+        if !is_valid {
+            // The answers after it may depend on it.
+            answers.again.clear();
+        }
+        is_valid.then_some(given)
+    }
+
+    /// Shows a finding, unless it was shown before the user went back.
     pub fn tell(&self, finding: &Finding) {
+        if self.repeats() {
+            return;
+        }
         let word = match finding.verdict {
             Verdict::Ok => "ok",
             Verdict::Warn => "warning",
@@ -63,28 +149,75 @@ impl Ask {
         }
     }
 
-    /// Asks a question until the answer is valid; `None` if an optional question was not answered.
-    pub fn ask(&self, question: &Question, check: &Check) -> Result<Option<String>, OperationError> {
+    /// Asks a question until the answer is valid; `None` if an optional question was not answered. The error is `Back`
+    /// if the user wants to change an earlier answer.
+    pub fn ask(&self, question: &Question, check: &Check) -> Result<Option<String>> {
+        if let Some(given) = self.again(question, check) {
+            let answer = given.answer.clone();
+            self.answers.borrow_mut().given.push(given);
+            return Ok(answer);
+        }
         make_way();
-        let answer = match self {
-            Ask::Terminal => on_terminal(question, check),
-            Ask::Lines => by_lines(question, check),
+        let withdrawn = self.answers.borrow_mut().withdrawn.take();
+        let before = withdrawn.filter(|given| given.setting == question.setting && !given.secret);
+        let question = &Question {
+            // An empty answer must remain possible.
+            default: before
+                .and_then(|given| given.answer)
+                .filter(|_| !question.optional || question.default.is_some())
+                .or(question.default.clone()),
+            ..question.clone()
         };
-        answer.ok_or_else(|| ended(question.setting))
+        let said = match self.how {
+            How::Terminal => on_terminal(question, check),
+            How::Lines => by_lines(question, check),
+        };
+        match said {
+            Said::Answer(answer) => {
+                // A pull secret may be pasted.
+                let is_text = answer
+                    .as_ref()
+                    .is_some_and(|answer| answer.trim_start().starts_with('{'));
+                self.answers.borrow_mut().given.push(Given {
+                    setting: question.setting.to_owned(),
+                    answer: answer.clone(),
+                    secret: question.secret || is_text,
+                });
+                Ok(answer)
+            }
+            Said::Back => Err(Back.into()),
+            Said::End => Err(self.ended(question.setting).into()),
+        }
     }
 
-    /// Asks for yes or no; an empty answer means no.
-    pub fn agree(&self, text: &str) -> Result<bool, OperationError> {
+    /// The error if the input ends.
+    fn ended(&self, at: &str) -> OperationError {
+        let error = |why: &str| {
+            let text = format!("{why} at the question `{at}`; no env file was written");
+            OperationError::new(ErrorKind::Stopped, text)
+        };
+        match self.how {
+            How::Terminal => error("interrupted"),
+            How::Lines => error("stdin ended").hint("to start over, run the same command again"),
+        }
+    }
+
+    /// Asks for yes or no; an empty answer means `default`.
+    pub fn agree(&self, text: &str, default: bool) -> Result<bool, OperationError> {
         let text = &printable_line(text);
         make_way();
-        let ended = || ended(text);
-        match self {
-            Ask::Terminal => Confirm::new(text).with_default(false).prompt().map_err(|_| ended()),
-            Ask::Lines => loop {
-                prompt(&format!("{text} (yes or no) [no]: "));
+        let ended = || self.ended(text);
+        match self.how {
+            How::Terminal => Confirm::new(text).with_default(default).prompt().map_err(|_| ended()),
+            How::Lines => loop {
+                prompt(&format!(
+                    "{text} (yes or no) [{}]: ",
+                    if default { "yes" } else { "no" }
+                ));
                 match line().ok_or_else(ended)?.as_str() {
                     "yes" | "y" => return Ok(true),
-                    "no" | "n" | "" => return Ok(false),
+                    "no" | "n" => return Ok(false),
+                    "" => return Ok(default),
                     _ => tell("answer yes or no"),
                 }
             },
@@ -126,7 +259,7 @@ impl fmt::Display for Row {
 /// Longer lists are filtered by what is typed. Shorter ones ignore letters, so no control key is mistaken for a letter.
 const PAGE: usize = 7;
 
-fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
+fn on_terminal(question: &Question, check: &Check) -> Said {
     if question.secret || question.choices.is_empty() {
         return typed(question, check);
     }
@@ -143,24 +276,25 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
             rows.insert(rows.len() - usize::from(question.open), Row { value, text });
         }
         let at = rows.iter().position(|row| row.value == question.default).unwrap_or(0);
-        let chosen = patiently(|| {
-            let mut select = Select::new(&message, rows.clone())
-                .with_help_message(&help)
-                .with_starting_cursor(at)
-                .with_scorer(&rank);
-            if rows.len() <= PAGE {
-                select = select.without_filtering();
-            }
-            select.prompt()
-        })?;
+        let mut select = Select::new(&message, rows.clone())
+            .with_help_message(&help)
+            .with_starting_cursor(at)
+            .with_scorer(&rank);
+        if rows.len() <= PAGE {
+            select = select.without_filtering();
+        }
+        let chosen = match select.prompt() {
+            Ok(chosen) => chosen,
+            Err(error) => return unanswered(&error),
+        };
         let Some(value) = chosen.value else {
             return typed(question, check);
         };
         if value.is_empty() {
-            return Some(None);
+            return Said::Answer(None);
         }
         match check(&value) {
-            None => return Some(Some(value)),
+            None => return Said::Answer(Some(value)),
             Some(problem) => refuse(&problem),
         }
     }
@@ -195,7 +329,7 @@ fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
 }
 
 /// Any number of the choices; with none, the question is not answered.
-fn several(question: &Question, check: &Check) -> Option<Option<String>> {
+fn several(question: &Question, check: &Check) -> Said {
     const HELP: &str = "Space selects, Enter confirms.";
     let message = format!("{}:", question.setting);
     let rows = rows(question);
@@ -204,33 +338,34 @@ fn several(question: &Question, check: &Check) -> Option<Option<String>> {
     let is_chosen = |row: &Row| parse::list(known).any(|item| row.value.as_deref() == Some(item));
     let before: Vec<usize> = (0..rows.len()).filter(|at| is_chosen(&rows[*at])).collect();
     loop {
-        let chosen = patiently(|| {
-            let mut select = MultiSelect::new(&message, rows.clone())
-                .with_help_message(&help)
-                .with_default(&before)
-                .with_scorer(&rank)
-                .with_formatter(&|rows| {
-                    let values = rows.iter().filter_map(|row| row.value.value.as_deref());
-                    printable_line(&values.collect::<Vec<_>>().join(","))
-                });
-            if rows.len() <= PAGE {
-                select = select.without_filtering();
-            }
-            select.prompt()
-        })?;
+        let mut select = MultiSelect::new(&message, rows.clone())
+            .with_help_message(&help)
+            .with_default(&before)
+            .with_scorer(&rank)
+            .with_formatter(&|rows| {
+                let values = rows.iter().filter_map(|row| row.value.value.as_deref());
+                printable_line(&values.collect::<Vec<_>>().join(","))
+            });
+        if rows.len() <= PAGE {
+            select = select.without_filtering();
+        }
+        let chosen = match select.prompt() {
+            Ok(chosen) => chosen,
+            Err(error) => return unanswered(&error),
+        };
         let values: Option<Vec<String>> = chosen.into_iter().map(|row| row.value).collect();
         let Some(values) = values else {
             return typed(question, check);
         };
         let value = values.join(",");
         match check(&value).filter(|_| !value.is_empty()) {
-            None => return Some(Some(value).filter(|value| !value.is_empty())),
+            None => return Said::Answer(Some(value).filter(|value| !value.is_empty())),
             Some(problem) => refuse(&problem),
         }
     }
 }
 
-fn typed(question: &Question, check: &Check) -> Option<Option<String>> {
+fn typed(question: &Question, check: &Check) -> Said {
     let default = question.default.as_deref();
     let line = Line {
         help: printable_line(&question.text),
@@ -239,11 +374,12 @@ fn typed(question: &Question, check: &Check) -> Option<Option<String>> {
         secret: question.secret,
     };
     let shown = default.map(|default| format!(" [{}]", printable_line(default)));
-    let typed = line.read(&format!("? {}{}: ", question.setting, shown.unwrap_or_default()))?;
-    Some(match typed.is_empty() {
-        true => question.default.clone(),
-        false => Some(typed),
-    })
+    match line.read(&format!("? {}{}: ", question.setting, shown.unwrap_or_default())) {
+        None => Said::End,
+        Some(typed) if typed == BACK => Said::Back,
+        Some(typed) if typed.is_empty() => Said::Answer(question.default.clone()),
+        Some(typed) => Said::Answer(Some(typed)),
+    }
 }
 
 /// The help below a list, which inquire puts in brackets.
@@ -253,20 +389,20 @@ fn in_brackets(text: &str) -> String {
         .to_owned()
 }
 
-/// Asks again after Escape; Ctrl-C and the end of input end the questions.
-fn patiently<T>(ask: impl Fn() -> Result<T, InquireError>) -> Option<T> {
-    loop {
-        match ask() {
-            Ok(answer) => return Some(answer),
-            Err(InquireError::OperationCanceled) => erase_line(),
-            Err(_) => return None,
+/// Escape goes back; Ctrl-C and the end of input end the questions.
+fn unanswered(error: &InquireError) -> Said {
+    match error {
+        InquireError::OperationCanceled => {
+            erase_line();
+            Said::Back
         }
+        _ => Said::End,
     }
 }
 
 // Line by line.
 
-fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
+fn by_lines(question: &Question, check: &Check) -> Said {
     tell(&format!("\n{}", question.text));
     for (index, text) in lines_of(&question.choices).iter().enumerate() {
         tell(&format!("  {:>2}  {text}", index + 1));
@@ -278,10 +414,13 @@ fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
             (None, false) => String::new(),
         };
         prompt(&format!("{}{default}: ", question.setting));
-        let line = line()?;
+        let Some(line) = line() else { return Said::End };
+        if line == BACK {
+            return Said::Back;
+        }
         let value = match (line.is_empty(), &question.default) {
             (true, Some(default)) => default.clone(),
-            (true, None) if question.optional => return Some(None),
+            (true, None) if question.optional => return Said::Answer(None),
             (true, None) => {
                 refuse("a value is required");
                 continue;
@@ -298,7 +437,7 @@ fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
             continue;
         }
         match check(&value) {
-            None => return Some(Some(value)),
+            None => return Said::Answer(Some(value)),
             Some(problem) => refuse(&problem),
         }
     }

@@ -12,7 +12,7 @@ use super::line::Check;
 use super::survey::{Question, Survey};
 use crate::backend::connect::connect;
 use crate::backend::platforms::DEFAULT_LIMIT;
-use crate::backend::{BackendErrorKind, NetworkFacts, PlatformChoices, PlatformError, SettingChoices};
+use crate::backend::{BackendErrorKind, HostCapacity, NetworkFacts, PlatformChoices, PlatformError, SettingChoices};
 use crate::cluster::{BackendConfig, ClusterDomain, Role, Vip};
 use crate::commands::output::tell;
 use crate::commands::session::Session;
@@ -29,6 +29,8 @@ pub struct Interview {
     /// The env file.
     pub path: PathBuf,
     pub asked: BTreeSet<&'static str>,
+    /// What the host of the masters has.
+    pub host: Option<HostCapacity>,
 }
 
 impl Interview {
@@ -57,6 +59,9 @@ impl Interview {
         loop {
             let config = self.survey.platform_of(backend)?;
             let offers = look(&config).await?;
+            if called("network") == Some("network") {
+                self.host = offers.host;
+            }
             for finding in offers.seen {
                 if shown.insert(finding.text.clone()) {
                     self.ask.tell(&finding);
@@ -147,7 +152,7 @@ impl Interview {
 
 /// Asks before an existing file is overwritten.
 pub fn may_write(ask: &Ask, path: &Path, hint: &str) -> Result<()> {
-    if !path.exists() || ask.agree(&format!("{} exists; overwrite it?", path.display()))? {
+    if !path.exists() || ask.agree(&format!("{} exists; overwrite it?", path.display()), false)? {
         return Ok(());
     }
     let text = format!("{} exists and was not changed", path.display());

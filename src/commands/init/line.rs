@@ -12,6 +12,9 @@ use rustyline::{ColorMode, Config, Context, Editor, Helper, Result};
 
 use crate::commands::terminal;
 
+/// Typed in place of an answer: back to the question before.
+pub(super) const BACK: &str = "<";
+
 /// Why a value is invalid; `None` if it is valid.
 pub type Check = Rc<dyn Fn(&str) -> Option<String>>;
 
@@ -42,6 +45,7 @@ impl Line {
         match line.trim() {
             "" if self.may_be_empty => None,
             "" => Some("a value is required".to_owned()),
+            BACK => None,
             line => (self.check)(line),
         }
     }

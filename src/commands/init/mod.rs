@@ -9,40 +9,114 @@ mod optional;
 mod ovirt_ca;
 pub mod survey;
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use self::ask::Ask;
+use self::ask::{Ask, Back, How};
 use self::interview::{Interview, may_write};
 use self::survey::{Question, Survey};
 use super::output::{print, tell};
 use super::session::{Session, end, runtime};
 use crate::backend::connect::require;
-use crate::backend::{Choice, SettingChoices};
+use crate::backend::{Choice, Finding, SettingChoices};
 use crate::cli::Init;
 use crate::error::{ErrorKind, OperationError};
 use crate::printable::printable_block;
-use crate::settings::{SettingsError, variables};
+use crate::settings::{ENVIRONMENT, SettingsError, variables};
 use crate::state::home::write_where_asked;
 
 pub fn run(session: &Session, command: &Init) -> Result<()> {
     let ask = Ask::new();
     let path = std::path::absolute(&command.output).context("find the env file's directory")?;
+    if path.is_dir() {
+        let text = format!("{} is a directory", path.display());
+        return Err(OperationError::new(ErrorKind::Usage, text)
+            .hint("name a file with -o")
+            .into());
+    }
     may_write(&ask, &path, "choose another name with -o")?;
-    let survey = Survey::new(path.clone(), session.surroundings()?);
+    let kept = kept_answers(&path);
+    if let (How::Terminal, Ok(answers)) = (&ask.how, std::fs::read_to_string(&kept))
+        && let Some(count) = ask.give_again(&answers)
+        && !ask.agree(
+            &format!("continue with the {count} answers in {}?", kept.display()),
+            true,
+        )?
+    {
+        ask.give_again("[]");
+    }
+    let sources = session.surroundings()?;
     let mut interview = Interview {
         ask,
-        survey,
-        path,
+        survey: Survey::new(path.clone(), sources.clone()),
+        path: path.clone(),
         asked: BTreeSet::new(),
+        host: None,
     };
+    if let How::Terminal = interview.ask.how {
+        tell("Escape in a list, or `<` in a line, goes back to the question before; Ctrl-C keeps the answers.");
+    }
     let runtime = runtime()?;
-    let asked = runtime.block_on(interview.conduct(session, command.backend.as_deref()));
+    let asked = loop {
+        match runtime.block_on(interview.conduct(session, command.backend.as_deref())) {
+            Err(error) if error.is::<Back>() => {
+                interview.ask.step_back();
+                interview.survey = Survey::new(path.clone(), sources.clone());
+                interview.asked.clear();
+            }
+            asked => break asked,
+        }
+    };
     end(runtime);
-    asked?;
-    interview.write(&command.output)
+    match (asked, &interview.ask.how) {
+        (Ok(()), _) => {
+            interview.write(&command.output)?;
+            warn_of_environment(&sources.environment);
+            let _ = std::fs::remove_file(&kept);
+            Ok(())
+        }
+        (Err(error), How::Terminal) => Err(keep(&interview.ask, &kept, error)),
+        (Err(error), How::Lines) => Err(error),
+    }
+}
+
+/// Settings in the environment override the env file, so `init` does not use them.
+fn warn_of_environment(environment: &BTreeMap<String, String>) {
+    let is_setting = |name: &&String| {
+        let name = name.strip_prefix(ENVIRONMENT).map(str::to_lowercase);
+        name.is_some_and(|name| variables::find(&name).is_some())
+    };
+    let set: Vec<&str> = environment.keys().filter(is_setting).map(String::as_str).collect();
+    if !set.is_empty() {
+        tell(&format!(
+            "warning: set in the environment, and overrides the env file: {}",
+            set.join(", ")
+        ));
+    }
+}
+
+/// The file for the answers of an interview that did not come to its end: `env.sh.answers` of `env.sh`.
+fn kept_answers(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".answers");
+    name.into()
+}
+
+/// Keeps the answers, and says so with the error.
+fn keep(ask: &Ask, to: &Path, error: anyhow::Error) -> anyhow::Error {
+    match ask.kept().map(|answers| write_where_asked(to, answers.as_bytes())) {
+        Some(Ok(())) => {
+            tell(&format!(
+                "the answers are kept in {}: run the same command again to continue",
+                to.display()
+            ));
+        }
+        Some(Err(failed)) => tell(&format!("the answers are not kept: {}: {failed}", to.display())),
+        None => {}
+    }
+    error
 }
 
 impl Interview {
@@ -55,7 +129,10 @@ impl Interview {
         }
         self.platform(&backend, Some).await?;
         for setting in survey::CLUSTER {
-            self.put(self.survey.question(setting))?;
+            match *setting {
+                "profile" => self.profile()?,
+                setting => self.put(self.survey.question(setting))?,
+            }
         }
         self.addresses(session).await?;
         for setting in survey::SIZES {
@@ -63,8 +140,42 @@ impl Interview {
         }
         for setting in survey::ACCESS {
             self.put(self.access(setting))?;
+            if *setting == "pull_secret" {
+                self.require_pull_secret()?;
+            }
         }
-        self.optional(session).await
+        self.optional(session).await?;
+        self.keep_password()
+    }
+
+    /// Asks for the profile. The first one that the host has enough memory for is preselected.
+    fn profile(&mut self) -> Result<()> {
+        let (question, warning) = self.survey.profile(self.host.as_ref());
+        if let Some(warning) = warning {
+            self.ask.tell(&Finding::warn(warning));
+        }
+        self.put(question)
+    }
+
+    /// Asks again for a pull secret that the release requires, unless the user wants to add it later.
+    fn require_pull_secret(&mut self) -> Result<()> {
+        // Without a version, the installer in PATH decides.
+        let is_okd = self
+            .survey
+            .value("version")
+            .is_none_or(|version| version.starts_with("okd"));
+        if is_okd || self.survey.value("pull_secret").is_some() {
+            return Ok(());
+        }
+        let finding = Finding::warn("OpenShift requires a pull secret, and `deploy` fails without it");
+        self.ask.tell(&finding.hint(
+            "download it from https://console.redhat.com/openshift/install/pull-secret; version=okd requires none",
+        ));
+        match self.ask.how {
+            How::Terminal => self.put(self.access("pull_secret")),
+            // A script has no answer to a second question.
+            How::Lines => Ok(()),
+        }
     }
 
     fn backend(&mut self, given: Option<&str>) -> Result<()> {
@@ -108,7 +219,6 @@ impl Interview {
 
     /// Writes the env file, and secrets to their own files.
     fn write(&mut self, shown: &Path) -> Result<()> {
-        self.keep_password()?;
         match self.survey.verdict() {
             Ok(warnings) => warnings
                 .iter()
@@ -121,10 +231,12 @@ impl Interview {
             }
         }
         write_where_asked(&self.path, self.survey.text().as_bytes())?;
+        print(&format!("written to {}\n", shown.display()))?;
         tell(
-            "\nnext: `ocpdeploy check` checks all requirements, `ocpdeploy plan` shows what would be created, `ocpdeploy deploy` deploys the cluster",
+            "\nnext:\n  ocpdeploy check    checks all requirements\n  ocpdeploy plan     shows what would be created\n  \
+             ocpdeploy deploy   deploys the cluster",
         );
-        print(&format!("written to {}\n", shown.display()))
+        Ok(())
     }
 }
 

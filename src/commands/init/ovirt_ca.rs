@@ -57,7 +57,7 @@ impl Interview {
             "  {subject}, until {}\n  SHA-256 {}",
             ca.until, ca.fingerprint
         ));
-        if !self.ask.agree("is this the engine's CA?")? {
+        if !self.ask.agree("is this the engine's CA?", false)? {
             let text = format!("the CA of {} is not trusted; no password was sent", config.url);
             return Err(OperationError::new(ErrorKind::Platform, text)
                 .hint("get the CA certificate from the engine's administrator and set ovirt_ca to its file")

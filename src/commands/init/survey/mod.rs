@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use self::file::Answer;
-use crate::backend::{Choice, SettingChoices};
+use crate::backend::{Choice, HostCapacity, SettingChoices};
 use crate::cluster::BackendConfig;
+use crate::printable::count;
 use crate::settings::variables::{self, Kind, Variable};
 use crate::settings::{self, ResolvedValue, SettingsError, Sources, profile};
 
@@ -89,6 +90,29 @@ fn is_optional(setting: &str) -> bool {
     .contains(&setting)
 }
 
+/// The profile that requires the least memory.
+const SMALLEST: &str = "laptop";
+
+/// What a host lacks.
+fn shortage(host: &HostCapacity, needs: &HostCapacity) -> Option<String> {
+    let has = match (needs.cpus, host.cpus) {
+        _ if needs.memory_mib > host.memory_mib => gib(host.memory_mib),
+        (Some(needs), Some(has)) if needs > has => {
+            return Some(format!("{} for each machine, the host has {has}", count(needs, "CPU")));
+        }
+        _ => return None,
+    };
+    Some(format!("the host has {has}"))
+}
+
+/// `31.2 GiB`, `24 GiB`.
+fn gib(mib: u64) -> String {
+    match (mib / 1024, mib % 1024 * 10 / 1024) {
+        (whole, 0) => format!("{whole} GiB"),
+        (whole, tenth) => format!("{whole}.{tenth} GiB"),
+    }
+}
+
 /// One question.
 #[derive(Clone, Debug)]
 pub struct Question {
@@ -152,6 +176,66 @@ impl<'a> Survey<'a> {
             choices,
             default,
         }
+    }
+
+    /// The question for the profile, with what each requires beside what the host has; and a warning if the usual one
+    /// does not fit, and so is not preselected.
+    pub fn profile(&self, host: Option<&HostCapacity>) -> (Question, Option<String>) {
+        let mut question = self.question("profile");
+        for choice in &mut question.choices {
+            let Some(needs) = self.needs(&choice.value) else {
+                continue;
+            };
+            // First, because a narrow terminal cuts the line.
+            let lacks = host.and_then(|host| shortage(host, &needs));
+            let lacks = lacks.map_or(String::new(), |lacks| format!(" (warning: {lacks})"));
+            choice.about = format!("{} of memory{lacks}: {}", gib(needs.memory_mib), choice.about);
+        }
+        let (Some(host), Some(usual)) = (host, question.default.clone()) else {
+            return (question, None);
+        };
+        let (Some(needs), Some(least)) = (self.needs(&usual), self.needs(SMALLEST)) else {
+            return (question, None);
+        };
+        if needs.memory_mib <= host.memory_mib {
+            return (question, None);
+        }
+        let has = gib(host.memory_mib);
+        let requires = |name: &str, needs: &HostCapacity| {
+            let of = |setting| self.of_profile(name, setting).unwrap_or_default();
+            let (masters, workers) = (count(of("masters"), "master"), count(of("workers"), "worker"));
+            format!(
+                "{name}, with {masters} and {workers}, requires {}",
+                gib(needs.memory_mib)
+            )
+        };
+        let (usual, smallest) = (requires(&usual, &needs), requires(SMALLEST, &least));
+        let fits = least.memory_mib <= host.memory_mib;
+        question.default = fits.then(|| SMALLEST.to_owned());
+        let so = match fits {
+            true => "such a cluster does not survive the failure of its master",
+            false => "an installation does not fit, a rehearsal does",
+        };
+        let warning = format!("the host has {has} of memory: {usual}; {smallest}; {so}");
+        (question, Some(warning))
+    }
+
+    /// The memory of all machines of a profile's cluster while it is installed, and the CPUs of the largest one.
+    fn needs(&self, profile: &str) -> Option<HostCapacity> {
+        let number = |setting| self.of_profile(profile, setting);
+        let masters = number("masters")? * number("master_memory")?;
+        let workers = number("workers")? * number("worker_memory")?;
+        Some(HostCapacity {
+            memory_mib: number("bootstrap_memory")? + masters + workers,
+            cpus: Some(number("numcpus")?.max(number("bootstrap_numcpus")?)),
+        })
+    }
+
+    /// A number in the settings with this profile.
+    fn of_profile(&self, profile: &str, setting: &str) -> Option<u64> {
+        let mut with = self.clone();
+        with.answer("profile", profile);
+        with.default_of(setting)?.parse().ok()
     }
 
     /// The question for a setting with choices of the platform. The list may be incomplete, so other values are valid.

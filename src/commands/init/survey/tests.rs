@@ -153,3 +153,59 @@ proptest! {
         prop_assert_eq!(String::from_utf8(output.stdout).unwrap(), value);
     }
 }
+
+#[test]
+fn the_profile_that_the_host_has_memory_for_is_preselected() {
+    let mut survey = Survey::new("/work/env.sh".into(), sources());
+    for (setting, value) in [("backend", "sim"), ("cluster", "lab"), ("domain", "example.com")] {
+        survey.answer(setting, value);
+    }
+    let asked = |memory_gib: u64| {
+        let host = HostCapacity {
+            memory_mib: memory_gib * 1024,
+            cpus: Some(4),
+        };
+        let (question, warning) = survey.profile(Some(&host));
+        let of = |name: &str| {
+            let choice = question.choices.iter().find(|choice| choice.value == name);
+            choice.unwrap().about.clone()
+        };
+        (question.default.clone(), [of("standard"), of("laptop")], warning)
+    };
+    let (preselected, [standard, laptop], warning) = asked(128);
+    assert_eq!((preselected.as_deref(), warning), (Some("standard"), None));
+    assert_eq!(standard, "80 GiB of memory: three masters and two workers");
+    assert!(
+        laptop.starts_with("24 GiB of memory (warning: 8 CPUs for each machine, the host has 4): one master"),
+        "{laptop}"
+    );
+    let (preselected, [standard, _], warning) = asked(31);
+    assert_eq!(preselected.as_deref(), Some("laptop"));
+    assert_eq!(
+        standard,
+        "80 GiB of memory (warning: the host has 31 GiB): three masters and two workers"
+    );
+    assert_eq!(
+        warning.unwrap(),
+        "the host has 31 GiB of memory: standard, with 3 masters and 2 workers, requires 80 GiB; laptop, with 1 master \
+         and 0 workers, requires 24 GiB; such a cluster does not survive the failure of its master"
+    );
+    let (preselected, _, warning) = asked(21);
+    assert_eq!(preselected, None);
+    assert!(
+        warning
+            .unwrap()
+            .ends_with("an installation does not fit, a rehearsal does")
+    );
+    let unknown = survey.profile(None);
+    assert_eq!((unknown.0.default.as_deref(), unknown.1), (Some("standard"), None));
+}
+
+#[test]
+fn the_smallest_profile_requires_the_least_memory() {
+    let survey = Survey::new("/work/env.sh".into(), sources());
+    let memory = |name: &str| survey.needs(name).unwrap().memory_mib;
+    for (name, _) in profile::SHIPPED {
+        assert!(memory(SMALLEST) <= memory(name), "{name}");
+    }
+}
