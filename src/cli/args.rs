@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::cluster::NodeName;
@@ -114,7 +115,7 @@ pub enum Format {
     Text,
     /// For programs; `v` is the version of the layout
     Json,
-    /// The same as YAML
+    /// The content of JSON as YAML
     Yaml,
 }
 
@@ -134,6 +135,11 @@ pub struct OneNode {
     /// Node, e.g. worker-1
     #[arg(value_parser = node_name)]
     pub node: NodeName,
+}
+
+/// A path, or the empty value of a variable, which means that it is not set.
+pub(super) fn path_or_nothing() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 /// `90s`, `10m`, `2h`, as in an env file.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::args::{Output, Source};
+use super::args::{Output, Source, path_or_nothing};
 
 /// List, download, upload and remove the images that clusters use
 ///
@@ -35,7 +35,7 @@ pub enum ImageVerb {
 #[derive(Debug, Args)]
 pub struct CacheDirectory {
     /// Cache directory [default: ~/.cache/ocpdeploy]
-    #[arg(long, value_name = "DIR", env = "OCPDEPLOY_CACHE", hide_env_values = true, value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", env = "OCPDEPLOY_CACHE", hide_env_values = true, value_hint = ValueHint::DirPath, value_parser = path_or_nothing())]
     pub cache: Option<PathBuf>,
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::cluster::DeploymentId;
@@ -110,13 +111,13 @@ pub struct Global {
     )]
     pub color: ColorChoice,
     /// State directory [default: ~/.local/share/ocpdeploy]
-    #[arg(long, global = true, value_name = "DIR", env = "OCPDEPLOY_HOME", hide_env_values = true, value_hint = ValueHint::DirPath)]
+    #[arg(long, global = true, value_name = "DIR", env = "OCPDEPLOY_HOME", hide_env_values = true, value_hint = ValueHint::DirPath, value_parser = path_or_nothing())]
     pub home: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ProgressStyle {
-    /// One moving line for each machine on a terminal, otherwise plain lines
+    /// One moving line for each node on a terminal, otherwise plain lines
     #[default]
     Auto,
     /// One line for each event
@@ -178,7 +179,7 @@ Examples:
   ocpdeploy init --backend sim         # no hypervisor needed")]
 pub struct Init {
     /// Platform: libvirt, ovirt, openstack, kubevirt or sim [default: prompt]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub backend: Option<String>,
     /// Env file to write
     #[arg(short, long, value_name = "FILE", default_value = "env.sh", value_hint = ValueHint::FilePath)]
@@ -287,7 +288,7 @@ pub struct Config {
     #[command(flatten)]
     pub source: Source,
     /// Print an env file with all settings, their defaults and explanations
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["env", "rehearse", "allow_downgrade", "sets", "cluster", "masters", "workers", "backend", "profile", "network", "libvirt_uri", "lock", "format"])]
     pub sample: bool,
     /// Print the versions that the last deployment used, as YAML
     ///

@@ -101,7 +101,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         }
         let begun = || {
             if let Some(dir) = dir {
-                forget_names(session.home.root(), dir, command, domain);
+                forget_names(session, dir, command, domain);
             }
         };
         passes::destroy(&backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
@@ -132,22 +132,24 @@ fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) -> V
 }
 
 /// Reverts `ocpdeploy dns apply`. If a file of this computer cannot be written, the machines are still removed.
-fn forget_names(home: &Path, dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) {
+fn forget_names(session: &Session, dir: &ClusterDir, command: &Destroy, cluster: &ClusterDomain) {
     let forgotten = client_dns::applied(dir).and_then(|how| match how {
         Some(_) => client_dns::remove(&Computer::new(&command.root), Some(dir), cluster).map(|_| ()),
         None => Ok(()),
     });
     if let Err(error) = forgotten {
+        // sudo sets another HOME.
+        let home = shell_path(session.home.root());
         tracing::warn!(
-            "cannot remove the names of {cluster} from the local resolver: {error}; run `sudo ocpdeploy --home {} dns remove {cluster}`",
-            shell_path(home)
+            "cannot remove the names of {cluster} from the local resolver: {error}; run `sudo ocpdeploy --home {home} dns \
+             remove {cluster}`"
         );
     }
 }
 
 /// A cluster of the state directory; an env file may have a newer connection to its platform.
 fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
-    let name = session.cluster_name(command.cluster.as_deref())?;
+    let name = session.wanted_name(command.cluster.as_deref())?;
     if name.contains('.') {
         return Err(no_record(session, command, &name).into());
     }
@@ -194,7 +196,7 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
     }
 }
 
-/// The error for a cluster without a record. The hint is the command that works, if the env file describes it.
+/// The error for a cluster without a record. The hint is the command that works, if the env file describes the cluster.
 fn no_record(session: &Session, command: &Destroy, name: &str) -> OperationError {
     let text = format!("no cluster {name} in the state directory");
     let env = command.env.clone().unwrap_or_else(|| ENV_FILE.into());

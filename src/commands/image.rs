@@ -39,7 +39,7 @@ pub fn run(session: &Session, command: &Image) -> Result<()> {
 /// The cache directory without an env file: the flag or the variable `OCPDEPLOY_CACHE`, otherwise the XDG cache
 /// directory.
 fn cache(folder: &CacheDirectory) -> Result<Cache> {
-    let place = match &folder.cache {
+    let place = match folder.cache.as_ref().filter(|cache| !cache.as_os_str().is_empty()) {
         Some(cache) if !cache.as_os_str().is_empty() => {
             std::path::absolute(cache).context("find the cache directory")?
         }
@@ -165,7 +165,12 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
 /// The configuration, with the cache directory of the command line.
 fn config(session: &Session, command: &ImagePull) -> Result<ClusterConfig> {
     let mut sources = session.sources(&command.source)?;
-    if let Some(cache) = &command.folder.cache {
+    if let Some(cache) = command
+        .folder
+        .cache
+        .as_ref()
+        .filter(|cache| !cache.as_os_str().is_empty())
+    {
         sources.flags.insert("cache".to_owned(), cache.display().to_string());
     }
     let mut config = session.load_from(&sources)?.config;

@@ -37,6 +37,8 @@ pub struct Session {
     pub progress: Progress,
 }
 
+const OTHER_CLUSTER: &str = "give the name of the cluster as the first argument; `ocpdeploy list` shows all names";
+
 impl Session {
     pub fn new(global: &Global) -> Result<Self> {
         let home = home(global.home.as_deref())?;
@@ -145,18 +147,27 @@ impl Session {
         })
     }
 
-    /// The given name, or the cluster of `./env.sh`, or the only cluster in the state directory. A name may include the
-    /// domain of its cluster.
+    /// The given name, or the cluster of `./env.sh`, which must be in the state directory, or the only one there.
     pub fn cluster_name(&self, name: Option<&str>) -> Result<String> {
-        if let Some(name) = name {
-            let short = name.split_once('.').map_or(name, |(short, _)| short);
-            let known = Known::read(&self.home.cluster(short))?;
-            let is_its = known.is_some_and(|known| known.cluster_domain().as_str() == name);
-            return Ok(if is_its { short } else { name }.to_owned());
+        let found = self.wanted_name(name)?;
+        if name.is_none() && Known::read(&self.home.cluster(&found))?.is_none() {
+            let text = format!("no cluster {found} in the state directory; {ENV_FILE} in this directory describes it");
+            return Err(OperationError::new(ErrorKind::Usage, text).hint(OTHER_CLUSTER).into());
+        }
+        Ok(found)
+    }
+
+    /// As `cluster_name`, also if `./env.sh` describes a cluster that is not in the state directory.
+    pub fn wanted_name(&self, name: Option<&str>) -> Result<String> {
+        if let Some(given) = name {
+            // `list` shows names with their domains.
+            let (name, domain) = given.split_once('.').unwrap_or((given, ""));
+            let known = Known::read(&self.home.cluster(name))?;
+            let is_it = known.is_some_and(|known| known.domain == domain);
+            return Ok(if is_it { name } else { given }.to_owned());
         }
         if Path::new(ENV_FILE).exists() {
-            let hint = "give the name of the cluster as the first argument; `ocpdeploy list` shows all names";
-            let sources = self.sources_with_hint(&Source::default(), hint)?;
+            let sources = self.sources_with_hint(&Source::default(), OTHER_CLUSTER)?;
             return Ok(settings::load_whereabouts(&sources)?.cluster);
         }
         let clusters = inventory::clusters(&self.home)?;
@@ -339,13 +350,25 @@ fn env_file(source: &Source, hint: &str) -> Result<Option<(PathBuf, String)>> {
             Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into())
         }
         Err(error) => {
-            let why = match error.kind() {
+            let error_kind = error.kind();
+            let why = match error_kind {
                 io::ErrorKind::NotFound => "no such file".to_owned(),
                 _ => error.to_string(),
             };
             let text = format!("cannot read the env file {}: {why}", path.display());
-            let hint = "create one with `ocpdeploy init`, or from env.sh.sample; `ocpdeploy deploy --rehearse --backend sim` works without one";
-            Err(OperationError::new(ErrorKind::Settings, text).hint(hint).into())
+            let error = OperationError::new(ErrorKind::Settings, text);
+            let named = path.with_extension("sh");
+            Err(match error_kind {
+                io::ErrorKind::NotFound if path != named && named.is_file() => {
+                    error.hint(format!("did you mean `{}`? This command takes an env file", shell_path(&named)))
+                }
+                io::ErrorKind::NotFound => error.hint(
+                    "create one with `ocpdeploy init` or `ocpdeploy config --sample >env.sh`; `ocpdeploy deploy --rehearse \
+                     --backend sim` works without one",
+                ),
+                _ => error,
+            }
+            .into())
         }
     }
 }

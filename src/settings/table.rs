@@ -252,7 +252,7 @@ settings! {
         ovirt_url: Text;
         /// Engine user, with its authentication profile.
         ovirt_user: Text = "admin@internal";
-        /// Password of the engine user. It is never stored: later commands read ovirt_password_file or
+        /// Password of the engine user. The state directory never has it: later commands read ovirt_password_file or
         /// OCPDEPLOY_OVIRT_PASSWORD.
         ovirt_password: Secret;
         /// PEM file of the engine's CA, the only CA to trust. Default: the CAs of this system.

@@ -48,9 +48,40 @@ pub fn connection_settings(platform: &str) -> &'static [&'static str] {
     found.map_or(&[], |(_, settings)| settings)
 }
 
-/// The most similar known name, if there is one.
+/// Names of the same settings in kcli (karmab/kcli: `kvirt/cluster/openshift/kcli_default.yml`) and install-config.yaml
+/// (openshift/installer: `pkg/types/installconfig.go`), in lower case and without `_`.
+const FOREIGN: &[(&str, &str)] = &[
+    ("additionaltrustbundle", "ca"),
+    ("apivips", "api_ip"),
+    ("basedomain", "domain"),
+    ("compute", "workers"),
+    ("controlplane", "masters"),
+    ("ctlplanes", "masters"),
+    ("ctlplanememory", "master_memory"),
+    ("ctlplanenumcpus", "master_numcpus"),
+    ("imagecontentsources", "registry_mirrors"),
+    ("imagedigestsources", "registry_mirrors"),
+    ("ingressvips", "ingress_ip"),
+    ("mastercpus", "master_numcpus"),
+    ("memory", "master_memory"),
+    ("metadata", "cluster"),
+    ("openshiftversion", "version"),
+    ("release", "version"),
+    ("replicas", "workers"),
+    ("sno", "masters"),
+    ("sshkey", "pub_key"),
+    ("storagepool", "pool"),
+    ("tag", "version"),
+    ("workercpus", "worker_numcpus"),
+];
+
+/// The setting that another program calls so, otherwise the most similar known name, if there is one.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
+    let plain = lower.replace('_', "");
+    if let Some((_, ours)) = FOREIGN.iter().find(|(foreign, _)| *foreign == plain) {
+        return Some(ours);
+    }
     let known = VARIABLES
         .iter()
         .flat_map(|variable| std::iter::once(&variable.name).chain(variable.aliases));
@@ -62,6 +93,25 @@ mod tests {
     use super::*;
     use crate::cluster::BackendConfig;
     use crate::settings::choices::choices;
+
+    #[test]
+    fn names_of_other_programs_lead_to_ours() {
+        for (foreign, ours) in FOREIGN {
+            assert!(find(ours).is_some_and(|variable| variable.name == *ours), "{ours}");
+            assert!(find(foreign).is_none(), "{foreign}");
+        }
+        for (given, ours) in [
+            ("baseDomain", "domain"),
+            ("base_domain", "domain"),
+            ("ctlplanes", "masters"),
+            ("storage_pool", "pool"),
+            ("master_cpus", "master_numcpus"),
+            ("sshKey", "pub_key"),
+            ("masterz", "masters"),
+        ] {
+            assert_eq!(nearest(given), Some(ours), "{given}");
+        }
+    }
 
     #[test]
     fn each_name_and_alias_is_unique() {

@@ -220,7 +220,7 @@ fn an_unknown_cluster_or_node_is_an_error_of_the_command_line() {
 }
 
 /// The JSON Schema of these documents: a field that all of them have is required.
-fn schema(values: &[&Value]) -> Value {
+pub fn schema(values: &[&Value]) -> Value {
     let kinds: BTreeSet<&str> = values.iter().map(|value| type_name(value)).collect();
     let mut schema = Map::new();
     match kinds.iter().collect::<Vec<_>>().as_slice() {
@@ -442,38 +442,6 @@ fn yaml_and_json_have_the_same_content() {
 }
 
 #[test]
-fn json_progress_is_one_object_per_line() {
-    let sandbox = lab();
-    let outcome = sandbox
-        .run(&["deploy", "lab.sh", "--rehearse", "--progress", "json"])
-        .succeeded();
-    let lines: Vec<Value> = outcome
-        .stderr
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert!(
-        lines.iter().all(|line| line["v"] == 1 && line["seconds"].is_number()),
-        "{}",
-        outcome.stderr
-    );
-    let of = |key: &str, value: &str| lines.iter().any(|line| line[key] == value);
-    assert!(
-        of("step", "pass one") && of("machine", "lab-master-0"),
-        "{}",
-        outcome.stderr
-    );
-    let failed = sandbox.run(&["status", "nosuch", "--progress", "json"]);
-    let error: Value = serde_json::from_str(failed.stderr.lines().last().unwrap()).unwrap();
-    assert_eq!(error["exit_code"], 2);
-    assert_eq!(error["error"][0], "no cluster nosuch in the state directory");
-    assert!(
-        error["hints"][0].as_str().unwrap().contains("ocpdeploy list"),
-        "{error}"
-    );
-}
-
-#[test]
 fn colors_follow_the_users_choice() {
     let sandbox = lab();
     let run = |arguments: &[&str]| {
@@ -516,6 +484,16 @@ fn usage_errors_look_like_all_other_errors() {
             "`ocpdeploy node ssh --help` shows the arguments",
         ),
         (
+            "plan --bogus",
+            "unexpected argument '--bogus' found",
+            "`ocpdeploy plan --help` shows the arguments",
+        ),
+        (
+            "plan --workers=-1",
+            "invalid value '-1' for '--workers <N>': expected a whole number",
+            "`ocpdeploy plan --help` shows the arguments",
+        ),
+        (
             "destroy --yes",
             "the following required arguments were not provided",
             "`ocpdeploy destroy --help` shows the arguments",
@@ -535,6 +513,76 @@ fn usage_errors_look_like_all_other_errors() {
             outcome.stderr
         );
         assert!(!outcome.stderr.contains("Usage"), "{words:?}: {}", outcome.stderr);
+        assert!(!outcome.stderr.contains("as a value"), "{words:?}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn help_is_found_where_users_look_for_it() {
+    let sandbox = lab();
+    let alone = sandbox.run(&[]);
+    assert_eq!(alone.code, Some(2));
+    assert!(alone.stderr.contains("\nCommands:\n  init "), "{}", alone.stderr);
+    let help = sandbox.run(&["help", "deploy"]).succeeded().stdout;
+    assert_eq!(help, sandbox.run(&["deploy", "--help"]).succeeded().stdout);
+    let version = sandbox.run(&["version"]).succeeded().stdout;
+    assert_eq!(version, sandbox.run(&["--version"]).succeeded().stdout);
+}
+
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let sandbox = lab();
+    for (words, variable) in [
+        (&["list"][..], "OCPDEPLOY_HOME"),
+        (&["image", "list"], "OCPDEPLOY_CACHE"),
+        (&["config", "--sample", "-v"], "OCPDEPLOY_CACHE"),
+    ] {
+        let output = sandbox.command(words).env(variable, "").output().unwrap();
+        assert!(
+            output.status.success(),
+            "{words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_cluster_is_found_by_the_name_that_list_shows() {
+    let sandbox = lab();
+    sandbox.deploy("lab").succeeded();
+    for words in [
+        &["status", "lab.example.com"][..],
+        &["node", "show", "lab.example.com", "worker-0"],
+    ] {
+        sandbox.run(words).succeeded();
+    }
+    let other = sandbox.run(&["status", "lab.example.org"]);
+    assert!(
+        other.message().contains("no cluster lab.example.org"),
+        "{}",
+        other.stderr
+    );
+}
+
+#[test]
+fn a_mistyped_name_leads_to_the_right_one() {
+    let sandbox = lab();
+    sandbox.deploy("lab").succeeded();
+    for (words, hint) in [
+        (&["node", "show", "lab", "worker0"][..], "did you mean worker-0?"),
+        (&["node", "show", "lab", "lab-worker-0"], "did you mean worker-0?"),
+        (
+            &["node", "show", "lab"],
+            "after the cluster, name one of its nodes: `lab NODE`",
+        ),
+        (&["plan", "lab"], "did you mean `lab.sh`?"),
+    ] {
+        let outcome = sandbox.run(words);
+        assert!(
+            outcome.stderr.contains(&format!("hint: {hint}")),
+            "{words:?}: {}",
+            outcome.stderr
+        );
     }
 }
 
@@ -570,6 +618,12 @@ fn bash_completes_clusters_nodes_settings_profiles_and_backends() {
     sandbox.deploy("lab").succeeded();
     assert_eq!(completed(&sandbox, &["status", "l"]), ["lab"]);
     assert_eq!(completed(&sandbox, &["node", "console", "lab", "wor"]), ["worker-0"]);
+    assert_eq!(completed(&sandbox, &["node", "show", "wor"]), ["worker-0"]);
+    assert_eq!(completed(&sandbox, &["node", "ssh", "la"]), ["lab"]);
+    assert_eq!(
+        completed(&sandbox, &["deploy", "--set", "profile=com"]),
+        ["profile=compact"]
+    );
     assert_eq!(
         completed(&sandbox, &["deploy", "--set", "virt_type=k"]),
         ["virt_type=kvm"]

@@ -183,6 +183,8 @@ fn without_a_record_destroy_shows_the_command_that_works() {
     };
     let unknown = hint(&elsewhere(&sandbox, &["destroy", "lab"]));
     assert!(unknown.contains("`ocpdeploy audit --env ENV`"), "{unknown}");
+    let named = sandbox.run(&["destroy", "lab.example.com", "--dry-run"]).succeeded();
+    assert!(named.stdout.contains("lab-master-0"), "{}", named.stdout);
     std::fs::copy(sandbox.path().join("lab.sh"), sandbox.path().join("env.sh")).unwrap();
     for arguments in [
         &["destroy"][..],

@@ -1,6 +1,10 @@
 //! Quotes of the program in README and pages are compared with the source, or with the program's output.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+
+use clap::CommandFactory;
+use proc_macro2::{TokenStream, TokenTree};
 
 fn page(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
@@ -18,41 +22,106 @@ fn quoted(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// One line, so that a quote is found wherever the source breaks it.
-fn one_line(text: &str) -> String {
-    text.replace("\\\n", " ")
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+/// The string literals of the program, with … for each placeholder.
+fn literals() -> Vec<String> {
+    fn collect(tokens: TokenStream, found: &mut Vec<String>) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => collect(group.stream(), found),
+                TokenTree::Literal(literal) => {
+                    if let Ok(text) = syn::parse_str::<syn::LitStr>(&literal.to_string()) {
+                        found.push(without_placeholders(&text.value()));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for (name, text) in crate::layering::sources() {
+        collect(
+            text.parse().unwrap_or_else(|error| panic!("{name}: {error}")),
+            &mut found,
+        );
+    }
+    found
 }
 
-/// Whether every part of a quote is somewhere in the source; parts may be in different files, e.g. a platform's reason.
-fn is_said(quote: &str, files: &[String]) -> bool {
-    let mut parts = quote
-        .split('…')
-        .flat_map(|part| part.split(": "))
-        .map(one_line)
-        .filter(|part| part.len() > 4)
+/// In one line.
+fn without_placeholders(text: &str) -> String {
+    let mut plain = String::new();
+    let mut depth = 0;
+    for c in text.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' => {
+                depth -= 1;
+                plain.extend((depth == 0).then_some('…'));
+            }
+            c if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the program says this: each cause, up to `: `, is in one literal, with any text for `…`.
+fn is_said(quote: &str, literals: &[String]) -> bool {
+    let in_order = |literal: &String, cause: &str| {
+        let mut rest = literal.as_str();
+        cause.split('…').all(|part| match rest.find(part) {
+            Some(at) => {
+                rest = &rest[at + part.len()..];
+                true
+            }
+            None => false,
+        })
+    };
+    let mut causes = quote
+        .split(": ")
+        .map(|cause| cause.trim_matches(['…', ' ']))
+        .filter(|cause| cause.len() > 4)
         .peekable();
-    parts.peek().is_some() && parts.all(|part| files.iter().any(|file| file.contains(&part)))
+    causes.peek().is_some() && causes.all(|cause| literals.iter().any(|literal| in_order(literal, cause)))
+}
+
+/// The error of a lock must not be taken for one of a platform.
+#[test]
+fn parts_of_two_messages_are_no_message() {
+    let literals = literals();
+    assert!(is_said("cluster … is locked by …", &literals));
+    assert!(!is_said("cluster … is in use by …", &literals));
+    assert!(!is_said("… runs, but has no leash …", &literals));
+}
+
+#[test]
+fn readme_names_each_command() {
+    let readme = page("README.md");
+    let (_, list) = readme.split_once("\n## The ten commands\n").unwrap();
+    let (list, _) = list.split_once("\n## ").unwrap();
+    let quotes = list
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(|quote| quote.trim_start_matches("ocpdeploy "));
+    let named: BTreeSet<&str> = quotes.filter(|quote| !quote.contains('/')).collect();
+    let program = ocpdeploy::cli::Cli::command();
+    let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
+    assert_eq!(named, commands.map(|command| command.get_name()).collect());
 }
 
 #[test]
 fn every_message_on_the_page_is_one_of_the_program() {
     // These are QEMU's.
     let foreign = ["cannot open backing file"];
-    let files: Vec<String> = crate::layering::sources()
-        .iter()
-        .map(|(_, text)| one_line(text))
-        .collect();
+    let literals = literals();
     let quotes = quoted(&page("docs/reference/messages.md"));
     assert!(quotes.len() > 25, "{quotes:?}");
     let unknown: Vec<_> = quotes
         .iter()
-        .filter(|quote| !foreign.iter().any(|words| quote.starts_with(words)) && !is_said(quote, &files))
+        .filter(|quote| !foreign.iter().any(|words| quote.starts_with(words)) && !is_said(quote, &literals))
         .collect();
     assert!(unknown.is_empty(), "not in the program: {unknown:#?}");
-    assert!(!is_said("… runs, but has no leash …", &files));
 }
 
 #[test]
@@ -65,11 +134,8 @@ fn each_symptom_quotes_a_message_of_the_program() {
         .collect();
     assert!(quotes.len() > 25, "{quotes:?}");
     assert_eq!(page.matches("\n### ").count(), 30);
-    let files: Vec<String> = crate::layering::sources()
-        .iter()
-        .map(|(_, text)| one_line(text))
-        .collect();
-    let unknown: Vec<_> = quotes.iter().filter(|quote| !is_said(quote, &files)).collect();
+    let literals = literals();
+    let unknown: Vec<_> = quotes.iter().filter(|quote| !is_said(quote, &literals)).collect();
     assert!(unknown.is_empty(), "not in the program: {unknown:#?}");
 }
 

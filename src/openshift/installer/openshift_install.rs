@@ -277,17 +277,21 @@ impl OpenshiftInstall {
         let (stdout, stderr) = (running.child.stdout.take(), running.child.stderr.take());
         let run = async { tokio::join!(lines.follow(stdout), lines.follow(stderr), running.wait()).2 };
         let ended: Result<io::Result<ExitStatus>, _> = timeout(limit, run).await;
-        let (kind, outcome) = match ended {
+        let what = name.join(" ");
+        let (kind, mut text) = match ended {
             Ok(Ok(status)) if status.success() => return Ok(()),
-            Ok(Ok(status)) => (ErrorKind::Tool, format!("failed with {status}")),
+            Ok(Ok(status)) => (
+                ErrorKind::Tool,
+                format!("openshift-install {what} failed with {status}"),
+            ),
             Ok(Err(source)) => return Err(not_run(&self.path, source)),
             Err(_) => {
                 running.end().await;
-                let outcome = format!("timed out after {} s and was stopped", limit.as_secs());
-                (ErrorKind::Waited, outcome)
+                let after = limit.as_secs();
+                let text = format!("openshift-install {what} timed out after {after} s and was stopped");
+                (ErrorKind::Waited, text)
             }
         };
-        let mut text = format!("openshift-install {} {outcome}", name.join(" "));
         text.extend(lines.tail.take().iter().map(|line| format!("\n  {line}")));
         let log = lines.path.display();
         let hint = match kind {
