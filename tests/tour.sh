@@ -105,17 +105,26 @@ plan=$(see plan)
 window run 44
 window watch 30
 type run 'ocpdeploy deploy --rehearse; echo "exit code $?"'
-await run 'lab-harvest-worker-1'
+await run 'worker-1 '
 sleep 1
 deploy=$(see run)
 type watch 'clear; ocpdeploy status lab --watch; echo "exit code $?"'
-await watch 'pass-two/create'
-await watch 'running  ok'
+await watch 'pass-two/create/worker-1'
+await watch 'running'
 watching=$(see watch)
 await watch 'exit code 0'
 ended=$(see watch)
 await run 'exit code 0'
 done=$(see run)
+
+window many 16
+type many "sed 's/^cluster=.*/cluster=large/; s/^# workers=.*/workers=17/' env.sh > large.sh; clear; ocpdeploy deploy large.sh --rehearse"
+await many 'more, '
+sleep 4
+many=$(see many)
+await many 'rehearsal of cluster large'
+type many 'ocpdeploy destroy large --yes; echo "exit code $?"'
+await many 'exit code 0'
 
 window scale 24
 type scale 'ocpdeploy scale lab --workers 3; ocpdeploy report lab -o report.html; echo "exit code $?"'
@@ -189,6 +198,8 @@ $backend"
     block "$plan"
     printf '\n## 4. `deploy --rehearse`, in the middle of pass one\n\nWithout `--rehearse` the same two passes install OpenShift.\n'
     block "$deploy"
+    printf '\nWith 20 nodes on a terminal of 16 rows, those that wait are shown first. The estimate is from earlier\ndeployments of similar size, so here there is none yet.\n'
+    block "$many"
     printf '\n## 5. `status --watch` on another terminal, in pass two\n\nThe table is updated in place. The phase names the process that works on the cluster.\n'
     block "$watching"
     printf '\nIt ends when no process works on the cluster any more.\n'
