@@ -18,7 +18,7 @@ use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, MachineName, Nod
 use crate::error::OperationError;
 use crate::plan::harvest::{Seen, Watch};
 use crate::plan::machines::{self, Planned};
-use crate::printable::{count, printable_console};
+use crate::printable::printable_console;
 use crate::state::durations::{self, Deployment, Estimate, Kind};
 use crate::state::home::{ClusterDir, Home};
 use crate::state::inventory::{self, Known, Neighbours};
