@@ -42,7 +42,7 @@ pub fn run(session: &Session, command: &Config) -> Result<()> {
     match session.load_from(&sources) {
         Ok(loaded) => print(Settings::from(loaded)),
         // The values show what is wrong.
-        Err(error) => match settings::resolve(&sources) {
+        Err(error) => match settings::resolve_in_spite_of_problems(&sources) {
             Ok(values) => print(Settings::unchecked(values)).and(Err(error)),
             Err(_) => Err(error),
         },

@@ -247,7 +247,7 @@ fn passphrase(file: Option<&Path>, is_new: bool) -> Result<SecretString> {
             let prompt = if is_new { prompt } else { prompt.without_confirmation() };
             prompt
                 .prompt()
-                .map_err(|_| OperationError::new(ErrorKind::Usage, "canceled; nothing was written"))?
+                .map_err(|_| OperationError::new(ErrorKind::Stopped, "canceled; nothing was written"))?
         }
     };
     match text.is_empty() {

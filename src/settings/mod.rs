@@ -165,7 +165,12 @@ pub fn of_env_file(sources: &Sources<'_>) -> BTreeMap<String, String> {
     settings.map(|it| (it.name, it.value)).collect()
 }
 
-/// Every setting from the layers, unchecked. An error only if the env file has syntax errors.
+/// Every setting from the layers, unchecked.
 pub fn resolve(sources: &Sources<'_>) -> Result<Vec<ResolvedValue>, SettingsError> {
+    Ok(Values::collect(sources)?.finish()?.values)
+}
+
+/// As `resolve`, to show what is wrong: an error only if the env file has syntax errors.
+pub fn resolve_in_spite_of_problems(sources: &Sources<'_>) -> Result<Vec<ResolvedValue>, SettingsError> {
     Ok(Values::collect(sources)?.settled().values)
 }

@@ -307,7 +307,7 @@ fn a_second_run_on_the_same_cluster_is_rejected() {
     let _lock = Journal::open(&dir, "lab").unwrap();
     for command in ["harvest --rehearse", "destroy lab --yes"] {
         let ran = sandbox.run(command);
-        assert_eq!(ran.code, 7, "{}", ran.err);
+        assert_eq!(ran.code, 8, "{}", ran.err);
         assert!(
             ran.err.contains(&format!("process {} ", std::process::id())),
             "{}",

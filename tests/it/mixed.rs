@@ -247,7 +247,9 @@ fn one_pool_is_on_another_platform_and_all_nodes_are_in_one_table() {
 
     // A pool cannot change its platform.
     two.env("lab", &ONE_POOL_ELSEWHERE.replace("for=gpu", "for=infra"));
-    let refused = two.masters.run(&["scale", "lab", "--pool", "gpu=1", "--yes"]);
+    let refused = two
+        .masters
+        .run(&["scale", "lab", "--pool", "gpu=1", "--yes", "--env", "lab.sh"]);
     let message = "another platform of its workers: it is on sim, gpu on ovirt";
     assert!(refused.message().contains(message), "{}", refused.stderr);
     run(&["destroy", "lab", "--yes"]);
