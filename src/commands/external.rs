@@ -122,6 +122,7 @@ pub(super) fn join(session: &Session, command: &NodeJoin) -> Result<()> {
     let Recalled {
         config,
         installed_workers,
+        ..
     } = recalled;
     let changed = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;

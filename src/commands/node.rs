@@ -41,7 +41,8 @@ pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
 
 fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let cluster = session.cluster_name(command.node.of.cluster.as_deref())?;
-    let config = saved_settings::load(session, &cluster, &command.again, &Counts::default())?.config;
+    let recalled = saved_settings::load(session, &cluster, &command.again, &Counts::default())?;
+    let config = recalled.config;
     let node = command.node.node.clone();
     let drain = scale::drain(&command.drain);
     let id = config.id();
@@ -70,6 +71,9 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
         passes::replace(&backend, &config, &session.home, &node, drain, confirmed).await
     })?;
     let Some(node) = node else { return Ok(()) };
+    if let Some(record) = &recalled.record {
+        saved_settings::keep(&session.home.cluster(&cluster), record)?;
+    }
     let replaced = Replaced {
         cluster: config.cluster_domain(),
         node,

@@ -159,6 +159,8 @@ pub(super) struct Recalled {
     pub config: ClusterConfig,
     /// The number of workers at the installation.
     pub installed_workers: usize,
+    /// The record of the settings that `--env` names: later commands use them, if this one succeeds.
+    pub record: Option<Vec<u8>>,
 }
 
 /// The new numbers of workers; those not given do not change.
@@ -190,6 +192,10 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
     if again.env.is_none() {
         warnings.extend(kept.iter().flat_map(|kept| kept.changes(&known.name, &loaded.values)));
     }
+    let record = match &again.env {
+        Some(_) => Some(record(session, &sources, &loaded)?),
+        None => None,
+    };
     warnings.extend(loaded.warnings);
     let config = loaded.config;
     if config.id() != known.id() {
@@ -205,6 +211,7 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
     let recalled = Recalled {
         config,
         installed_workers,
+        record,
     };
     Ok((recalled, warnings))
 }

@@ -53,7 +53,12 @@ pub fn run(session: &Session, command: &Scale) -> Result<()> {
         passes::scale(&backend, &config, &session.home, options, confirmed).await
     })?;
     match scaled {
-        Some(scaled) => print_result(&command.output, &scaled, || scaled.text()),
+        Some(scaled) => {
+            if let Some(record) = &recalled.record {
+                saved_settings::keep(&session.home.cluster(&cluster), record)?;
+            }
+            print_result(&command.output, &scaled, || scaled.text())
+        }
         None => Ok(()),
     }
 }

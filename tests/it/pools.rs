@@ -140,7 +140,7 @@ fn a_pool_grows_and_shrinks_and_its_nodes_are_replaced() {
     );
     // A pool can be added later.
     with_pools(&sandbox, "infra:2,gpu:1,disks:3");
-    let later = run(&["scale", "lab", "--pool", "disks=1"]).succeeded();
+    let later = run(&["scale", "lab", "--pool", "disks=1", "--env", "lab.sh"]).succeeded();
     assert!(later.stdout.contains("added: disks-0\n"), "{}", later.stdout);
     let unknown = run(&["scale", "lab", "--pool", "infar=1"]);
     assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
