@@ -65,6 +65,7 @@ fn settings(env: String, file: &dyn Fn() -> io::Result<String>, rehearse: bool) 
             creation: "anna@laptop 2026-11-28T09:12:13Z".parse().unwrap(),
         },
         rehearse,
+        allow_downgrade: false,
         read_file: &read_file,
         is_file: &is_file,
         is_dir: &|_: &Path| false,

@@ -18,8 +18,7 @@ use crate::settings::Problem;
 
 pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     let sources = saved_settings::sources(session, &command.source)?;
-    let mut loaded = session.load_without_credentials(&sources)?;
-    loaded.config.downloads.allow_downgrade = command.source.allow_downgrade;
+    let loaded = session.load_without_credentials(&sources)?;
     let config = &loaded.config;
     let mut looked = settings(loaded.warnings, &loaded.missing);
     looked.extend(session.finish_or_stop(async {

@@ -173,9 +173,7 @@ fn config(session: &Session, command: &ImagePull) -> Result<ClusterConfig> {
     {
         sources.flags.insert("cache".to_owned(), cache.display().to_string());
     }
-    let mut config = session.load_from(&sources)?.config;
-    config.downloads.allow_downgrade = command.source.allow_downgrade;
-    Ok(config)
+    Ok(session.load_from(&sources)?.config)
 }
 
 /// The path of each image.

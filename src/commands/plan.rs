@@ -39,8 +39,7 @@ pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
         let help = problem.help.iter().map(|help| format!("; {help}"));
         tracing::warn!("`deploy` would fail: {}{}", problem.message, help.collect::<String>());
     }
-    let mut config = loaded.config;
-    config.downloads.allow_downgrade = command.source.allow_downgrade;
+    let config = loaded.config;
     let parameters = Parameters::read(&session.home.cluster(&config.name).parameters())?;
     if let Some(what) = parameters.as_ref().and_then(|known| mismatch(&config, known)) {
         tracing::warn!("`deploy` would fail: the parameter file does not match the settings: {what}");

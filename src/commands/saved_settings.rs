@@ -109,8 +109,7 @@ fn storable_file(sources: &Sources<'_>) -> BTreeMap<String, String> {
 /// The settings of a command and their sources; warnings go to the screen.
 pub(super) fn settings_of(session: &Session, source: &Source) -> Result<(Sources<'static>, Loaded)> {
     let sources = sources(session, source)?;
-    let mut loaded = session.load_from(&sources)?;
-    loaded.config.downloads.allow_downgrade = source.allow_downgrade;
+    let loaded = session.load_from(&sources)?;
     Ok((sources, loaded))
 }
 

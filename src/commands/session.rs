@@ -124,6 +124,7 @@ impl Session {
         Ok(Sources {
             flags: source.overrides().into_iter().collect(),
             rehearse: source.rehearse,
+            allow_downgrade: source.allow_downgrade,
             ..self.surroundings()?
         })
     }
@@ -140,6 +141,7 @@ impl Session {
             current_dir: std::env::current_dir().context("find the current directory")?,
             home: self.home.root().to_owned(),
             rehearse: false,
+            allow_downgrade: false,
             deployment: inventory::new_deployment()?,
             read_file: &limited_file::read_text,
             is_file: &Path::is_file,

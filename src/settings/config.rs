@@ -288,6 +288,7 @@ mod tests {
                 current_dir: PathBuf::new(),
                 home: PathBuf::new(),
                 rehearse,
+                allow_downgrade: false,
                 deployment: crate::cluster::ClusterConfig::example().deployment,
                 read_file: &|_| Err(io::ErrorKind::NotFound.into()),
                 is_file: &|_| true,

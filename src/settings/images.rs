@@ -144,7 +144,7 @@ pub(super) fn downloads(values: &mut Values<'_>) -> Option<Downloads> {
         signature_store: values.optional("signature_store", parse::folder_url),
         mirror_key: Some(values.path("mirror_key")),
         mirror_insecure: values.switch("mirror_insecure"),
-        allow_downgrade: Some(false),
+        allow_downgrade: Some(values.sources.allow_downgrade),
         mirror_timeout: values.duration("mirror_timeout"),
     }))
 }

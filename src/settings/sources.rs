@@ -20,6 +20,8 @@ pub struct Sources<'a> {
     /// The state directory; `$OCPDEPLOY_HOME` in an env file.
     pub home: PathBuf,
     pub rehearse: bool,
+    /// Whether a channel may lead to an older release than before.
+    pub allow_downgrade: bool,
     /// The id of a cluster that is not deployed yet.
     pub deployment: Deployment,
     pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,

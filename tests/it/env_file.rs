@@ -217,12 +217,20 @@ impl Given<'_> {
             current_dir: PathBuf::new(),
             home: PathBuf::from("/state"),
             rehearse: self.rehearse,
+            allow_downgrade: false,
             deployment: deployment(),
             read_file: &|path| find(path).ok_or_else(|| io::ErrorKind::NotFound.into()),
             is_file: &|path| find(path).is_some(),
             is_dir: &|path| {
-                ["manifests", "mine/nodes", "tags", "work", "work/cluster-resources"]
-                    .contains(&without_dots(path).to_str().unwrap_or_default())
+                [
+                    "manifests",
+                    "mine/nodes",
+                    "results-1",
+                    "tags",
+                    "work",
+                    "work/cluster-resources",
+                ]
+                .contains(&without_dots(path).to_str().unwrap_or_default())
             },
         })
     }
@@ -938,6 +946,7 @@ fn a_rehearsal_needs_no_env_file_no_pull_secret_and_no_key() {
             current_dir: "/nowhere".into(),
             home: "/state".into(),
             rehearse,
+            allow_downgrade: false,
             deployment: deployment(),
             read_file: &|_| Err(io::ErrorKind::NotFound.into()),
             is_file: &|_| false,
@@ -963,6 +972,7 @@ fn okd_needs_no_pull_secret() {
             current_dir: "/nowhere".into(),
             home: "/state".into(),
             rehearse: false,
+            allow_downgrade: false,
             deployment: deployment(),
             read_file: &|path| match path.extension().is_some_and(|extension| extension == "pub") {
                 true => Ok(KEY.to_owned()),

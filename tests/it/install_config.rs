@@ -243,6 +243,7 @@ proptest! {
             current_dir: "".into(),
             home: "/state".into(),
             rehearse: false,
+            allow_downgrade: false,
             deployment: deployment(),
             read_file: &|path: &Path| file(&path.to_string_lossy()).ok_or(io::ErrorKind::NotFound.into()),
             is_file: &|_| true,

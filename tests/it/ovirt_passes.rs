@@ -190,6 +190,7 @@ fn a_deployment_in_a_process_of_its_own() {
         current_dir: env_file.parent().unwrap().to_owned(),
         home: home.root().to_owned(),
         rehearse: true,
+        allow_downgrade: false,
         deployment: deployment(),
         read_file: &|path| std::fs::read_to_string(path),
         is_file: &Path::is_file,

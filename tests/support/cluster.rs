@@ -83,6 +83,7 @@ pub fn config_of(lines: &str) -> ClusterConfig {
         current_dir: PathBuf::from("/test"),
         home: PathBuf::from("/test/home"),
         rehearse: true,
+        allow_downgrade: false,
         deployment: deployment(),
         read_file: &|path| match path.ends_with("key.pub") {
             true => Ok(key.to_owned()),

@@ -87,6 +87,7 @@ impl Sandbox {
             current_dir: self.path().to_owned(),
             home: self.home().root().to_owned(),
             rehearse: true,
+            allow_downgrade: false,
             deployment: deployment(),
             read_file: &|path| std::fs::read_to_string(path),
             is_file: &Path::is_file,

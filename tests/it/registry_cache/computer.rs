@@ -142,6 +142,7 @@ impl Computer {
             current_dir: self.0.path().to_owned(),
             home: self.path("state"),
             rehearse: false,
+            allow_downgrade: false,
             deployment: deployment(),
             read_file: &|path| fs::read_to_string(path),
             is_file: &Path::is_file,

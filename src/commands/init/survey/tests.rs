@@ -16,6 +16,7 @@ fn sources() -> Sources<'static> {
         current_dir: "/work".into(),
         home: "/state".into(),
         rehearse: false,
+        allow_downgrade: false,
         deployment: crate::cluster::ClusterConfig::example().deployment,
         read_file: &|path| match path {
             path if path == Path::new("/home/me/pull.json") => {
