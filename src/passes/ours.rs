@@ -57,7 +57,7 @@ pub(super) fn refuse_conflicts(
     let files = installers_files(config, &manifests, release.version)?;
     let bootstrap = services::parts(&services, Role::Bootstrap)?;
     let connections = connections(config, seen.table.as_ref()).map_err(network_config)?;
-    let fragments = for_coreos(&seen.fragments, |role| {
+    let (fragments, rewritten) = for_coreos(&seen.fragments, |role| {
         image_sources::newest_spec(config, role, release.version)
     })?;
     let all = NodeConfigs::new(config, &parameters, &files, &fragments, &bootstrap)?;
@@ -77,7 +77,7 @@ pub(super) fn refuse_conflicts(
         .filter(|pool| pool.own_configs)
         .map(|pool| pool.name.to_string());
     let of_users = check_machine_configs(&users, release.version, pools)?;
-    let mut warnings = [manifests.warnings, of_users].concat();
+    let mut warnings = [rewritten, manifests.warnings, of_users].concat();
     warnings.extend(all.refuse_machine_configs()?);
     Ok(warnings)
 }

@@ -199,7 +199,7 @@ impl Run<'_> {
         }
         let connections = connections(self.config, Some(parameters)).map_err(network_config)?;
         let release = self.installed_release()?.version;
-        let fragments = for_coreos(fragments, |role| image_sources::newest_spec(self.config, role, release))?;
+        let (fragments, _) = for_coreos(fragments, |role| image_sources::newest_spec(self.config, role, release))?;
         let all = NodeConfigs::new(self.config, parameters, &installer, &fragments, bootstrap)?;
         Ok(all.with_connections(connections))
     }

@@ -342,8 +342,13 @@ pub fn check_fragments(fragments: &[Fragment]) -> Result<Vec<String>, IgnitionEr
     Ok(warnings)
 }
 
-/// The fragments in versions that the CoreOS of their nodes reads; `newest` is the newest one of a role's nodes.
-pub fn for_coreos(fragments: &[Fragment], newest: impl Fn(Role) -> Version) -> Result<Vec<Fragment>, IgnitionError> {
+/// The fragments in versions that the CoreOS of their nodes reads, and a line for each that was rewritten; `newest` is the
+/// newest one of a role's nodes.
+pub fn for_coreos(
+    fragments: &[Fragment],
+    newest: impl Fn(Role) -> Version,
+) -> Result<(Vec<Fragment>, Vec<String>), IgnitionError> {
+    let mut lines = Vec::new();
     let one = |fragment: &Fragment| {
         let roles = match &fragment.role {
             Some(role) => std::slice::from_ref(role),
@@ -357,20 +362,27 @@ pub fn for_coreos(fragments: &[Fragment], newest: impl Fn(Role) -> Version) -> R
         if version.major != newest.major || version <= newest {
             return Ok(fragment.clone());
         }
+        let origin = fragment.origin.clone();
         match check::in_version(&config, newest) {
-            Ok(older) => Ok(Fragment {
-                content: serde_json::to_vec(&older)?,
-                ..fragment.clone()
-            }),
+            Ok(older) => {
+                lines.push(format!(
+                    "{origin}: Ignition {version} is newer than the CoreOS of its nodes: it is written as {newest}"
+                ));
+                Ok(Fragment {
+                    content: serde_json::to_vec(&older)?,
+                    ..fragment.clone()
+                })
+            }
             Err(findings) => Err(IgnitionError::NewerThanCoreOs {
-                origin: fragment.origin.clone(),
+                origin,
                 version,
                 newest,
                 findings,
             }),
         }
     };
-    fragments.iter().map(one).collect()
+    let written = fragments.iter().map(one).collect::<Result<_, _>>()?;
+    Ok((written, lines))
 }
 
 /// Fails on errors; warnings become lines.

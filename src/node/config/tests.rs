@@ -320,7 +320,12 @@ fn a_fragment_is_written_for_the_oldest_coreos_of_its_nodes() {
     };
     let versions = |version: &str, role| {
         let files = Files::new().with("n.ign", role, of_version(version, json!({})));
-        let written = for_coreos(&files.fragments, newest).unwrap();
+        let (written, lines) = for_coreos(&files.fragments, newest).unwrap();
+        assert_eq!(
+            lines.is_empty(),
+            written[0].content == files.fragments[0].content,
+            "{lines:?}"
+        );
         let config: Value = serde_json::from_slice(&written[0].content).unwrap();
         config["ignition"]["version"].as_str().unwrap().to_owned()
     };
