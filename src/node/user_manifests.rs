@@ -252,6 +252,7 @@ mod tests {
     #[test]
     fn a_machine_config_is_one_that_the_operator_of_the_release_reads() {
         let good = machine_config("3.2.0", "0644");
+        let without_config = format!("{}spec: {{}}\n", good.split("spec:").next().unwrap_or_default());
         for (text, release, expected) in [
             (good.clone(), (4, 19), Ok("")),
             (machine_config("3.2.0", "420"), (4, 19), Ok("")),
@@ -273,7 +274,7 @@ mod tests {
                 Ok("is for role workers"),
             ),
             (good.replace(": worker", ": gpu"), (4, 19), Ok("")),
-            (good.replace("  config:\n  ", "\n"), (4, 19), Ok("has no effect")),
+            (without_config, (4, 19), Ok("has no effect")),
             (machine_config("3.2.0", "400"), (4, 19), Ok("write 0400")),
             (machine_config("3.4.0", "420"), (4, 12), Err("reads at most 3.2.0")),
             (machine_config("3.6.0", "420"), (4, 19), Err("reads at most 3.5.0")),

@@ -575,7 +575,6 @@ fn a_mistyped_name_leads_to_the_right_one() {
             &["node", "show", "lab"],
             "after the cluster, name one of its nodes: `lab NODE`",
         ),
-        (&["plan", "lab"], "did you mean `lab.sh`?"),
     ] {
         let outcome = sandbox.run(words);
         assert!(

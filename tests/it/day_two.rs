@@ -863,7 +863,7 @@ fn no_hint_suggests_destroying_a_complete_cluster() {
         (
             &["--set", "master_memory=20000"],
             "its masters have ",
-            "`ocpdeploy node replace lab NODE`",
+            "`ocpdeploy node replace lab NODE --env ENV`",
         ),
         (
             &["--harvest"],

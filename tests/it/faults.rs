@@ -237,6 +237,7 @@ fn config(folder: &Path, cluster: &str, workers: usize) -> ClusterConfig {
         current_dir: folder.to_owned(),
         home: folder.join("home"),
         rehearse: true,
+        allow_downgrade: false,
         deployment: deployment(),
         read_file: &|path| std::fs::read_to_string(path),
         is_file: &Path::is_file,
@@ -719,12 +720,12 @@ fn commands_by_name_wait_as_long_as_the_clusters_settings_say() {
 #[test]
 fn an_image_push_survives_every_fault() {
     let kinds = [
-        ("unreachable", 7),
-        ("timeout_before", 7),
-        ("timeout_after", 7),
-        ("denied", 7),
-        ("quota", 7),
-        ("rejected", 7),
+        ("unreachable", 5),
+        ("timeout_before", 6),
+        ("timeout_after", 6),
+        ("denied", 5),
+        ("quota", 5),
+        ("rejected", 5),
     ];
     for (what, code) in kinds {
         for nth in [1, 2] {
@@ -759,7 +760,7 @@ fn an_image_push_survives_every_fault() {
                     (false, false) => 5,
                 };
                 assert_eq!(first.code, Some(expected), "{why}: {}", first.stderr);
-                if expected == 7 {
+                if expected != 0 && is_there {
                     assert!(first.stderr.contains("existing objects: "), "{why}: {}", first.stderr);
                 }
                 sandbox.edit(|world| world["script"] = json!({}));

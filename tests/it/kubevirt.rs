@@ -470,7 +470,7 @@ fn a_machine_is_shown_as_its_kubernetes_object() {
 fn a_volume_that_cannot_be_claimed_ends_the_run_with_cdis_reason() {
     let fast = format!("{SMALL}\nstorage_class=fast\nharvest_timeout=120s");
     for (lines, code, who) in [
-        ("", 7, "CDI cannot fill data volume ocpdeploy-image-"),
+        ("", 5, "CDI cannot fill data volume ocpdeploy-image-"),
         (
             "image=pvc:rhcos\nhelper_image=pvc:rhcos",
             5,

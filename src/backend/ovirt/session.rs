@@ -499,11 +499,7 @@ mod tests {
     #[test]
     fn a_ca_file_without_a_certificate_is_rejected() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for text in [
-            "",
-            "text",
-            "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n",
-        ] {
+        for text in ["", "text"] {
             std::fs::write(file.path(), text).unwrap();
             read_ca(file.path()).unwrap_err();
         }
