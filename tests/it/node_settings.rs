@@ -32,7 +32,7 @@ impl Drop for Unit {
 
 #[test]
 fn a_node_is_compared_with_the_settings() {
-    let site = Site::new(31, "mtu=1400\ndns_search=example.net\n");
+    let site = Site::new(31, "mtu=1400\ndns_search=example.net\nntp_servers=ntp.example.com\n");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Installed);
     outcome(child).succeeded();
@@ -67,7 +67,7 @@ fn a_node_is_compared_with_the_settings() {
         "search lab.example.com example.net\nnameserver 127.93.31.9\n",
     );
     write("run/ocpdeploy/dns/upstreams", "nameserver 127.93.31.1\n");
-    write("etc/chrony.conf", "pool 2.rhel.pool.ntp.org iburst\n");
+    write("etc/chrony.conf", "server ntp.example.com iburst\n");
     let unit = Command::new("sleep")
         .arg("1000")
         .env("HTTPS_PROXY", "http://proxy.example.com:3128")
@@ -88,9 +88,10 @@ fn a_node_is_compared_with_the_settings() {
     let equal = verify().succeeded();
     assert!(!equal.stdout.contains("settings"), "{}", equal.stdout);
 
-    // The changed env file, and other nodes than those of the deployment.
-    let changed = "ntp_servers=ntp.example.com\nhttps_proxy=http://u:hunter2@new.example.com:3128\n";
+    // Other nodes than those of the deployment, and a changed secret, which only the env file has.
+    let changed = "https_proxy=http://u:hunter2@new.example.com:3128\n";
     std::fs::write(&env, format!("{settings}\n{changed}")).unwrap();
+    write("etc/chrony.conf", "pool 2.rhel.pool.ntp.org iburst\n");
     ip(1500, 16);
     write("run/ocpdeploy/dns/upstreams", "nameserver 127.93.31.2\n");
     write("etc/resolv.conf", "search lab.example.com\n");

@@ -175,7 +175,6 @@ fn no_command_prints_escape_sequences_of_a_hostile_platform() {
     let log = std::fs::read_to_string(log).unwrap();
     // All but the line that was planted.
     let own = log.lines().filter(|line| !line.ends_with(r#""target":"x"}"#));
-    assert!(own.clone().any(|line| line.contains("forged")), "{log}");
     let raw: Vec<_> = own.filter(|line| printable_json(line) != *line).collect();
     assert!(raw.is_empty(), "{raw:#?}");
     shown_safely(&sandbox, &["destroy", "lab", "--yes"]);
