@@ -683,6 +683,12 @@ pub(crate) mod tests {
         table.ipv6 = ipv6("fd00:1::10", "fd00:1::9");
         let ingress = table.vip_addresses(Vip::Ingress);
         assert_eq!(ingress, [table.ingress_ip, "fd00:1::9".parse().unwrap()]);
+        let mut seen_outside = table.clone();
+        let floating = IpAddr::from([203, 0, 113, 7]);
+        seen_outside.external_vips.api = Some(floating);
+        let api = seen_outside.client_addresses(Vip::Api);
+        assert_eq!(api, [floating, "fd00:1::10".parse().unwrap()]);
+        assert_eq!(seen_outside.client_addresses(Vip::Ingress), ingress);
         let both: Vec<_> = table.both(table.nodes[0].ip).iter().map(IpAddr::to_string).collect();
         assert_eq!(both, ["192.168.122.11", "fd00:1::c0a8:7a0b"]);
         let text = table.to_yaml().unwrap();
