@@ -406,7 +406,7 @@ fn a_network_that_goes_away_in_the_middle() {
     let begun = Instant::now();
     let (code, said) = outcome(deploy);
     println!("a deleted network is noticed after {} s", begun.elapsed().as_secs());
-    assert_eq!(code, Some(7), "{said}");
+    assert_eq!(code, Some(5), "{said}");
     assert!(said.contains("network `default` does not exist"), "{said}");
     assert!(said.contains(&format!("`ocpdeploy destroy {cluster}`")), "{said}");
     lab.destroy(&cluster);
