@@ -397,8 +397,8 @@ fn a_network_that_goes_away_in_the_middle() {
     within(60, "pass one has machines", || {
         host.virsh(&["list", "--name"]).matches("-harvest-").count() == 2
     });
-    within(60, "both virtual IPs are reserved", || {
-        host.virsh(&["net-dumpxml", "default"]).matches("<host mac=").count() == 2
+    within(60, "both nodes and both virtual IPs are reserved", || {
+        host.virsh(&["net-dumpxml", "default"]).matches("<host mac=").count() == 4
     });
     // An undefined network exists until it is stopped.
     host.virsh(&["net-undefine", "default"]);
