@@ -355,15 +355,7 @@ impl Ovirt {
     /// that lacks a disk.
     pub(super) async fn attach(&self, path: &str, disk: &str, bootable: bool) -> Result<(), BackendError> {
         let is_its = |attachment: &Element| attachment.get("id") == Some(disk);
-        let find = async || {
-            Ok(self
-                .session
-                .get(path, &[])
-                .await?
-                .into_children()
-                .into_iter()
-                .find(is_its))
-        };
+        let find = async || self.session.find(path, is_its).await;
         if find().await?.is_none() {
             let attached = self.session.post(path, &[], &wire::attachment(disk, bootable)).await;
             or_existing(attached, find).await?;
@@ -406,16 +398,7 @@ impl Ovirt {
         let _one_at_a_time = self.tags.lock().await;
         let name = wire::tag_name(cluster);
         let named = |tag: &Element| tag.text_of("name") == Some(name.as_str());
-        let find = async || {
-            Ok::<_, BackendError>(
-                self.session
-                    .get("/tags", &[])
-                    .await?
-                    .into_children()
-                    .into_iter()
-                    .find(named),
-            )
-        };
+        let find = async || self.session.find("/tags", named).await;
         let there = match find().await? {
             Some(there) => there,
             None => {

@@ -172,15 +172,7 @@ impl Ovirt {
     async fn add_nic(&self, path: &str, body: &Element) -> Result<(), BackendError> {
         let mac = body.text_of("mac/address");
         let has_it = |nic: &Element| nic.text_of("mac/address") == mac;
-        let find = async || {
-            Ok(self
-                .session
-                .get(path, &[])
-                .await?
-                .into_children()
-                .into_iter()
-                .find(has_it))
-        };
+        let find = async || self.session.find(path, has_it).await;
         let added = or_existing(self.session.post(path, &[], body).await, find).await;
         added.map(drop).map_err(|failure| match failure.kind {
             BackendErrorKind::Conflict => failure.hint("a MAC belongs to one machine at a time: remove the other machine or its snapshot, or choose other MACs"),

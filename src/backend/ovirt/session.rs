@@ -156,6 +156,15 @@ impl OvirtSession {
         }
     }
 
+    /// The first entity of a list that matches.
+    pub async fn find(
+        &self,
+        path: &str,
+        is_wanted: impl Fn(&Element) -> bool,
+    ) -> Result<Option<Element>, BackendError> {
+        Ok(self.get(path, &[]).await?.into_children().into_iter().find(is_wanted))
+    }
+
     /// Entities that a case-sensitive search finds. Each is compared here again.
     pub async fn search(
         &self,
