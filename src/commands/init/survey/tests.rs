@@ -157,7 +157,7 @@ proptest! {
 
 #[test]
 fn the_profile_that_the_host_has_memory_for_is_preselected() {
-    let mut survey = Survey::new("/work/env.sh".into(), sources());
+    let mut survey = Survey::new("/home/u/env.sh".into(), sources());
     for (setting, value) in [("backend", "sim"), ("cluster", "lab"), ("domain", "example.com")] {
         survey.answer(setting, value);
     }
@@ -204,7 +204,7 @@ fn the_profile_that_the_host_has_memory_for_is_preselected() {
 
 #[test]
 fn the_smallest_profile_requires_the_least_memory() {
-    let survey = Survey::new("/work/env.sh".into(), sources());
+    let survey = Survey::new("/home/u/env.sh".into(), sources());
     let memory = |name: &str| survey.needs(name).unwrap().memory_mib;
     for (name, _) in profile::SHIPPED {
         assert!(memory(SMALLEST) <= memory(name), "{name}");
