@@ -567,6 +567,13 @@ fn a_cluster_is_found_by_the_name_that_list_shows() {
 #[test]
 fn a_mistyped_name_leads_to_the_right_one() {
     let sandbox = lab();
+    // Later it is the name of a cluster whose settings are recorded.
+    let outcome = sandbox.run(&["plan", "lab"]);
+    assert!(
+        outcome.stderr.contains("hint: did you mean `lab.sh`?"),
+        "{}",
+        outcome.stderr
+    );
     sandbox.deploy("lab").succeeded();
     for (words, hint) in [
         (&["node", "show", "lab", "worker0"][..], "did you mean worker-0?"),

@@ -175,6 +175,9 @@ fn no_command_prints_escape_sequences_of_a_hostile_platform() {
     let log = std::fs::read_to_string(log).unwrap();
     // All but the line that was planted.
     let own = log.lines().filter(|line| !line.ends_with(r#""target":"x"}"#));
+    // The machine that was forged for this node.
+    let deleted = r#""node":"master-0","state":"deleted""#;
+    assert!(own.clone().any(|line| line.contains(deleted)), "{log}");
     let raw: Vec<_> = own.filter(|line| printable_json(line) != *line).collect();
     assert!(raw.is_empty(), "{raw:#?}");
     shown_safely(&sandbox, &["destroy", "lab", "--yes"]);
