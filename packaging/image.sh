@@ -13,7 +13,7 @@ umoci init --layout "$layout"
 umoci new --image "$image"
 umoci insert --image "$image" "$work/root" /
 # As in Containerfile.
-umoci config --image "$image" --config.env OCPDEPLOY_HOME=/state --config.env OCPDEPLOY_CACHE=/state/cache \
+umoci config --image "$image" --config.env OCPDEPLOY_HOME=/state --config.env OCPDEPLOY_DOWNLOADS_DIR=/state/cache \
     --config.env PATH=/usr/sbin:/usr/bin:/sbin:/bin --config.volume /state --config.workingdir /work --config.entrypoint ocpdeploy
 umoci gc --layout "$layout"
 tar -C "$layout" -cf "$name.oci.tar" .

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The default helper image.
+/// The default pass-one image.
 pub const DEFAULT_HELPER: &str = "centos9stream";
 
 /// The architecture of all machines, in CoreOS's spelling.
@@ -70,7 +70,7 @@ struct File {
     helpers: Vec<Helper>,
 }
 
-/// A helper image of the catalog.
+/// A pass-one image of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Helper {
@@ -87,12 +87,12 @@ static HELPERS: LazyLock<Vec<Helper>> = LazyLock::new(|| {
     file.map(|file| file.helpers).unwrap_or_default()
 });
 
-/// All helper images, the default first.
+/// All pass-one images, the default first.
 pub fn helpers() -> &'static [Helper] {
     &HELPERS
 }
 
-/// The helper image of this name.
+/// The pass-one image of this name.
 pub fn helper(name: &str) -> Option<&'static Helper> {
     HELPERS.iter().find(|helper| helper.name == name)
 }

@@ -93,7 +93,7 @@ pub fn require(backend: &str) -> Result<(), PlatformError> {
 pub fn local_choices(setting: &str, kubeconfig: Option<&Path>) -> Result<Option<SettingChoices>, PlatformError> {
     Ok(match setting {
         #[cfg(feature = "kubevirt")]
-        "kube_context" => Some(super::kubevirt::contexts(kubeconfig)?),
+        "kubevirt_context" => Some(super::kubevirt::contexts(kubeconfig)?),
         #[cfg(feature = "openstack")]
         "os_cloud" => Some(super::openstack::clouds()?),
         _ => None,

@@ -614,7 +614,7 @@ fn merge_facts(names: [&str; 2], mut facts: NetworkFacts, there: NetworkFacts) -
     if are_libvirt && facts.identity == there.identity {
         return refused(
             "both are the same network of the same host".to_owned(),
-            "remove worker_libvirt_uri, or set it to another host; two hosts must have different host names",
+            "remove libvirt_worker_uri, or set it to another host; two hosts must have different host names",
         );
     }
     // A network of libvirt's is a bridge on its host, so two hosts that both serve DHCP have two networks.

@@ -13,7 +13,7 @@ use super::args::{Output, Source, path_or_nothing};
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy image list                     # helper images and the cache
+  ocpdeploy image list                     # pass-one images and the cache
   ocpdeploy image pull                     # download what ./env.sh needs
   ocpdeploy image push                     # upload it to the platform
   ocpdeploy image prune                    # remove images unused for 30 days")]
@@ -33,13 +33,13 @@ pub enum ImageVerb {
 
 /// Where downloads are kept.
 #[derive(Debug, Args)]
-pub struct CacheDirectory {
-    /// Cache directory [default: ~/.cache/ocpdeploy]
-    #[arg(long, value_name = "DIR", env = "OCPDEPLOY_CACHE", hide_env_values = true, value_hint = ValueHint::DirPath, value_parser = path_or_nothing())]
-    pub cache: Option<PathBuf>,
+pub struct DownloadsDir {
+    /// Directory of downloaded files [default: ~/.cache/ocpdeploy]
+    #[arg(long, value_name = "DIR", env = "OCPDEPLOY_DOWNLOADS_DIR", hide_env_values = true, value_hint = ValueHint::DirPath, value_parser = path_or_nothing())]
+    pub downloads_dir: Option<PathBuf>,
 }
 
-/// List the helper images of the catalog and the contents of the cache
+/// List the pass-one images of the catalog and the contents of the cache
 ///
 /// Does not use the network. The CoreOS image is not in the catalog: `image pull`
 /// and `deploy` look it up in the release.
@@ -47,10 +47,10 @@ pub struct CacheDirectory {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy image list
-  ocpdeploy image list --cache /srv/ocpdeploy --format json")]
+  ocpdeploy image list --downloads-dir /srv/ocpdeploy --format json")]
 pub struct ImageList {
     #[command(flatten)]
-    pub folder: CacheDirectory,
+    pub folder: DownloadsDir,
     #[command(flatten)]
     pub output: Output,
 }
@@ -76,7 +76,7 @@ pub struct ImagePull {
     #[arg(long = "image", value_name = "NAME|URL")]
     pub images: Vec<String>,
     #[command(flatten)]
-    pub folder: CacheDirectory,
+    pub folder: DownloadsDir,
     #[command(flatten)]
     pub output: Output,
 }
@@ -113,7 +113,7 @@ pub struct ImagePrune {
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
-    pub folder: CacheDirectory,
+    pub folder: DownloadsDir,
     #[command(flatten)]
     pub output: Output,
 }

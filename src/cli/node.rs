@@ -81,7 +81,7 @@ pub struct NodeReplace {
     after_long_help = "\
 Examples:
   ocpdeploy node join-file metal-0 --mac 52:54:00:12:34:56 --ip 10.0.0.40
-  ocpdeploy node join-file lab metal-0 --mac 52:54:00:12:34:56  # address_pool
+  ocpdeploy node join-file lab metal-0 --mac 52:54:00:12:34:56  # address_ranges
   ocpdeploy node join-file lab metal-0 --iso rhcos-live.iso --device /dev/sda"
 )]
 pub struct NodeJoinFile {
@@ -90,7 +90,7 @@ pub struct NodeJoinFile {
     /// MAC address of the NIC in the machine network; repeat it for nic1 and further NICs of network_config
     #[arg(long)]
     pub mac: Vec<Mac>,
-    /// Address in the machine network [default: from address_pool, with harvest=static]
+    /// Address in the machine network [default: from address_ranges, with harvest=static]
     #[arg(long)]
     pub ip: Option<IpAddr>,
     /// Write the Ignition config to FILE [default: CLUSTER-NODE.ign]

@@ -46,27 +46,27 @@ pub use self::size::*;
 pub(crate) use self::text_type::text_type;
 pub use self::version_lock::*;
 
-/// Sources of openshift-install and images, and the cache.
+/// Sources of openshift-install and images, and the directory of what was downloaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Downloads {
-    /// The cache of this user's downloads, shared by clusters.
-    pub cache: PathBuf,
+    /// The directory of this user's downloads, shared by clusters.
+    pub dir: PathBuf,
     /// The release to download; `None`: the available openshift-install.
     pub version: Option<Wanted>,
     /// Replaces the public mirror of openshift-install: the directory with `ocp/`, or OKD's releases.
-    pub mirror: Option<String>,
+    pub installer_mirror: Option<String>,
     /// Public keys that verify the mirror's checksum lists, in place of the vendor's.
-    pub mirror_key: Option<PathBuf>,
+    pub installer_mirror_key: Option<PathBuf>,
     /// SHA-256 of the expected checksum list, in place of a signature.
-    pub mirror_sha256: Option<String>,
+    pub installer_mirror_sha256: Option<String>,
     /// Run programs of a mirror without a signature, or over plain http.
-    pub mirror_insecure: bool,
+    pub installer_mirror_insecure: bool,
     /// Use an older release than the channel in `version` has selected before.
     pub allow_downgrade: bool,
     /// The store of release image signatures, in place of the vendor's.
     pub signature_store: Option<String>,
     /// How long to retry an unresponsive mirror.
-    pub mirror_timeout: Duration,
+    pub installer_mirror_timeout: Duration,
     /// A directory with images by their file names, in place of their publishers.
     pub image_mirror: Option<String>,
 }
@@ -101,7 +101,7 @@ pub struct GivenAddresses {
     pub worker_macs: Vec<Mac>,
     pub worker_ips: Vec<IpAddr>,
     /// The api VIP's VRRP id; allocated if not set.
-    pub virtual_router_id: Option<u8>,
+    pub api_virtual_router_id: Option<u8>,
 }
 
 impl GivenAddresses {
@@ -203,7 +203,7 @@ pub struct ClusterConfig {
     pub arbiter_size: Size,
     pub worker_size: Size,
     /// Size of every pass-one machine.
-    pub helper_size: Size,
+    pub harvest_size: Size,
     /// The network of every machine's first NIC, in both passes.
     pub network: String,
     pub extra_networks: Vec<String>,
@@ -211,13 +211,13 @@ pub struct ClusterConfig {
     /// The second address family, if the cluster has two.
     pub ipv6: Option<Ipv6Settings>,
     pub image: ImageSource,
-    pub helper_image: ImageSource,
-    /// As `image` and `helper_image`, for the workers' platform.
+    pub harvest_image: ImageSource,
+    /// As `image` and `harvest_image`, for the workers' platform.
     pub worker_image: ImageSource,
-    pub worker_helper_image: ImageSource,
+    pub worker_harvest_image: ImageSource,
     pub given: GivenAddresses,
     /// Addresses to choose from: for VIPs that are not set, and with `Harvest::Static` also for the nodes.
-    pub address_pool: Vec<AddressRange>,
+    pub address_ranges: Vec<AddressRange>,
     pub harvest: Harvest,
     pub mcs: Mcs,
     pub installer: InstallerChoice,

@@ -420,7 +420,10 @@ impl BackendConfig {
     /// The files on this computer that a connection requires, with their settings.
     pub fn files(&self) -> Vec<(&'static str, &Path)> {
         let files = match self {
-            Self::Kubevirt(config) => vec![("kubeconfig", &config.kubeconfig), ("upload_ca", &config.upload_ca)],
+            Self::Kubevirt(config) => vec![
+                ("kubevirt_kubeconfig", &config.kubeconfig),
+                ("kubevirt_upload_ca", &config.upload_ca),
+            ],
             Self::Ovirt(config) => vec![("ovirt_password_file", &config.password_file), ("ovirt_ca", &config.ca)],
             Self::Sim(config) => return vec![("sim_state", &config.state)],
             Self::Libvirt(_) | Self::OpenStack(_) => Vec::new(),
@@ -435,7 +438,7 @@ impl BackendConfig {
     pub fn credentials(&self) -> &'static str {
         match self {
             Self::Libvirt(_) => "this user's access to libvirt_uri, such as an SSH key",
-            Self::Kubevirt(_) => "the kubeconfig of the setting kubeconfig, or KUBECONFIG",
+            Self::Kubevirt(_) => "the kubeconfig of the setting kubevirt_kubeconfig, or KUBECONFIG",
             Self::OpenStack(_) => "clouds.yaml with the cloud of os_cloud, or the variables OS_*",
             Self::Ovirt(_) => "ovirt_password_file, or the variable OCPDEPLOY_OVIRT_PASSWORD",
             Self::Sim(_) => "none",

@@ -13,7 +13,7 @@ use crate::artifacts::catalogue::{self, Helper};
 use crate::artifacts::download::{Cache, Cached};
 use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, ImageRequest};
-use crate::cli::{CacheDirectory, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
+use crate::cli::{DownloadsDir, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
 use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer::Installer;
@@ -36,14 +36,12 @@ pub fn run(session: &Session, command: &Image) -> Result<()> {
     }
 }
 
-/// The cache directory without an env file: the flag or the variable `OCPDEPLOY_CACHE`, otherwise the XDG cache
-/// directory.
-fn cache(folder: &CacheDirectory) -> Result<Cache> {
-    let place = match folder.cache.as_ref().filter(|cache| !cache.as_os_str().is_empty()) {
-        Some(cache) if !cache.as_os_str().is_empty() => {
-            std::path::absolute(cache).context("find the cache directory")?
-        }
-        _ => {
+/// The cache of downloads without an env file: the flag or the variable `OCPDEPLOY_DOWNLOADS_DIR`, otherwise the XDG
+/// cache directory.
+fn cache(folder: &DownloadsDir) -> Result<Cache> {
+    let place = match folder.downloads_dir.as_ref().filter(|dir| !dir.as_os_str().is_empty()) {
+        Some(dir) => std::path::absolute(dir).context("find the directory of downloads")?,
+        None => {
             let set = |name| {
                 std::env::var_os(name)
                     .map(std::path::PathBuf::from)
@@ -53,9 +51,9 @@ fn cache(folder: &CacheDirectory) -> Result<Cache> {
             base.map(|base| base.join("ocpdeploy")).ok_or_else(|| {
                 OperationError::new(
                     ErrorKind::Usage,
-                    "cannot determine the cache directory: HOME is not set",
+                    "cannot determine the directory of downloads: HOME is not set",
                 )
-                .hint("use --cache DIR")
+                .hint("use --downloads-dir DIR")
             })?
         }
     };
@@ -92,7 +90,7 @@ fn list(command: &ImageList) -> Result<()> {
 
 impl Listed {
     fn text(&self) -> String {
-        let mut text = String::from("helper images:\n");
+        let mut text = String::from("pass-one images:\n");
         for ListedHelper { helper, cached } in &self.helpers {
             let here = if *cached { "  (fetched)" } else { "" };
             text += &format!("  {:<16} {}{here}\n", helper.name, helper.about);
@@ -119,16 +117,16 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
         let downloads = match command.source.env.is_some() || !command.source.overrides().is_empty() {
             true => config(session, command)?.downloads,
             false => Downloads {
-                cache: cache(&command.folder)?.root().to_owned(),
+                dir: cache(&command.folder)?.root().to_owned(),
                 version: None,
-                mirror: None,
-                mirror_key: None,
+                installer_mirror: None,
+                installer_mirror_key: None,
                 signature_store: None,
-                mirror_sha256: None,
-                mirror_insecure: false,
+                installer_mirror_sha256: None,
+                installer_mirror_insecure: false,
                 allow_downgrade: false,
                 // Only version queries use it, and none is made here.
-                mirror_timeout: Duration::ZERO,
+                installer_mirror_timeout: Duration::ZERO,
                 image_mirror: None,
             },
         };
@@ -162,16 +160,18 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
     print_pulled(command, pulled)
 }
 
-/// The configuration, with the cache directory of the command line.
+/// The configuration, with the directory of downloads of the command line.
 fn config(session: &Session, command: &ImagePull) -> Result<ClusterConfig> {
     let mut sources = session.sources(&command.source)?;
-    if let Some(cache) = command
+    if let Some(dir) = command
         .folder
-        .cache
+        .downloads_dir
         .as_ref()
-        .filter(|cache| !cache.as_os_str().is_empty())
+        .filter(|dir| !dir.as_os_str().is_empty())
     {
-        sources.flags.insert("cache".to_owned(), cache.display().to_string());
+        sources
+            .flags
+            .insert("downloads_dir".to_owned(), dir.display().to_string());
     }
     Ok(session.load_from(&sources)?.config)
 }
@@ -195,9 +195,9 @@ fn wanted(config: &ClusterConfig) -> Vec<(Role, Vec<ImageSource>)> {
         let helper = (config.harvest == Harvest::Boot).then(|| helper.clone());
         std::iter::once(image.clone()).chain(helper).collect()
     };
-    let all = (Role::Master, pair(&config.image, &config.helper_image));
+    let all = (Role::Master, pair(&config.image, &config.harvest_image));
     let workers = config.workers_on.as_ref().map(|_| {
-        let images = pair(&config.worker_image, &config.worker_helper_image);
+        let images = pair(&config.worker_image, &config.worker_harvest_image);
         (Role::Worker, images)
     });
     std::iter::once(all).chain(workers).collect()

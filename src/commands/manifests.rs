@@ -34,7 +34,9 @@ pub fn write(
     };
     let site = &resolve_config;
     if site.pods.as_ref().is_some_and(|pods| pods.routes == Routes::Auto) {
-        tracing::warn!("routes=auto: the platform decides which routes are created, so the manifests contain none");
+        tracing::warn!(
+            "kubevirt_routes=auto: the platform decides which routes are created, so the manifests contain none"
+        );
     }
     fs_err::create_dir_all(folder)?;
     let dir = session.home.cluster(&config.name);

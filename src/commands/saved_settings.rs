@@ -20,8 +20,8 @@ use crate::state::inventory::Known;
 use crate::state::journal::{self, INSTALLED, is_done};
 use crate::state::parameters::Parameters;
 
-/// Version of the file's layout. Version 1 has only the path of the env file, which is read again.
-const VERSION: u32 = 2;
+/// Version of the file's layout. Earlier ones have the former names of settings.
+const VERSION: u32 = 3;
 
 /// Settings that `scale` changes.
 const COUNTS: [&str; 2] = ["workers", "pools"];
@@ -33,7 +33,6 @@ struct Kept {
     /// Absolute path; only a rehearsal may have none.
     env: Option<PathBuf>,
     /// The settings of the env file, by the names that it uses, with variables expanded; `***` in place of a secret.
-    #[serde(default)]
     file: Option<BTreeMap<String, String>>,
     current_dir: PathBuf,
     flags: BTreeMap<String, String>,
@@ -43,7 +42,6 @@ struct Kept {
     /// The number of workers at the installation.
     workers: usize,
     /// Every setting with its value; `***` in place of a secret.
-    #[serde(default)]
     values: BTreeMap<String, String>,
 }
 
@@ -145,12 +143,6 @@ pub(super) fn named_cluster(session: &Session, source: &Source) -> Result<Option
     };
     let cluster = session.cluster_name(Some(name))?;
     Ok(Known::read(&session.home.cluster(&cluster))?.map(|known| known.name))
-}
-
-/// The env file that later commands read: a record of version 1 has no copy of its settings.
-pub(super) fn env_file(home: &Home, cluster: &str) -> Result<Option<PathBuf>> {
-    let kept = read(home, cluster)?.filter(|kept| kept.file.is_none());
-    Ok(kept.and_then(|kept| kept.env))
 }
 
 /// The settings of a deployed cluster.
@@ -385,7 +377,7 @@ fn read(home: &Home, cluster: &str) -> Result<Option<Kept>> {
     };
     let faulty = |why: String| not_understood(&path, &why);
     let head: Head = serde_json::from_slice(&text).map_err(|error| faulty(error.to_string()))?;
-    if !(1..=VERSION).contains(&head.v) {
+    if head.v != VERSION {
         return Err(faulty(format!("unsupported version {}, expected {VERSION}", head.v)).into());
     }
     let kept = serde_json::from_slice(&text).map_err(|error| faulty(error.to_string()))?;

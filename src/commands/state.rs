@@ -11,7 +11,6 @@ use inquire::{Password, PasswordDisplayMode};
 use jiff::Timestamp;
 
 use super::output::{make_way, print};
-use super::saved_settings;
 use super::session::Session;
 use crate::cli::{self, StateCommand, StateExport, StateImport, StateVerb};
 use crate::cluster::{BackendConfig, Role};
@@ -124,7 +123,7 @@ fn import(session: &Session, command: &StateImport) -> Result<()> {
     // After an error it is an incomplete record, after --replace the previous one.
     home::remove_folder(unpacked.path())?;
     let (cluster, replaced) = imported.with_context(cannot)?;
-    print(&imported_text(session, &cluster, replaced))
+    print(&imported_text(&cluster, replaced))
 }
 
 fn identities(path: &Path) -> Result<Vec<Box<dyn Identity>>> {
@@ -198,7 +197,7 @@ fn last_change(dir: &ClusterDir) -> Option<Timestamp> {
     entries.last().map(|entry| entry.time)
 }
 
-fn imported_text(session: &Session, cluster: &Cluster, replaced: Option<String>) -> String {
+fn imported_text(cluster: &Cluster, replaced: Option<String>) -> String {
     let known = &cluster.known;
     let counts = cluster.parameters.iter().flat_map(|table| {
         let of = |role| (table.of_role(role).count(), role.to_string());
@@ -206,10 +205,7 @@ fn imported_text(session: &Session, cluster: &Cluster, replaced: Option<String>)
     });
     let counts = counts.filter(|(nodes, _)| *nodes > 0);
     let nodes = Vec::from_iter(counts.map(|(nodes, role)| count(nodes, &role))).join(", ");
-    // An error in the saved settings is reported by the commands that need them.
-    let env = saved_settings::env_file(&session.home, &known.name).unwrap_or_default();
-    let env = env.iter().map(|path| ("env file", path.as_path()));
-    let needed = env.chain(known.all_platforms().flat_map(BackendConfig::files));
+    let needed = known.all_platforms().flat_map(BackendConfig::files);
     let missing = needed.filter(|(_, path)| !path.exists());
     let missing: Vec<String> = missing
         .map(|(what, path)| format!("{} ({what})", path.display()))

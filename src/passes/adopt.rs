@@ -103,7 +103,10 @@ pub async fn adopt(backend: &Platforms, config: &ClusterConfig, home: &Home) -> 
     ));
     table.sort_by_key(|node| (node.role, node.name.number(), node.name.clone()));
     let wishes = [
-        config.given.virtual_router_id.unwrap_or(preferred_router_id(api.ip)),
+        config
+            .given
+            .api_virtual_router_id
+            .unwrap_or(preferred_router_id(api.ip)),
         preferred_router_id(ingress.ip),
     ];
     let ids = virtual_router_ids(wishes, &neighbours.virtual_router_ids.keys().copied().collect());

@@ -29,7 +29,7 @@ use crate::node::config::Fragment;
 use crate::openshift::installer::fetch::Choice;
 use crate::openshift::installer::{self, Installer};
 use crate::passes::image_sources;
-use crate::plan::address_pool;
+use crate::plan::address_ranges;
 use crate::plan::addresses::{
     Others, free_addresses, ipv6_gateway, ipv6_problem, ipv6_vips_taken, vip_problem, vip_taken,
 };
@@ -147,7 +147,7 @@ pub(super) async fn look_around(
         findings.extend(given_router_id_finding(config, &neighbours));
         let own = seen.table.as_ref();
         let is_reserved = config.dhcp == Dhcp::Platform && backend.capabilities(Role::Master).reserves_addresses;
-        findings.extend(address_pool::findings(
+        findings.extend(address_ranges::findings(
             config,
             facts,
             &neighbours.addresses,
@@ -192,7 +192,7 @@ pub(super) async fn look_around(
 fn unprotected_images(config: &ClusterConfig, seen: &CheckedFacts) -> Vec<Finding> {
     let mut images = vec![&config.image, &config.worker_image];
     if config.harvest == Harvest::Boot && seen.table.is_none() {
-        images.extend([&config.helper_image, &config.worker_helper_image]);
+        images.extend([&config.harvest_image, &config.worker_harvest_image]);
     }
     let mut findings: Vec<Finding> = Vec::new();
     for image in images {
@@ -710,10 +710,10 @@ fn given_ipv6_findings(
 }
 
 fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neighbours) -> Option<Finding> {
-    let id = config.given.virtual_router_id?;
+    let id = config.given.api_virtual_router_id?;
     let owner = neighbours.virtual_router_ids.get(&id)?;
     Some(Finding::fail(format!(
-        "virtual_router_id {id} is already used by {owner}"
+        "api_virtual_router_id {id} is already used by {owner}"
     )))
 }
 

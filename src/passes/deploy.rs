@@ -26,7 +26,7 @@ use crate::cluster::{ClusterConfig, Harvest, MachineName, Mcs, NodeName, Pass, R
 use crate::digest::sha512;
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer::{Installer, NodeReport};
-use crate::plan::address_pool;
+use crate::plan::address_ranges;
 use crate::plan::harvest::{Seen, judge_planned};
 use crate::plan::machines::MacTable;
 use crate::state::home::{Home, write_private};
@@ -342,7 +342,9 @@ impl Run<'_> {
         let macs = self.macs().await?;
         let leases = self.leases("pass-one", &macs);
         let (mut leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
-        let free = self.free_of_pool(address_pool::names(self.config).len(), None).await?;
+        let free = self
+            .free_in_ranges(address_ranges::names(self.config).len(), None)
+            .await?;
         let endpoint = self.balanced_vips(&mut leases, &macs).await?;
         let external = self.external_vips(&leases).await?;
         self.write_parameters(leases, (&macs, &free), &heard, (endpoint, external))

@@ -59,12 +59,12 @@ pub(super) fn no_router_id(network: &str) -> OperationError {
         .hint("use another network; `ocpdeploy list` shows which clusters use the ids of this one")
 }
 
-pub(super) fn pool_exhausted(config: &ClusterConfig, node: &NodeName) -> OperationError {
-    let ranges: Vec<_> = config.address_pool.iter().map(AddressRange::to_string).collect();
-    let pool = ranges.join(", ");
-    let text = format!("no free address is left in address_pool {pool} for {node}");
+pub(super) fn ranges_exhausted(config: &ClusterConfig, node: &NodeName) -> OperationError {
+    let ranges: Vec<_> = config.address_ranges.iter().map(AddressRange::to_string).collect();
+    let ranges = ranges.join(", ");
+    let text = format!("no free address is left in address_ranges {ranges} for {node}");
     OperationError::new(ErrorKind::Platform, text)
-        .hint("enlarge address_pool in the env file, then run the same command again")
+        .hint("enlarge address_ranges in the env file, then run the same command again")
 }
 
 pub(super) fn network_config(error: ConnectionsError<'_>) -> OperationError {

@@ -3,7 +3,7 @@
 //! Only this user owns the directory and can write to it, so no other user can change or replace a verified file.
 //!
 //! `files/<digest>/` contains one file and `about.json`, and appears by one rename. `partial/` contains incomplete
-//! files, one directory and one lock each. `lists/` contains the checksum lists of helper images.
+//! files, one directory and one lock each. `lists/` contains the checksum lists of pass-one images.
 
 use std::fs::File;
 use std::io;

@@ -28,7 +28,7 @@ pub enum DownloadError {
     Disk { path: PathBuf, source: io::Error },
     #[error("cannot read {}: {source}", path.display())]
     Local { path: PathBuf, source: io::Error },
-    #[error("cannot read mirror_key {}: {source}", path.display())]
+    #[error("cannot read installer_mirror_key {}: {source}", path.display())]
     KeyFile { path: PathBuf, source: io::Error },
     #[error("cannot download {url}: the file is larger than allowed")]
     TooLong { url: String },
@@ -46,10 +46,10 @@ impl DownloadError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Refused { status: 404 | 410, .. } => {
-                "check the version, and that the mirror has it (settings: version, mirror, image_mirror)".to_owned()
+                "check the version, and that the mirror has it (settings: version, installer_mirror, image_mirror)".to_owned()
             }
             Self::Refused { status: 401 | 403, .. } => {
-                "the server or a proxy requires authentication; use a mirror that does not (settings: mirror, image_mirror)".to_owned()
+                "the server or a proxy requires authentication; use a mirror that does not (settings: installer_mirror, image_mirror)".to_owned()
             }
             Self::Refused { .. } | Self::Short { .. } => {
                 "the server failed; try again later, or set another mirror".to_owned()
@@ -64,14 +64,14 @@ impl DownloadError {
                     .to_owned()
             }
             Self::Disk { source, .. } if is_full(source) => {
-                "free some space (`ocpdeploy image prune`), or set cache to a directory on another disk".to_owned()
+                "free some space (`ocpdeploy image prune`), or set downloads_dir to a directory on another disk".to_owned()
             }
-            Self::Disk { .. } => "set cache to a directory that you can write to".to_owned(),
+            Self::Disk { .. } => "set downloads_dir to a directory that you can write to".to_owned(),
             Self::Unsafe { path, .. } => format!(
-                "set cache to a directory of your own, or make this one yours: `sudo chown $(id -u) {0} && chmod go-w {0}`",
+                "set downloads_dir to a directory of your own, or make this one yours: `sudo chown $(id -u) {0} && chmod go-w {0}`",
                 shell_path(path)
             ),
-            Self::KeyFile { .. } => "create the file for mirror_key with `gpg --export --armor KEY`".to_owned(),
+            Self::KeyFile { .. } => "create the file for installer_mirror_key with `gpg --export --armor KEY`".to_owned(),
             Self::TooLong { .. } => "check the mirror's URL".to_owned(),
             Self::Local { .. } => return None,
         })

@@ -10,15 +10,15 @@ use crate::limited_file;
 /// The cache stores programs separately for each: after a change of these settings they are downloaded again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// The list has this SHA-256 (`mirror_sha256`).
+    /// The list has this SHA-256 (`installer_mirror_sha256`).
     Pin(String),
-    /// A key of the file with this SHA-256 has signed the list (`mirror_key`).
+    /// A key of the file with this SHA-256 has signed the list (`installer_mirror_key`).
     KeyFile(String),
     /// A key of the vendor has signed the list.
     Vendor,
     /// The certificate of OKD's server, which has no signed lists.
     Https,
-    /// Not verified (`mirror_insecure`); with the mirror, empty for the public one.
+    /// Not verified (`installer_mirror_insecure`); with the mirror, empty for the public one.
     Insecure(String),
 }
 
@@ -29,19 +29,23 @@ impl Trust {
     /// The key file cannot be read.
     pub fn of(downloads: &Downloads) -> Result<Self, DownloadError> {
         let is_okd = downloads.version.as_ref().is_some_and(Wanted::is_okd);
-        Ok(match (&downloads.mirror_sha256, &downloads.mirror_key) {
-            (Some(sum), _) => Self::Pin(sum.clone()),
-            (None, _) if downloads.mirror_insecure => Self::Insecure(downloads.mirror.clone().unwrap_or_default()),
-            (None, Some(path)) => {
-                let unreadable = |source| DownloadError::KeyFile {
-                    path: path.clone(),
-                    source,
-                };
-                Self::KeyFile(sha256(limited_file::read(path).map_err(unreadable)?))
-            }
-            (None, None) if is_okd && downloads.mirror.is_none() => Self::Https,
-            (None, None) => Self::Vendor,
-        })
+        Ok(
+            match (&downloads.installer_mirror_sha256, &downloads.installer_mirror_key) {
+                (Some(sum), _) => Self::Pin(sum.clone()),
+                (None, _) if downloads.installer_mirror_insecure => {
+                    Self::Insecure(downloads.installer_mirror.clone().unwrap_or_default())
+                }
+                (None, Some(path)) => {
+                    let unreadable = |source| DownloadError::KeyFile {
+                        path: path.clone(),
+                        source,
+                    };
+                    Self::KeyFile(sha256(limited_file::read(path).map_err(unreadable)?))
+                }
+                (None, None) if is_okd && downloads.installer_mirror.is_none() => Self::Https,
+                (None, None) => Self::Vendor,
+            },
+        )
     }
 
     /// Whether the list is signed or pinned. Then so is the release image that its openshift-install names.
@@ -86,24 +90,32 @@ mod tests {
         let url = |name: &str| Some(format!("https://{name}.example.com"));
         let sum = |digit: &str| digit.repeat(64);
         let insecure = |settings: &mut Downloads, mirror| {
-            settings.mirror_insecure = true;
-            settings.mirror = mirror;
+            settings.installer_mirror_insecure = true;
+            settings.installer_mirror = mirror;
         };
         type Case<'c> = (&'c str, &'c dyn Fn(&mut Downloads), Trust);
         let cases: [Case; 9] = [
             ("4.19.3", &|_| (), Trust::Vendor),
             (
                 "4.19.3",
-                &|it| it.mirror_key = key("one"),
+                &|it| it.installer_mirror_key = key("one"),
                 Trust::KeyFile(sha256("one")),
             ),
             (
                 "4.19.3",
-                &|it| it.mirror_key = key("two"),
+                &|it| it.installer_mirror_key = key("two"),
                 Trust::KeyFile(sha256("two")),
             ),
-            ("4.19.3", &|it| it.mirror_sha256 = Some(sum("a")), Trust::Pin(sum("a"))),
-            ("4.19.3", &|it| it.mirror_sha256 = Some(sum("b")), Trust::Pin(sum("b"))),
+            (
+                "4.19.3",
+                &|it| it.installer_mirror_sha256 = Some(sum("a")),
+                Trust::Pin(sum("a")),
+            ),
+            (
+                "4.19.3",
+                &|it| it.installer_mirror_sha256 = Some(sum("b")),
+                Trust::Pin(sum("b")),
+            ),
             ("4.19.3", &|it| insecure(it, None), Trust::Insecure(String::new())),
             (
                 "4.19.3",
@@ -129,13 +141,15 @@ mod tests {
     #[test]
     fn the_pin_decides_alone_and_only_okds_own_server_needs_no_signature() {
         let both = trust("4.19.3", |it| {
-            it.mirror_insecure = true;
-            it.mirror_sha256 = Some("a".repeat(64));
+            it.installer_mirror_insecure = true;
+            it.installer_mirror_sha256 = Some("a".repeat(64));
         });
         assert_eq!(both.unwrap(), Trust::Pin("a".repeat(64)));
-        let mirror = trust("okd-4.20", |it| it.mirror = Some("https://a.example.com".to_owned()));
+        let mirror = trust("okd-4.20", |it| {
+            it.installer_mirror = Some("https://a.example.com".to_owned())
+        });
         assert_eq!(mirror.unwrap(), Trust::Vendor);
-        let missing = trust("4.19.3", |it| it.mirror_key = Some("/missing/key.asc".into()));
+        let missing = trust("4.19.3", |it| it.installer_mirror_key = Some("/missing/key.asc".into()));
         assert!(matches!(missing, Err(DownloadError::KeyFile { .. })), "{missing:?}");
     }
 

@@ -185,7 +185,7 @@ async fn service(
             if site.expose == Expose::LoadBalancer {
                 let words = format!("service {name} got no address from a load balancer");
                 return Err(BackendError::new(BackendErrorKind::Timeout, words).hint(
-                    "if the platform has no load balancer, set expose=nodeport or expose=clusterip; otherwise run \
+                    "if the platform has no load balancer, set kubevirt_expose=nodeport or kubevirt_expose=clusterip; otherwise run \
                         the same command again",
                 ));
             }
@@ -250,7 +250,7 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
                 cluster.domain().fqdn("apps")
             );
             return Err(BackendError::new(BackendErrorKind::Denied, words)
-                .hint("set routes=names, or ask an administrator to allow wildcards (WildcardsAllowed)"));
+                .hint("set kubevirt_routes=names, or ask an administrator to allow wildcards (WildcardsAllowed)"));
         }
     }
     for host in &site.route_names {

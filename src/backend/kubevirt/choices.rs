@@ -26,7 +26,7 @@ pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, PlatformError> {
             .during("read the kubeconfig")
     })?;
     if path.is_none() && kubeconfig.is_empty() {
-        return Ok(SettingChoices::new("kube_context", Vec::new()).optional());
+        return Ok(SettingChoices::new("kubevirt_context", Vec::new()).optional());
     }
     let current = kubeconfig.current_context();
     let mut choices: Vec<_> = kubeconfig
@@ -37,7 +37,7 @@ pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, PlatformError> {
         })
         .collect();
     choices.sort_by_key(|choice| choice.value != current);
-    Ok(SettingChoices::new("kube_context", choices))
+    Ok(SettingChoices::new("kubevirt_context", choices))
 }
 
 /// Namespaces first; networks and storage classes once a namespace is chosen.
@@ -48,7 +48,7 @@ pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<Pl
         let failure = BackendError::new(BackendErrorKind::Rejected, words.join("; "));
         return Err(failure.hint(preflight::INSTALL));
     }
-    let mut settings = vec![SettingChoices::new("namespace", namespaces(session).await?).decides()];
+    let mut settings = vec![SettingChoices::new("kubevirt_namespace", namespaces(session).await?).decides()];
     if config.namespace.is_some() {
         preflight::rights(session, &mut findings).await?;
         settings.push(SettingChoices::new("network", networks(session, &mut findings).await?));
@@ -114,7 +114,7 @@ async fn networks(session: &Session, findings: &mut Findings) -> Result<Vec<Choi
 async fn storage_classes(session: &Session) -> Result<SettingChoices, BackendError> {
     let list = if_allowed(session.read("/apis/storage.k8s.io/v1/storageclasses").await)?;
     let Some(list) = list else {
-        return Ok(SettingChoices::new("storage_class", Vec::new()).optional());
+        return Ok(SettingChoices::new("kubevirt_storage_class", Vec::new()).optional());
     };
     let items: Vec<_> = list["items"].as_array().into_iter().flatten().collect();
     let choice = |class: &&Value| {
@@ -122,7 +122,7 @@ async fn storage_classes(session: &Session) -> Result<SettingChoices, BackendErr
         let provisioner = class["provisioner"].as_str().unwrap_or_default();
         Choice::new(labels::name(class), format!("{provisioner}{is_default}"))
     };
-    let offered = SettingChoices::new("storage_class", items.iter().map(choice).collect());
+    let offered = SettingChoices::new("kubevirt_storage_class", items.iter().map(choice).collect());
     Ok(match items.iter().any(|class| preflight::is_default(class)) {
         true => offered.optional(),
         false => offered,

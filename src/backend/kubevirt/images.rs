@@ -425,7 +425,7 @@ async fn send_to(
     let unreachable = |error: reqwest::Error| {
         let words = http_limits::innermost(&error);
         BackendError::new(BackendErrorKind::Unreachable, format!("upload to {proxy}: {words}"))
-            .hint("set upload_proxy to the URL of CDI's upload proxy, and upload_ca to the CA of its certificate")
+            .hint("set kubevirt_upload_proxy to the URL of CDI's upload proxy, and kubevirt_upload_ca to the CA of its certificate")
     };
     let client = client.build().map_err(unreachable)?;
     let file = tokio::fs::File::open(image.path)
@@ -465,7 +465,7 @@ pub(super) fn upload_ca(path: &Path) -> Result<String, BackendError> {
     match reqwest::Certificate::from_pem_bundle(pem.as_bytes()) {
         Ok(certificates) if !certificates.is_empty() => Ok(pem),
         _ => {
-            let words = format!("upload_ca {}: it contains no certificate", path.display());
+            let words = format!("kubevirt_upload_ca {}: it contains no certificate", path.display());
             Err(BackendError::new(BackendErrorKind::Rejected, words)
                 .hint("set it to the PEM file of the CA that signed the certificate of CDI's upload proxy"))
         }
@@ -503,7 +503,7 @@ async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Ve
             BackendErrorKind::NotFound,
             "this user cannot read the address of CDI's upload proxy",
         )
-        .hint("set upload_proxy to the URL of CDI's upload proxy, or let CDI fetch the image: image=import:https://…")),
+        .hint("set kubevirt_upload_proxy to the URL of CDI's upload proxy, or let CDI fetch the image: image=import:https://…")),
     }
 }
 

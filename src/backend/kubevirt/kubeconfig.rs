@@ -68,7 +68,7 @@ fn in_pod() -> Result<Config, BackendError> {
             false => format!("there is no kubeconfig with content at {}", files.join(", ")),
         };
         let words = format!("{words}, and this is not a pod: {}", innermost(&error));
-        BackendError::new(BackendErrorKind::Denied, words).hint("set kubeconfig, or log in with `oc login`")
+        BackendError::new(BackendErrorKind::Denied, words).hint("set kubevirt_kubeconfig, or log in with `oc login`")
     })
 }
 
@@ -170,6 +170,7 @@ fn unusable(path: Option<&Path>, why: &str) -> BackendError {
     let place = path.map_or("the default kubeconfig".to_owned(), |path| {
         format!("kubeconfig {}", path.display())
     });
-    BackendError::new(BackendErrorKind::Denied, format!("cannot use {place}: {why}"))
-        .hint("`kubectl config get-contexts` lists the contexts; select one with kubeconfig and kube_context")
+    BackendError::new(BackendErrorKind::Denied, format!("cannot use {place}: {why}")).hint(
+        "`kubectl config get-contexts` lists the contexts; select one with kubevirt_kubeconfig and kubevirt_context",
+    )
 }

@@ -159,7 +159,9 @@ pub(super) fn unfilled(volume: &Value) -> Option<Unfilled> {
     let is_final = phase == "Failed" || restarts >= RESTARTS || open.iter().any(is_lasting);
     let said = said.or(is_final.then_some("CDI gives no reason"))?;
     let hint = match open.iter().any(|condition| condition["reason"] == NOT_VALID) {
-        true => "; set storage_class, access_mode or volume_mode to what the storage supports",
+        true => {
+            "; set kubevirt_storage_class, kubevirt_access_mode or kubevirt_volume_mode to what the storage supports"
+        }
         false => "",
     };
     Some(Unfilled {
@@ -392,8 +394,9 @@ mod tests {
         let why = |text: &str| format!("data volume root: {text}");
         let error = || Power::Broken("DataVolumeError: VMI does not exist".to_owned());
         let no_mode = "no accessMode specified in StorageProfile slow";
-        let not_valid =
-            format!("{no_mode}; set storage_class, access_mode or volume_mode to what the storage supports");
+        let not_valid = format!(
+            "{no_mode}; set kubevirt_storage_class, kubevirt_access_mode or kubevirt_volume_mode to what the storage supports"
+        );
         let quota = "persistentvolumeclaims \"root\" is forbidden: exceeded quota: small";
         let pending = "PVC root Pending";
         for (power, volume, expected) in [

@@ -83,7 +83,7 @@ pub(super) async fn preflight(
             Some(_) => findings.ok(format!("namespace {name} will be created")),
             None => findings.fail(
                 format!("namespace {name} does not exist, and this user may not create it"),
-                "ask an administrator to create it, and leave out make_namespace",
+                "ask an administrator to create it, and leave out kubevirt_make_namespace",
             ),
         }
         return Ok(findings.0);
@@ -211,7 +211,7 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
     if let Some(None) = if_allowed(if_exists(session.read(&path).await))? {
         findings.fail(
             format!("namespace {namespace} does not exist"),
-            "set namespace to an existing namespace",
+            "set kubevirt_namespace to an existing namespace",
         );
         return Ok(false);
     }
@@ -291,17 +291,17 @@ async fn on_pods(
     if ranges.is_empty() && takes_all {
         findings.fail(
             "the range of the platform's pods is not known, so any pod there would have access",
-            "set pod_networks to this range, or admit to the networks of your clients",
+            "set kubevirt_pod_networks to this range, or kubevirt_admit to the networks of your clients",
         );
     }
     match site.expose {
         Expose::NodePort if balancers::node_address(session, site).await?.is_none() => findings.fail(
-            "expose=nodeport: this user may not list nodes, so no address for node ports is known",
-            "set node_address to the address of a node",
+            "kubevirt_expose=nodeport: this user may not list nodes, so no address for node ports is known",
+            "set kubevirt_node_address to the address of a node",
         ),
         Expose::ClusterIp => findings.add(
             Verdict::Warn,
-            "expose=clusterip: only pods of the platform can reach the API, so run this program in one",
+            "kubevirt_expose=clusterip: only pods of the platform can reach the API, so run this program in one",
             None,
         ),
         _ => {}
@@ -326,7 +326,7 @@ async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findi
         findings.ok("the platform has no Routes: ingress is available only at its virtual IP");
         return Ok(());
     }
-    let hint = "set routes=off, or ask an administrator for this";
+    let hint = "set kubevirt_routes=off, or ask an administrator for this";
     if !is_served {
         findings.fail(format!("{} has no Routes", session.server), hint);
         return Ok(());
@@ -427,13 +427,13 @@ async fn storage(
     });
     match (&config.storage_class, default) {
         (Some(class), _) if !known.contains(&class.as_str()) => {
-            let hint = format!("set storage_class to one of: {}", known.join(", "));
+            let hint = format!("set kubevirt_storage_class to one of: {}", known.join(", "));
             findings.fail(format!("storage class {class} does not exist"), &hint);
         }
         (Some(class), _) => findings.ok(format!("storage class {class} exists")),
         (None, Some(_)) => findings.ok("volumes use the default storage class"),
         (None, None) => {
-            let hint = format!("set storage_class to one of: {}", known.join(", "));
+            let hint = format!("set kubevirt_storage_class to one of: {}", known.join(", "));
             findings.fail("the platform has no default storage class", &hint);
         }
     }

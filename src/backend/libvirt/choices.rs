@@ -25,7 +25,7 @@ pub(super) fn query(connect: &Connect, config: &LibvirtConfig) -> Result<Platfor
         }),
         settings: vec![
             SettingChoices::new("network", networks(connect)?),
-            SettingChoices::new("pool", pools(connect)?),
+            SettingChoices::new("libvirt_storage_pool", pools(connect)?),
         ],
     })
 }

@@ -48,7 +48,7 @@ fn read_pause(reason: Option<DomainPausedReason>, is_kvm: bool) -> Power {
             | DomainPausedReason::FromSnapshot,
         ) => "being saved, copied or migrated",
         // QEMU pauses a guest like this if the accelerator fails.
-        _ if is_kvm => "KVM does not work on this host: set virt_type=qemu",
+        _ if is_kvm => "KVM does not work on this host: set libvirt_virt_type=qemu",
         _ => "stopped by the emulator",
     };
     Power::Paused(message.to_owned())
@@ -67,7 +67,9 @@ mod tests {
             read_power(Some(DomainState::Paused), Some(reason), is_kvm)
         };
         for reason in [DomainPausedReason::Unknown, DomainPausedReason::APIError] {
-            assert!(matches!(paused(reason, true), Power::Paused(message) if message.contains("virt_type=qemu")));
+            assert!(
+                matches!(paused(reason, true), Power::Paused(message) if message.contains("libvirt_virt_type=qemu"))
+            );
             assert!(matches!(paused(reason, false), Power::Paused(message) if !message.contains("KVM")));
         }
         assert_eq!(paused(DomainPausedReason::StartingUp, true), Power::Building);

@@ -110,7 +110,7 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
         Err(failure) => findings.failure(failure)?,
         Ok(platform) if platform.domain_type == "qemu" => {
             let hint = match virt_type {
-                VirtType::Qemu => "set virt_type=auto to use KVM",
+                VirtType::Qemu => "set libvirt_virt_type=auto to use KVM",
                 _ => "load the kernel module kvm_intel or kvm_amd, and enable virtualization in the firmware",
             };
             let text = "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal";
@@ -124,7 +124,7 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
                 findings.add(
                     Verdict::Warn,
                     text,
-                    Some("use images of RHEL 9 and helper_image=centos9stream"),
+                    Some("use images of RHEL 9 and harvest_image=centos9stream"),
                 );
             }
         }
@@ -148,7 +148,7 @@ fn space(
     let kind = described.get("type").unwrap_or_default();
     if !FILE_POOLS.contains(&kind) {
         let text = format!("pool {pool} has type {kind}, which changes the length of Ignition files");
-        let hint = format!("set `pool` to a pool of type {}", FILE_POOLS.join(", "));
+        let hint = format!("set `libvirt_storage_pool` to a pool of type {}", FILE_POOLS.join(", "));
         findings.add(Verdict::Fail, text, Some(&hint));
     }
     let bytes = |path: &str| {
@@ -165,7 +165,7 @@ fn space(
         0 => findings.add(
             Verdict::Fail,
             text,
-            Some("free space in the pool or set another `pool`"),
+            Some("free space in the pool or set another `libvirt_storage_pool`"),
         ),
         // Disks grow when they are written, and are rarely full.
         _ if free < requirements.disk_gib => findings.add(Verdict::Warn, text, None),

@@ -78,7 +78,7 @@ impl From<Error> for BackendError {
                     .to_owned(),
             ),
             BackendErrorKind::Rejected if lower.contains("kvm") => {
-                Some("set virt_type=qemu to emulate without KVM".to_owned())
+                Some("set libvirt_virt_type=qemu to emulate without KVM".to_owned())
             }
             _ => None,
         };

@@ -55,7 +55,7 @@ impl<'a> Storage<'a> {
             );
             let pool = shell_word(pool);
             return Err(failure.hint(format!(
-                "set `pool` to an existing one: list them with `virsh pool-list --all`; or create it: `virsh pool-define-as \
+                "set `libvirt_storage_pool` to an existing one: list them with `virsh pool-list --all`; or create it: `virsh pool-define-as \
                  {pool} dir --target /var/lib/libvirt/images`, `virsh pool-autostart {pool}`, `virsh pool-start {pool}`"
             )));
         };

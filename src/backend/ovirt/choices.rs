@@ -162,7 +162,7 @@ impl Ovirt {
             )
             .optional(),
             SettingChoices::new("image", templates.clone()).optional(),
-            SettingChoices::new("helper_image", templates).optional(),
+            SettingChoices::new("harvest_image", templates).optional(),
         ])
     }
 

@@ -70,7 +70,7 @@ fn not_uploaded(template: &Element, why: &str) -> BackendError {
         text("creation_time")
     );
     BackendError::new(BackendErrorKind::Conflict, words).hint(
-        "any user who may create templates can have created it: delete it, or rename it and set image or helper_image to its new \
+        "any user who may create templates can have created it: delete it, or rename it and set image or harvest_image to its new \
          name",
     )
 }
@@ -102,7 +102,7 @@ impl Ovirt {
                 if self.if_permitted(tagged)?.is_none() {
                     let words = "an upload to oVirt requires an administrator";
                     return Err(BackendError::new(BackendErrorKind::Denied, words)
-                        .hint("set image and helper_image to the names of existing templates"));
+                        .hint("set image and harvest_image to the names of existing templates"));
                 }
                 let mut begun = 0;
                 while self.claim(&upload).await? && !self.make_template(&upload).await? {

@@ -193,7 +193,7 @@ impl Ovirt {
             Finding::warn(format!(
                 "{user} is not an administrator: images must be templates, and nodes may share a host"
             ))
-            .hint("an administrator creates templates of the images; set image and helper_image to their names"),
+            .hint("an administrator creates templates of the images; set image and harvest_image to their names"),
         );
         findings
     }

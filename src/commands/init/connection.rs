@@ -19,7 +19,10 @@ impl Interview {
             #[cfg(feature = "ovirt")]
             "ovirt_ca" => self.ovirt_ca().await,
             setting => {
-                let kubeconfig = self.survey.value("kubeconfig").map(|path| self.folder().join(path));
+                let kubeconfig = self
+                    .survey
+                    .value("kubevirt_kubeconfig")
+                    .map(|path| self.folder().join(path));
                 match local_choices(setting, kubeconfig.as_deref())? {
                     // Connecting reports what is missing, for example clouds.yaml or the variables OS_*.
                     Some(offered) if offered.choices.is_empty() => Ok(()),

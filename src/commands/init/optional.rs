@@ -141,7 +141,7 @@ impl Interview {
         let mut question = self.survey.question("worker_backend");
         question.choices.retain(|choice| choice.value != own);
         // Answers for another platform are not valid there.
-        for setting in ["network", "image", "helper_image"]
+        for setting in ["network", "image", "harvest_image"]
             .into_iter()
             .filter_map(survey::of_workers)
         {

@@ -51,7 +51,7 @@ impl Choice {
             } => (found, version, why),
             Self::Here { installer, .. } => return Ok(installer),
             Self::Published(published) => {
-                let found = fetch(&Cache::new(&downloads.cache), &Trust::of(downloads)?, &published)
+                let found = fetch(&Cache::new(&downloads.dir), &Trust::of(downloads)?, &published)
                     .await
                     .with_context(|| format!("download openshift-install {}", published.version))?;
                 (found, published.version, "it was downloaded for version")
@@ -92,7 +92,7 @@ impl Installer {
             return Ok(());
         };
         let bin = bin(dir);
-        if !installer.path().starts_with(&config.downloads.cache) || installer.path().starts_with(&bin) {
+        if !installer.path().starts_with(&config.downloads.dir) || installer.path().starts_with(&bin) {
             return Ok(());
         }
         home::create_private_dir(&bin)?;
@@ -140,7 +140,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     let Some(wanted) = wanted else {
         return here(OpenshiftInstall::find(None)?, "first in PATH").await;
     };
-    let cache = Cache::new(&downloads.cache);
+    let cache = Cache::new(&downloads.dir);
     if let Wanted::Exact(version) = wanted
         && let Some(found) = cached(&cache, &trust, version)
     {

@@ -69,7 +69,7 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
-        let retries = Cache::new(&self.downloads.cache).retries();
+        let retries = Cache::new(&self.downloads.dir).retries();
         let announce = || info!(target: PROGRESS, step = "installer", "looking up {} at {url}", self.wanted);
         download::bytes_until(url, retries, self.until, announce).await
     }
@@ -80,14 +80,17 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
     let asked = Asked {
         downloads,
         wanted,
-        until: Instant::now() + downloads.mirror_timeout,
+        until: Instant::now() + downloads.installer_mirror_timeout,
     };
-    let listed_okd = match (wanted, &downloads.mirror) {
+    let listed_okd = match (wanted, &downloads.installer_mirror) {
         (Wanted::OkdMinor(..), None) => Some(newest_okd(&asked).await?),
         _ => None,
     };
     let mut refused = None;
-    for folder in folders(listed_okd.as_ref().unwrap_or(wanted), downloads.mirror.as_deref()) {
+    for folder in folders(
+        listed_okd.as_ref().unwrap_or(wanted),
+        downloads.installer_mirror.as_deref(),
+    ) {
         let sums = format!("{folder}/{LIST}");
         let list = match asked.bytes(&sums).await {
             Ok(list) => list,
@@ -110,7 +113,7 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
         let not_listed = || {
             let text = format!("{sums} has no openshift-install and client for this computer");
             OperationError::new(ErrorKind::Tool, text)
-                .hint("set mirror to the directory that contains ocp/, or OKD's releases")
+                .hint("set installer_mirror to the directory that contains ocp/, or OKD's releases")
         };
         let found = found.ok_or_else(not_listed)?;
         if !wanted.fits(&found.version) {
@@ -139,7 +142,8 @@ async fn newest_okd(asked: &Asked<'_>) -> anyhow::Result<Wanted> {
 /// The error of a release or program that is not the requested one; `place` is a path or URL.
 pub(super) fn other_version(place: impl Display, version: &str, wanted: impl Display) -> OperationError {
     let text = format!("{place} is openshift-install {version}, but version={wanted}");
-    OperationError::new(ErrorKind::Tool, text).hint("remove one of the settings version, installer and mirror")
+    OperationError::new(ErrorKind::Tool, text)
+        .hint("remove one of the settings version, installer and installer_mirror")
 }
 
 /// The error of a channel whose newest version is older than before.
@@ -173,41 +177,43 @@ fn newest_tag(list: &[u8], wanted: &Wanted) -> Option<String> {
 
 /// Whether the list of a directory is authentic.
 ///
-/// The setting `mirror_sha256` decides alone. Otherwise a trusted key must have signed the list: the vendor's, or that
-/// of `mirror_key`. `mirror_insecure` accepts a missing signature and plain http, but never a wrong signature. OKD
-/// publishes no key for its lists: without `mirror_key`, https and GitHub are trusted.
+/// The setting `installer_mirror_sha256` decides alone. Otherwise a trusted key must have signed the list: the vendor's, or that
+/// of `installer_mirror_key`. `installer_mirror_insecure` accepts a missing signature and plain http, but never a wrong signature. OKD
+/// publishes no key for its lists: without `installer_mirror_key`, https and GitHub are trusted.
 async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Result<()> {
     let Asked { downloads, wanted, .. } = asked;
     let url = format!("{folder}/{LIST}");
-    if let Some(pinned) = &downloads.mirror_sha256 {
+    if let Some(pinned) = &downloads.installer_mirror_sha256 {
         let found = sha256(list);
         return match found == *pinned {
             true => Ok(()),
             false => {
-                let text = format!("{url} has sha256 {found}, which differs from mirror_sha256");
+                let text = format!("{url} has sha256 {found}, which differs from installer_mirror_sha256");
                 let error = OperationError::new(ErrorKind::Tool, text);
                 Err(error
-                    .hint("the list has changed since it was pinned; review it before you update mirror_sha256")
+                    .hint(
+                        "the list has changed since it was pinned; review it before you update installer_mirror_sha256",
+                    )
                     .into())
             }
         };
     }
     let untrusted = |text: String| {
         OperationError::new(ErrorKind::Tool, text).hint(format!(
-            "use a mirror with https and sha256sum.txt.gpg, or pin this one with mirror_sha256=$(curl -s {} | \
-             sha256sum); mirror_insecure=true runs its programs without verification",
+            "use a mirror with https and sha256sum.txt.gpg, or pin this one with installer_mirror_sha256=$(curl -s {} | \
+             sha256sum); installer_mirror_insecure=true runs its programs without verification",
             shell_word(&url)
         ))
     };
-    if folder.starts_with("http:") && !downloads.mirror_insecure {
+    if folder.starts_with("http:") && !downloads.installer_mirror_insecure {
         let why = "plain http does not protect against modification";
         return Err(untrusted(format!("cannot trust {url}: {why}")).into());
     }
-    if downloads.mirror.is_none() && downloads.mirror_key.is_none() && wanted.is_okd() {
+    if downloads.installer_mirror.is_none() && downloads.installer_mirror_key.is_none() && wanted.is_okd() {
         warn!("{url} is verified only by its server's certificate: OKD has no published signing key");
         return Ok(());
     }
-    let keys = match &downloads.mirror_key {
+    let keys = match &downloads.installer_mirror_key {
         Some(path) => SigningKeys::of_file(path)?,
         None => SigningKeys::vendor()?,
     };
@@ -219,7 +225,7 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
                 let key = verified.map_err(|why| {
                     let text = format!("cannot verify signature {url}: {why}");
                     OperationError::new(ErrorKind::Tool, text).hint(
-                        "no program of this mirror was run; if it signs with its own key, set mirror_key=FILE to the \
+                        "no program of this mirror was run; if it signs with its own key, set installer_mirror_key=FILE to the \
                          public key",
                     )
                 })?;
@@ -230,8 +236,8 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
             Err(error) => return Err(error.into()),
         }
     }
-    if downloads.mirror_insecure {
-        warn!("{url} is not signed; its programs are run because of mirror_insecure=true");
+    if downloads.installer_mirror_insecure {
+        warn!("{url} is not signed; its programs are run because of installer_mirror_insecure=true");
         return Ok(());
     }
     Err(untrusted(format!("cannot verify {url}: it is neither signed nor pinned")).into())

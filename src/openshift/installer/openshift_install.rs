@@ -127,7 +127,7 @@ impl OpenshiftInstall {
             Some(folder) => format!("{folder}/rhcos.json"),
             None => format!("https://raw.githubusercontent.com/openshift/installer/{commit}/data/data/rhcos.json"),
         };
-        let retries = Cache::new(&downloads.cache).retries();
+        let retries = Cache::new(&downloads.dir).retries();
         Ok(download::text(&url, retries).await?.into_bytes())
     }
 
@@ -182,7 +182,7 @@ impl OpenshiftInstall {
             anyhow::bail!("{} version reports no release image", self.path.display());
         };
         // OKD publishes no key for its images.
-        let is_signed = !about.version.contains("okd") || config.downloads.mirror_key.is_some();
+        let is_signed = !about.version.contains("okd") || config.downloads.installer_mirror_key.is_some();
         Ok((image, is_verified || !is_signed))
     }
 

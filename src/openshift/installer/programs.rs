@@ -48,7 +48,7 @@ pub(super) fn cached(cache: &Cache, trust: &Trust, version: &str) -> Option<Open
 fn announce(folder: &Dir, trust: &Trust) {
     if matches!(trust, Trust::Insecure(_)) {
         let path = folder.path().display();
-        warn!("the programs in {path} are run without verification because of mirror_insecure=true");
+        warn!("the programs in {path} are run without verification because of installer_mirror_insecure=true");
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn check_pinned(path: &Path, trust: &Trust) -> io::Result<bool> {
             let stored = parent.parent().and_then(Path::file_name);
             if stored != Some(OsStr::new(&trust.folder_name())) {
                 return Err(refuse(
-                    "it was downloaded with other settings (mirror, mirror_sha256, mirror_key or mirror_insecure)",
+                    "it was downloaded with other settings (installer_mirror, installer_mirror_sha256, installer_mirror_key or installer_mirror_insecure)",
                 ));
             }
             check_programs(&folder)?;

@@ -60,7 +60,7 @@ pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), Oper
         return Ok(());
     };
     let mut keys = SigningKeys::vendor()?;
-    if let Some(path) = &downloads.mirror_key {
+    if let Some(path) = &downloads.installer_mirror_key {
         keys = keys.and(SigningKeys::of_file(path)?);
     }
     let store = downloads
@@ -68,7 +68,7 @@ pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), Oper
         .as_deref()
         .unwrap_or(STORE)
         .trim_end_matches('/');
-    let (until, retries) = (Instant::now() + LIMIT, Cache::new(&downloads.cache).retries());
+    let (until, retries) = (Instant::now() + LIMIT, Cache::new(&downloads.dir).retries());
     let mut outcome = Ok(());
     for number in 1..=MOST {
         let url = format!("{store}/sha256={digest}/signature-{number}");
@@ -92,7 +92,7 @@ pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), Oper
             Err(why) => {
                 let text = format!("cannot verify release {image}: {url}: {why}");
                 let error = OperationError::new(ErrorKind::Tool, text).hint(
-                    "nothing was created; if the release is signed with your own key, set mirror_key=FILE to the \
+                    "nothing was created; if the release is signed with your own key, set installer_mirror_key=FILE to the \
                      public key",
                 );
                 outcome = outcome.and(Err(error));

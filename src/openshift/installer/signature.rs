@@ -177,7 +177,7 @@ impl SigningKeys {
 /// The error of public keys that cannot be read.
 fn unusable(place: &str, why: &str) -> OperationError {
     OperationError::new(ErrorKind::Tool, format!("cannot use public key {place}: {why}"))
-        .hint("create the file for mirror_key with `gpg --export --armor KEY`")
+        .hint("create the file for installer_mirror_key with `gpg --export --armor KEY`")
 }
 
 /// The first success, otherwise the first error.

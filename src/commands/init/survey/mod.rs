@@ -49,7 +49,7 @@ pub fn of_workers(setting: &'static str) -> Option<&'static str> {
     match setting {
         "network" => Some("worker_network"),
         "image" => Some("worker_image"),
-        "helper_image" => Some("worker_helper_image"),
+        "harvest_image" => Some("worker_harvest_image"),
         "os_external_network" | "os_bootstrap_flavor" | "os_master_flavor" | "os_arbiter_flavor" => None,
         other => Some(other),
     }
@@ -74,8 +74,8 @@ fn is_optional(setting: &str) -> bool {
         "http_proxy",
         "https_proxy",
         "ingress_ip",
-        "kube_context",
-        "kubeconfig",
+        "kubevirt_context",
+        "kubevirt_kubeconfig",
         "machine_network",
         "no_proxy",
         "ntp_servers",
