@@ -10,7 +10,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tracing::info;
 
-use super::error::{network_config, no_node, pool_exhausted, refuse};
+use super::error::{network_config, no_node, ranges_exhausted, refuse};
 use super::join::Reach;
 use super::renew::Rollout;
 use super::run::{Run, on_installed};
@@ -191,15 +191,15 @@ impl Run<'_> {
         };
         let ip = match options.ip {
             Some(ip) => ip,
-            None if self.config.harvest == Harvest::Static && !self.config.address_pool.is_empty() => {
-                let free = self.free_of_pool(1, Some(table)).await?;
+            None if self.config.harvest == Harvest::Static && !self.config.address_ranges.is_empty() => {
+                let free = self.free_in_ranges(1, Some(table)).await?;
                 let first = free.first().copied();
-                first.ok_or_else(|| pool_exhausted(self.config, node))?
+                first.ok_or_else(|| ranges_exhausted(self.config, node))?
             }
             None => {
                 let (why, how) = match self.config.dhcp {
                     Dhcp::None => (
-                        "its address is unknown, and address_pool is not set",
+                        "its address is unknown, and address_ranges is not set",
                         "choose a free one",
                     ),
                     Dhcp::Platform | Dhcp::User => (

@@ -11,7 +11,7 @@ use super::run::Run;
 use crate::PROGRESS;
 use crate::cluster::{Mac, beside};
 use crate::local::network_probe;
-use crate::plan::address_pool;
+use crate::plan::address_ranges;
 use crate::state::parameters::Parameters;
 
 /// Number of addresses probed at once, which takes as long as probing one. Each probe uses four sockets.
@@ -67,16 +67,16 @@ impl Run<'_> {
         })
     }
 
-    /// Free addresses of the pool: some more than `wanted`, because another cluster may choose at the same time, or as
+    /// Free addresses of `address_ranges`: some more than `wanted`, because another cluster may choose at the same time, or as
     /// many as it has.
-    pub(super) async fn free_of_pool(&self, wanted: usize, table: Option<&Parameters>) -> Result<Vec<IpAddr>> {
+    pub(super) async fn free_in_ranges(&self, wanted: usize, table: Option<&Parameters>) -> Result<Vec<IpAddr>> {
         let mut free = Vec::new();
-        if wanted == 0 || self.config.address_pool.is_empty() {
+        if wanted == 0 || self.config.address_ranges.is_empty() {
             return Ok(free);
         }
-        info!(target: PROGRESS, step = "addresses", "choosing addresses of address_pool");
+        info!(target: PROGRESS, step = "addresses", "choosing addresses of address_ranges");
         let neighbours = self.neighbours()?;
-        let usable = address_pool::usable(self.config, self.facts, &neighbours.addresses, table);
+        let usable = address_ranges::usable(self.config, self.facts, &neighbours.addresses, table);
         let mut silent = self.silent(usable.into_iter());
         while free.len() < wanted + AT_ONCE
             && let Some(ip) = silent.next().await

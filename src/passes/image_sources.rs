@@ -251,7 +251,7 @@ impl Shop<'_> {
     }
 
     fn cache(&self) -> Cache {
-        Cache::new(&self.downloads.cache)
+        Cache::new(&self.downloads.dir)
     }
 
     /// A plain file is used in place; a compressed one is unpacked into the cache once per state of the file.
@@ -289,7 +289,7 @@ impl Shop<'_> {
         self.cache().fetch(&artifact).await
     }
 
-    /// A helper image of the catalog, in its publisher's current version.
+    /// A pass-one image of the catalog, in its publisher's current version.
     async fn helper(&self, name: &str) -> Result<Cached> {
         let helper = catalogue::helper(name).ok_or_else(|| ImageError::NotInCatalogue { name: name.to_owned() })?;
         let folder = self.downloads.image_mirror.as_deref();

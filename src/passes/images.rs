@@ -89,7 +89,7 @@ impl Run<'_> {
     }
 
     fn images_of_helpers(&self, workflow: &str) -> PerPlatform<NeededImage<'_>> {
-        let sources = [&self.config.helper_image, &self.config.worker_helper_image];
+        let sources = [&self.config.harvest_image, &self.config.worker_harvest_image];
         self.needed_images(workflow, sources, None)
     }
 
@@ -117,7 +117,7 @@ impl Run<'_> {
         self.judge_images(self.images_of_nodes(Some(installer))).await.map(drop)
     }
 
-    /// As `judge_node_images`; returns the helper images if the platform has all of them already.
+    /// As `judge_node_images`; returns the pass-one images if the platform has all of them already.
     pub(super) async fn judge_helper_images(&self, workflow: &str) -> Result<Option<Handles>> {
         self.judge_images(self.images_of_helpers(workflow)).await
     }

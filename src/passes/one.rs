@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ipnetwork::IpNetwork;
 
-use super::error::{no_range, no_router_id, pool_exhausted, refuse, unfit_table};
+use super::error::{no_range, no_router_id, ranges_exhausted, refuse, unfit_table};
 use super::run::Run;
 use crate::backend::platforms::Platforms;
 use crate::backend::{BalancedVip, Finding};
@@ -17,7 +17,7 @@ use crate::cluster::{
 };
 use crate::error::OperationError;
 use crate::local::network_probe;
-use crate::plan::address_pool;
+use crate::plan::address_ranges;
 use crate::plan::addresses::{self, preferred_router_id, vip_problem, virtual_router_ids};
 use crate::plan::machines::{self, MacTable};
 use crate::state::inventory;
@@ -45,7 +45,7 @@ impl Run<'_> {
         self.journal.run(&self.macs_step()?, choose).await
     }
 
-    /// The addresses of these nodes and VIPs, without those of the pool; the steps' names begin with `workflow`.
+    /// The addresses of these nodes and VIPs, without those of `address_ranges`; the steps' names begin with `workflow`.
     pub(super) async fn leases(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         match self.config.harvest {
             Harvest::Boot => self.boot_and_look(workflow, macs).await,
@@ -103,7 +103,7 @@ impl Run<'_> {
         Ok(endpoint)
     }
 
-    /// Where computers outside of the network reach the VIPs. Both may be one; those of the pool are chosen later.
+    /// Where computers outside of the network reach the VIPs. Both may be one; those of `address_ranges` are chosen later.
     pub(super) async fn external_vips(&self, leases: &[AddressAssignment]) -> Result<ExternalVips> {
         let ip = |vip| {
             leases
@@ -142,22 +142,22 @@ impl Run<'_> {
         range.ok_or_else(|| no_range(&self.config.network))
     }
 
-    /// Chooses addresses of the pool and VRIDs that no cluster of the network uses, and writes the table, under one
+    /// Chooses addresses of `address_ranges` and VRIDs that no cluster of the network uses, and writes the table, under one
     /// lock.
     ///
-    /// `pool`: all MACs, and the pool's free addresses.
+    /// `free`: all MACs, and the free addresses of `address_ranges`.
     pub(super) fn write_parameters(
         &self,
         mut leases: Vec<AddressAssignment>,
-        (macs, pool): (&MacTable, &[IpAddr]),
+        (macs, free): (&MacTable, &[IpAddr]),
         heard: &BTreeMap<u8, Ipv4Addr>,
         (endpoint, external): (Option<ApiEndpoint>, ExternalVips),
     ) -> Result<Parameters> {
         let network = self.machine_network()?;
         let _allocation = inventory::allocate(self.home)?;
         let neighbours = self.neighbours()?;
-        address_pool::fill(self.config, macs, pool, &neighbours.addresses, &mut leases)
-            .map_err(|node| pool_exhausted(self.config, &node))?;
+        address_ranges::fill(self.config, macs, free, &neighbours.addresses, &mut leases)
+            .map_err(|node| ranges_exhausted(self.config, &node))?;
         let by_name: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
         let missing = |name: &NodeName| unfit_table(&self.config.name, &format!("{name} has no address"));
         let mut nodes = Vec::new();
@@ -172,9 +172,9 @@ impl Run<'_> {
                 .ok_or_else(|| missing(&NodeName::vip(vip)))
         };
         let [api, ingress] = [vip(Vip::Api)?, vip(Vip::Ingress)?];
-        let used = self.config.given.virtual_router_id.and_then(|id| {
+        let used = self.config.given.api_virtual_router_id.and_then(|id| {
             let router = heard.get(&id)?;
-            Some(format!("virtual_router_id {id} is used by {router}"))
+            Some(format!("api_virtual_router_id {id} is used by {router}"))
         });
         let ipv6 = addresses::ipv6_table(self.config, self.facts, [api.ip, ingress.ip]);
         let ipv6_used = ipv6.iter().flat_map(|ipv6| neighbours.ipv6_clashes(ipv6));
@@ -193,7 +193,7 @@ impl Run<'_> {
             .copied()
             .collect();
         let [wish, ingress_wish] = [api.ip, ingress.ip].map(preferred_router_id);
-        let wishes = [self.config.given.virtual_router_id.unwrap_or(wish), ingress_wish];
+        let wishes = [self.config.given.api_virtual_router_id.unwrap_or(wish), ingress_wish];
         let ids = virtual_router_ids(wishes, &taken).ok_or_else(|| no_router_id(&self.config.network))?;
         let mut parameters = Parameters::new(
             &self.config.name,

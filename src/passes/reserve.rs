@@ -19,7 +19,7 @@ use crate::backend::{AddressReservation, BackendErrorKind, Machine, NetworkFacts
 use crate::cluster::{AddressAssignment, ClusterId, Dhcp, Harvest, Mac, NodeName, Vip};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
-use crate::plan::address_pool;
+use crate::plan::address_ranges;
 use crate::plan::addresses::free_addresses;
 use crate::plan::machines::{MacTable, VipSource};
 use crate::printable::count;
@@ -73,8 +73,8 @@ impl Run<'_> {
         let choose = async {
             let mut leases = Vec::new();
             let mut rest = macs.clone();
-            // Those of the pool are chosen when the table is written.
-            for name in address_pool::names(self.config) {
+            // Those of `address_ranges` are chosen when the table is written.
+            for name in address_ranges::names(self.config) {
                 rest.remove(&name);
             }
             for vip in Vip::ALL {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::complete;
-use super::error::{pool_exhausted, refuse};
+use super::error::{ranges_exhausted, refuse};
 use super::join::Reach;
 use super::renew::Rollout;
 use super::run::{Run, on_installed};
@@ -20,7 +20,7 @@ use crate::cluster::{AddressAssignment, ClusterConfig, ClusterDomain, Dhcp, Harv
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::drain::Drain;
 use crate::openshift::releases::Releases;
-use crate::plan::address_pool;
+use crate::plan::address_ranges;
 use crate::plan::machines::{self, MacTable, VipSource};
 use crate::plan::mismatch::mismatch;
 use crate::plan::{Action, Change};
@@ -250,7 +250,7 @@ impl Run<'_> {
             }
             let macs = self.journal.run(&step, choose).await?;
             let leases = self.leases("scale", &macs).await?;
-            let free = self.free_of_pool(missing.len(), Some(&table)).await?;
+            let free = self.free_in_ranges(missing.len(), Some(&table)).await?;
             self.record_scaled().await?;
             self.append(missing, leases, (&macs, &free))?
         };
@@ -263,12 +263,12 @@ impl Run<'_> {
         &self,
         missing: Vec<(NodeName, Role)>,
         mut leases: Vec<AddressAssignment>,
-        (macs, pool): (&MacTable, &[IpAddr]),
+        (macs, free): (&MacTable, &[IpAddr]),
     ) -> Result<Parameters> {
         let _allocation = inventory::allocate(self.home)?;
         let neighbours = self.neighbours()?;
-        address_pool::fill(self.config, macs, pool, &neighbours.addresses, &mut leases)
-            .map_err(|node| pool_exhausted(self.config, &node))?;
+        address_ranges::fill(self.config, macs, free, &neighbours.addresses, &mut leases)
+            .map_err(|node| ranges_exhausted(self.config, &node))?;
         let mut leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
         let mut table = self.table()?;
         for (name, role) in missing {

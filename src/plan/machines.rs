@@ -83,7 +83,7 @@ pub fn is_open(config: &ClusterConfig, vip: Vip) -> bool {
 
 /// Whether pass one finds a VIP, by a machine or by a reservation: nothing else determines its address.
 pub fn is_harvested(config: &ClusterConfig, vip: Vip) -> bool {
-    is_open(config, vip) && config.address_pool.is_empty()
+    is_open(config, vip) && config.address_ranges.is_empty()
 }
 
 /// The whole table from the env file, for `harvest=static`; `settings` has checked that it is complete.
@@ -206,7 +206,7 @@ pub fn pass_one(config: &ClusterConfig, macs: &MacTable, vips: VipSource) -> Vec
                 role: node.role,
                 place: node.place,
                 pass: Pass::One,
-                size: config.helper_size.clone(),
+                size: config.harvest_size.clone(),
                 nics: vec![Nic { network, mac }],
                 mac,
                 ip: None,
@@ -283,13 +283,13 @@ pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requir
         }
     };
     let workers = config.workers_on.as_ref().map(|workers| {
-        let mut needs = on(Role::Worker, [&config.worker_image, &config.worker_helper_image]);
+        let mut needs = on(Role::Worker, [&config.worker_image, &config.worker_harvest_image]);
         needs.networks[0].clone_from(&workers.network);
         Box::new(needs)
     });
     Requirements {
         workers,
-        ..on(Role::Master, [&config.image, &config.helper_image])
+        ..on(Role::Master, [&config.image, &config.harvest_image])
     }
 }
 
@@ -461,7 +461,7 @@ mod tests {
         let of = |config: &ClusterConfig| needs(config, &[], &[]);
         assert!(of(&config).balancers.is_empty());
         config.image = ImageSource::Platform("rhcos".to_owned());
-        config.helper_image = ImageSource::Platform("centos".to_owned());
+        config.harvest_image = ImageSource::Platform("centos".to_owned());
         config.lb = Lb::Platform;
         assert_eq!(of(&config).templates, ["rhcos", "centos"]);
         let balanced: Vec<_> = of(&config)

@@ -1,6 +1,6 @@
 //! From a configuration, and later the address table, to the machines of each pass. Pure.
 
-pub mod address_pool;
+pub mod address_ranges;
 pub mod addresses;
 pub mod changes;
 pub mod connections;

@@ -108,7 +108,7 @@ fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
 const ON_PODS: [&str; 5] = [
     "addresses cannot be learned by MAC: only the node itself sees its address, and nodes reach each other through Services",
     "this computer cannot reach the nodes: `node console` works, SSH and the probe of a rehearsal do not",
-    "virtual IPs are Services, without keepalived or haproxy on the nodes; the networks in `admit` can reach the machine config server",
+    "virtual IPs are Services, without keepalived or haproxy on the nodes; the networks in `kubevirt_admit` can reach the machine config server",
     "live migration interrupts a machine's connections for some seconds",
     "experimental: OpenShift expects nodes on one network",
 ];
@@ -188,7 +188,7 @@ mod tests {
         let plan_now = plan(&config, None, &BTreeSet::new());
         assert_eq!(plan_now.memory_mib, 8192 + 3 * 16384 + 2 * 8192);
         assert_eq!(plan_now.disk_gib, 600);
-        config.helper_size.memory_mib = 100_000;
+        config.harvest_size.memory_mib = 100_000;
         assert_eq!(plan(&config, None, &BTreeSet::new()).memory_mib, 600_000);
         config.harvest = Harvest::Reserve;
         assert!(plan(&config, None, &BTreeSet::new()).pass_one.is_empty());

@@ -35,7 +35,7 @@ pub fn text(plan: &Plan) -> String {
         ),
         (false, Harvest::Reserve) => "pass one reserves the addresses and boots no machines\n".to_owned(),
         (false, Harvest::Static) if plan.pass_two.iter().any(|machine| machine.ip.is_none()) => {
-            "pass one is skipped: the addresses are chosen from address_pool\n".to_owned()
+            "pass one is skipped: the addresses are chosen from address_ranges\n".to_owned()
         }
         (false, Harvest::Static) => "pass one is skipped: the addresses are set in the env file\n".to_owned(),
     };

@@ -570,7 +570,7 @@ pub(super) mod tests {
         )];
         let mut status = Status::of(&cluster(), &[], None, &machines);
         status.progress.phase = "failed at pass-one/leases: 3 of 8 machines have no address after 600 s".to_owned();
-        status.nodes[2].text = "paused: KVM does not work on this host: set virt_type=qemu".to_owned();
+        status.nodes[2].text = "paused: KVM does not work on this host: set libvirt_virt_type=qemu".to_owned();
         for limit in [36, 40, 60, 80, 100] {
             let text = status.text(Some(limit));
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();

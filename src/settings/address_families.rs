@@ -330,7 +330,7 @@ fn check_ipv6_only(values: &mut Values<'_>, config: &ClusterConfig) {
     }
     if config.dhcp != Dhcp::None {
         let message = "an IPv6 network without IPv4 requires dhcp=none";
-        let help = "set `dhcp=none`, and the addresses of all machines or an `address_pool`";
+        let help = "set `dhcp=none`, and the addresses of all machines or `address_ranges`";
         values.problem(&["dhcp", NAME], message, help);
     }
     if config.networks.network_type != "OVNKubernetes" {

@@ -416,7 +416,7 @@ fn no_doubles<T: Ord + Copy + std::fmt::Display>(
 pub(super) fn counts(
     values: &mut Values<'_>,
     given: Option<&GivenAddresses>,
-    address_pool: Option<&[AddressRange]>,
+    address_ranges: Option<&[AddressRange]>,
     harvest: Option<Harvest>,
     masters: Option<(usize, bool)>,
     workers: Option<usize>,
@@ -448,8 +448,8 @@ pub(super) fn counts(
             values.problem(&[list, machines], message, "list one for each, or none");
         }
     }
-    // The address pool provides the others.
-    if harvest != Some(Harvest::Static) || address_pool.is_none_or(|ranges| !ranges.is_empty()) {
+    // `address_ranges` provides the others.
+    if harvest != Some(Harvest::Static) || address_ranges.is_none_or(|ranges| !ranges.is_empty()) {
         return;
     }
     let missing: Vec<&str> = [
@@ -468,7 +468,7 @@ pub(super) fn counts(
         values.problem(
             &["harvest"],
             format!("harvest=static requires all addresses; not set: {}", missing.join(", ")),
-            "set them, or an `address_pool` from which they are chosen",
+            "set them, or `address_ranges` from which they are chosen",
         );
     }
 }

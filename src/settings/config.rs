@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::values::{Values, read_all};
 use super::{
-    access, address_families, address_pool, checks, images, network_config, parse, platforms, pools, registry_cache,
+    access, address_families, address_ranges, checks, images, network_config, parse, platforms, pools, registry_cache,
     registry_mirrors, sizes, version_lock,
 };
 use crate::cluster::{
@@ -23,7 +23,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let backend = platforms::backend(values);
     let masters = checks::masters(values);
     let workers = checks::workers(values);
-    let [bootstrap_size, master_size, arbiter_size, worker_size, helper_size] = sizes::sizes(values);
+    let [bootstrap_size, master_size, arbiter_size, worker_size, harvest_size] = sizes::sizes(values);
     sizes::warn_of_small(values, masters.is_some_and(|(_, arbiter)| arbiter), workers);
     let network = values.text("network");
     let workers_on = platforms::workers_on(values, backend.as_ref());
@@ -38,7 +38,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
 
     address_families::set_defaults(values);
     let given = given_addresses(values);
-    let address_pool = values.list("address_pool", parse::range);
+    let address_ranges = values.list("address_ranges", parse::range);
     let networks = cluster_networks(values);
     let ipv6 = address_families::read(values);
     platforms::require_machine_network(values, backend.as_ref());
@@ -49,10 +49,10 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     if let Some(networks) = &networks {
         checks::join_network(values, networks);
     }
-    let ranges = address_pool.as_deref();
+    let ranges = address_ranges.as_deref();
     checks::counts(values, given.as_ref(), ranges, harvest, masters, workers, of_pools);
     if let (Some(given), Some(ranges), Some(networks)) = (&given, ranges, &networks) {
-        address_pool::check(values, given, ranges, networks);
+        address_ranges::check(values, given, ranges, networks);
     }
     platforms::check_workers_on(values, elsewhere, of_pools);
     pools::check_addresses(values, of_pools);
@@ -60,7 +60,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     checks::room_for_nodes(values, networks.as_ref(), nodes);
     checks::room_for_machines(values, given.as_ref(), nodes);
 
-    let [image, helper_image, worker_image, worker_helper_image] =
+    let [image, harvest_image, worker_image, worker_harvest_image] =
         images::images(values, backend.as_ref(), elsewhere, harvest);
     let mcs = mcs(values);
     let lock = version_lock::read(values);
@@ -96,17 +96,17 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         master_size,
         arbiter_size,
         worker_size,
-        helper_size,
+        harvest_size,
         network,
         extra_networks,
         networks,
         ipv6,
         image,
-        helper_image,
+        harvest_image,
         worker_image,
-        worker_helper_image,
+        worker_harvest_image,
         given,
-        address_pool,
+        address_ranges,
         harvest,
         mcs,
         installer: Some(installer),
@@ -140,7 +140,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         timeouts: timeouts(values),
         launch: launch(values),
     });
-    address_pool::check_size(values, &config);
+    address_ranges::check_size(values, &config);
     network_config::check(values, &config);
     address_families::check(values, &config);
     Some(config)
@@ -162,7 +162,7 @@ fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
         ingress_ip: Some(values.first_ip("ingress_ip")),
         bootstrap_ip: Some(values.ip("bootstrap_ip")),
         arbiter_ip: Some(values.ip("arbiter_ip")),
-        virtual_router_id: Some(values.read("virtual_router_id", parse::virtual_router_id)),
+        api_virtual_router_id: Some(values.read("api_virtual_router_id", parse::virtual_router_id)),
     }))
 }
 
@@ -247,9 +247,9 @@ pub(super) fn platform_timeout(values: &mut Values<'_>) -> Option<Duration> {
 
 fn launch(values: &mut Values<'_>) -> Option<Launch> {
     Some(read_all!(Launch {
-        limit: values.duration("launch_timeout"),
+        limit: values.duration("restart_window"),
         retries: values
-            .number("launch_retries")
+            .number("restart_limit")
             .map(|retries| u32::try_from(retries).unwrap_or(u32::MAX)),
     }))
 }
@@ -268,7 +268,6 @@ mod tests {
     fn every_used_variable_is_read_and_no_other() {
         let mut read = BTreeSet::new();
         for (env, rehearse) in [
-            ("extra_disk=true", false),
             ("backend=sim", false),
             ("backend=ovirt\novirt_ca=ca.pem", false),
             ("backend=libvirt", true),
@@ -277,7 +276,7 @@ mod tests {
             ("backend=openstack\nlb=platform", false),
             ("backend=sim\nworker_backend=libvirt\nworker_network=default", false),
             (
-                "worker_libvirt_uri=qemu+ssh://b/system\nworker_pool=ssd\nworker_network=default",
+                "libvirt_worker_uri=qemu+ssh://b/system\nlibvirt_worker_storage_pool=ssd\nworker_network=default",
                 false,
             ),
         ] {

@@ -7,7 +7,7 @@ use crate::artifacts::catalogue;
 use crate::backend::Capabilities;
 use crate::cluster::{BackendConfig, Downloads, Harvest, ImageSource, InstallerChoice, WorkersOn};
 
-/// The CoreOS and the helper image, and those of the workers' platform.
+/// The CoreOS and the pass-one image, and those of the workers' platform.
 pub(super) fn images(
     values: &mut Values<'_>,
     backend: Option<&BackendConfig>,
@@ -15,18 +15,18 @@ pub(super) fn images(
     harvest: Option<Harvest>,
 ) -> [Option<ImageSource>; 4] {
     let of_workers = workers.map(|workers| {
-        let names = ["worker_image", "worker_helper_image"];
+        let names = ["worker_image", "worker_harvest_image"];
         of_platform(values, names, Some(&workers.backend), harvest)
     });
     let [coreos, helper] = match platforms::is_known(values) {
-        true => of_platform(values, ["image", "helper_image"], backend, harvest),
+        true => of_platform(values, ["image", "harvest_image"], backend, harvest),
         false => [None, None],
     };
     let [worker_coreos, worker_helper] = of_workers.unwrap_or_else(|| [coreos.clone(), helper.clone()]);
     [coreos, helper, worker_coreos, worker_helper]
 }
 
-/// The CoreOS and the helper image of one platform. The simulated platform has its own, and so has a rehearsal, unless an
+/// The CoreOS and the pass-one image of one platform. The simulated platform has its own, and so has a rehearsal, unless an
 /// image on the platform is given.
 fn of_platform(
     values: &mut Values<'_>,
@@ -134,17 +134,17 @@ pub(super) fn installer(values: &mut Values<'_>) -> InstallerChoice {
 pub(super) fn downloads(values: &mut Values<'_>) -> Option<Downloads> {
     let rehearse = values.sources.rehearse;
     Some(read_all!(Downloads {
-        cache: values.path("cache"),
+        dir: values.path("downloads_dir"),
         version: values
             .optional("version", str::parse)
             .map(|version| version.filter(|_| !rehearse)),
-        mirror: values.optional("mirror", parse::folder_url),
+        installer_mirror: values.optional("installer_mirror", parse::folder_url),
         image_mirror: values.optional("image_mirror", parse::folder_url),
-        mirror_sha256: values.optional("mirror_sha256", parse::sha256),
+        installer_mirror_sha256: values.optional("installer_mirror_sha256", parse::sha256),
         signature_store: values.optional("signature_store", parse::folder_url),
-        mirror_key: Some(values.path("mirror_key")),
-        mirror_insecure: values.switch("mirror_insecure"),
+        installer_mirror_key: Some(values.path("installer_mirror_key")),
+        installer_mirror_insecure: values.switch("installer_mirror_insecure"),
         allow_downgrade: Some(values.sources.allow_downgrade),
-        mirror_timeout: values.duration("mirror_timeout"),
+        installer_mirror_timeout: values.duration("installer_mirror_timeout"),
     }))
 }

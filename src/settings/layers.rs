@@ -18,14 +18,14 @@ const REHEARSAL: [(&str, &str); 14] = [
     ("arbiter_memory", "256"),
     ("worker_memory", "256"),
     ("bootstrap_memory", "256"),
-    ("helper_memory", "192"),
+    ("harvest_memory", "192"),
     ("numcpus", "1"),
     ("arbiter_numcpus", "1"),
     ("bootstrap_numcpus", "1"),
-    ("helper_numcpus", "1"),
+    ("harvest_numcpus", "1"),
     ("disk_size", "1"),
     ("arbiter_disk_size", "1"),
-    ("helper_disk_size", "1"),
+    ("harvest_disk_size", "1"),
 ];
 
 impl<'a> Values<'a> {
@@ -111,9 +111,10 @@ impl<'a> Values<'a> {
         Ok(values)
     }
 
-    /// Whether `OCPDEPLOY_<X>` is a setting; variables that control the program itself have the same prefix.
+    /// Whether `OCPDEPLOY_<X>` is a setting, or the former name of one, which is an error: the variable would have no
+    /// effect. Variables that control the program itself have the same prefix.
     fn is_setting_in_environment(&mut self, name: &str, setting: &str) -> bool {
-        if variables::find(setting).is_some() {
+        if variables::find(setting).is_some() || variables::renamed(setting).is_some() {
             return true;
         }
         if setting != "home"
@@ -129,8 +130,8 @@ impl<'a> Values<'a> {
 
     fn take_given(&mut self, name: String, text: String, layer: Layer, place: Place, folder: PathBuf) {
         let Some(variable) = variables::find(&name) else {
-            let help = match (variables::nearest(&name), layer) {
-                (Some(near), _) => Some(format!("did you mean `{near}`?")),
+            let help = match (variables::hint(&name), layer) {
+                (Some(hint), _) => Some(hint),
                 (None, Layer::EnvFile) => Some(format!("for a variable that only this file uses, write `_{name}`")),
                 _ => None,
             };

@@ -5,7 +5,7 @@
 
 mod access;
 mod address_families;
-mod address_pool;
+mod address_ranges;
 mod checks;
 mod choices;
 mod config;

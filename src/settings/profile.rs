@@ -227,7 +227,7 @@ pub(super) fn yaml_message(error: &serde_saphyr::Error) -> String {
 
 fn checked_name(name: &str) -> Result<&'static str, (String, Option<String>)> {
     let Some(variable) = variables::find(name) else {
-        let help = variables::nearest(name).map(|near| format!("did you mean `{near}`?"));
+        let help = variables::hint(name);
         return Err((format!("`{name}` is not a setting"), help));
     };
     if variable.name == "profile" {

@@ -6,7 +6,7 @@ use crate::cluster::Size;
 
 /// The sizes of the bootstrap, the masters, the arbiter, the workers outside of pools, and the machines of pass one.
 pub(super) fn sizes(values: &mut Values<'_>) -> [Option<Size>; 5] {
-    let extra_disks = extra_disks(values);
+    let extra_disks = disks(values, "extra_disks");
     let worker_extra_disks = match values.value("worker_extra_disks") {
         Some(_) => disks(values, "worker_extra_disks"),
         None => extra_disks.clone(),
@@ -27,7 +27,7 @@ pub(super) fn sizes(values: &mut Values<'_>) -> [Option<Size>; 5] {
         ([master_cpus, "master_memory", master_disk], extra_disks),
         (["arbiter_numcpus", "arbiter_memory", "arbiter_disk_size"], none.clone()),
         ([worker_cpus, "worker_memory", worker_disk], worker_extra_disks),
-        (["helper_numcpus", "helper_memory", "helper_disk_size"], none),
+        (["harvest_numcpus", "harvest_memory", "harvest_disk_size"], none),
     ]
     .map(|(names, extra_disks_gib)| size(values, names, extra_disks_gib))
 }
@@ -48,17 +48,6 @@ fn size(
 
 /// In GiB.
 const LARGEST_DISK: u64 = 64 << 10;
-
-/// `extra_disks` where it is given, else the POC's single `extra_disk`.
-fn extra_disks(values: &mut Values<'_>) -> Option<Vec<u64>> {
-    let extra_disk = values.switch("extra_disk");
-    let given = disks(values, "extra_disks")?;
-    match extra_disk? {
-        _ if !given.is_empty() => Some(given),
-        true => Some(vec![bounded(values, "extra_disk_size", 1, LARGEST_DISK)?]),
-        false => Some(Vec::new()),
-    }
-}
 
 fn disks(values: &mut Values<'_>, name: &'static str) -> Option<Vec<u64>> {
     let sizes = values.numbers(name)?;

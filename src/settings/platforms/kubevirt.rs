@@ -12,30 +12,34 @@ use crate::settings::{choices, parse};
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<KubevirtConfig> {
     Some(read_all!(KubevirtConfig {
-        namespace: values.optional("namespace", parse::kube_name),
-        storage_class: values.optional("storage_class", parse::kube_name),
-        access_mode: values.optional("access_mode", choices::choice),
-        volume_mode: values.optional("volume_mode", choices::choice),
-        kubeconfig: Some(values.file("kubeconfig", "")),
-        upload_ca: Some(values.file("upload_ca", "")),
-        upload_proxy: values.optional("upload_proxy", upload_proxy),
+        namespace: values.optional("kubevirt_namespace", parse::kube_name),
+        storage_class: values.optional("kubevirt_storage_class", parse::kube_name),
+        access_mode: values.optional("kubevirt_access_mode", choices::choice),
+        volume_mode: values.optional("kubevirt_volume_mode", choices::choice),
+        kubeconfig: Some(values.file("kubevirt_kubeconfig", "")),
+        upload_ca: Some(values.file("kubevirt_upload_ca", "")),
+        upload_proxy: values.optional("kubevirt_upload_proxy", upload_proxy),
         affinity: values.choice("kubevirt_affinity"),
-        eviction: values.choice("eviction_strategy"),
+        eviction: values.choice("kubevirt_eviction_strategy"),
         makes_namespace: makes_namespace(values),
         insecure: values.switch("kubevirt_insecure").map(Insecure),
         pods: match values.text("network").as_deref() {
             Some("pod") => pod_network(values).map(Some),
             _ => Some(None),
         },
-        context: Some(values.text("kube_context")),
+        context: Some(values.text("kubevirt_context")),
     }))
 }
 
 fn makes_namespace(values: &mut Values<'_>) -> Option<bool> {
-    let makes_namespace = values.switch("make_namespace")?;
-    if makes_namespace && values.value("namespace").is_none() {
+    let makes_namespace = values.switch("kubevirt_make_namespace")?;
+    if makes_namespace && values.value("kubevirt_namespace").is_none() {
         let help = "set it to the name of the namespace to create";
-        values.problem(&["make_namespace"], "make_namespace requires `namespace`", help);
+        values.problem(
+            &["kubevirt_make_namespace"],
+            "kubevirt_make_namespace requires `kubevirt_namespace`",
+            help,
+        );
     }
     Some(makes_namespace)
 }
@@ -61,12 +65,12 @@ pub fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
 
 fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {
     Some(read_all!(PodNetwork {
-        expose: values.choice("expose"),
-        routes: values.choice("routes"),
-        node_address: Some(values.ip4("node_address")),
-        pod_networks: values.list("pod_networks", parse::network),
-        admit: values.list("admit", parse::network),
-        route_names: values.list("route_names", parse::kube_name),
+        expose: values.choice("kubevirt_expose"),
+        routes: values.choice("kubevirt_routes"),
+        node_address: Some(values.ip4("kubevirt_node_address")),
+        pod_networks: values.list("kubevirt_pod_networks", parse::network),
+        admit: values.list("kubevirt_admit", parse::network),
+        route_names: values.list("kubevirt_route_names", parse::kube_name),
     }))
 }
 

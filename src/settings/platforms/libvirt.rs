@@ -10,14 +10,18 @@ use crate::settings::values::{Values, read_all};
 
 /// The workers' host has its own URI and pool.
 pub(super) fn read(values: &mut Values<'_>, of_workers: bool) -> Option<LibvirtConfig> {
-    let [uri, pool] = [("worker_libvirt_uri", "libvirt_uri"), ("worker_pool", "pool")].map(|(own, common)| {
+    let [uri, pool] = [
+        ("libvirt_worker_uri", "libvirt_uri"),
+        ("libvirt_worker_storage_pool", "libvirt_storage_pool"),
+    ]
+    .map(|(own, common)| {
         let is_own = of_workers && values.value(own).is_some();
         if is_own { own } else { common }
     });
     let config = read_all!(LibvirtConfig {
         uri: values.read(uri, check),
         pool: values.text(pool),
-        virt_type: values.choice("virt_type"),
+        virt_type: values.choice("libvirt_virt_type"),
         disk_cache: values.choice("libvirt_disk_cache"),
     });
     if config.disk_cache == DiskCache::Unsafe {

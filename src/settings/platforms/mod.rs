@@ -60,17 +60,17 @@ pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>
     let all = others.map(BackendConfig::name);
     let setting = if given.is_some() { "worker_backend" } else { "backend" };
     let on_libvirt = given.as_deref().or(all) == Some("libvirt");
-    let has_host = on_libvirt && values.value("worker_libvirt_uri").is_some();
+    let has_host = on_libvirt && values.value("libvirt_worker_uri").is_some();
     if !has_host && (given.is_none() || given.as_deref() == all) {
         for name in [
             "worker_network",
             "worker_backend_for",
             "worker_image",
-            "worker_helper_image",
+            "worker_harvest_image",
         ] {
             if values.is_given(name) {
                 let message = format!(
-                    "{name} has no effect unless worker_libvirt_uri is set, or worker_backend differs from backend"
+                    "{name} has no effect unless libvirt_worker_uri is set, or worker_backend differs from backend"
                 );
                 values.warn(name, &message);
             }
@@ -81,9 +81,9 @@ pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>
     if let (BackendConfig::Libvirt(here), Some(BackendConfig::Libvirt(there))) = (&backend, others)
         && here.uri == there.uri
     {
-        let message = "worker_libvirt_uri and libvirt_uri are the same host";
-        let help = "remove worker_libvirt_uri, or set it to another host";
-        values.problem(&["worker_libvirt_uri"], message, help);
+        let message = "libvirt_worker_uri and libvirt_uri are the same host";
+        let help = "remove libvirt_worker_uri, or set it to another host";
+        values.problem(&["libvirt_worker_uri"], message, help);
         return None;
     }
     if matches!(backend, BackendConfig::Kubevirt(_)) && network.as_deref() == Some("pod") {

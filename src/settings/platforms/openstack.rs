@@ -8,7 +8,7 @@ use crate::settings::{parse, pools};
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let boot = values.choice("os_boot");
-    let disks = ["extra_disk", "extra_disks", "worker_extra_disks", "pool_extra_disks"];
+    let disks = ["extra_disks", "worker_extra_disks", "pool_extra_disks"];
     let volumes = boot == Some(OsBoot::Volume) || disks.into_iter().any(|name| values.is_given(name));
     Some(read_all!(OpenStackConfig {
         boot,
@@ -44,7 +44,7 @@ fn flavors(values: &mut Values<'_>) -> Option<OsFlavors> {
         master: Some(values.text("os_master_flavor")),
         arbiter: Some(values.text("os_arbiter_flavor")),
         worker: Some(values.text("os_worker_flavor")),
-        helper: Some(values.text("os_helper_flavor")),
+        helper: Some(values.text("os_harvest_flavor")),
     }))
 }
 

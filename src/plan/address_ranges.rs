@@ -1,4 +1,4 @@
-//! Addresses from `address_pool`.
+//! Addresses from `address_ranges`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use crate::plan::machines::{self, MacTable};
 use crate::printable::count;
 use crate::state::parameters::Parameters;
 
-/// The names whose addresses are chosen from the pool: VIPs that are not set, and with static addresses the nodes.
+/// The names whose addresses are chosen: VIPs that are not set, and with static addresses the nodes.
 pub fn names(config: &ClusterConfig) -> Vec<NodeName> {
-    if config.address_pool.is_empty() {
+    if config.address_ranges.is_empty() {
         return Vec::new();
     }
     let vips = Vip::ALL.into_iter().filter(|vip| machines::is_open(config, *vip));
@@ -21,7 +21,7 @@ pub fn names(config: &ClusterConfig) -> Vec<NodeName> {
     vips.map(NodeName::vip).chain(nodes.map(|node| node.name)).collect()
 }
 
-/// The addresses that may be chosen, in the order of the pool. `table` is the cluster's own.
+/// The addresses that may be chosen, in the order of the setting. `table` is the cluster's own.
 pub fn usable(
     config: &ClusterConfig,
     facts: &NetworkFacts,
@@ -43,14 +43,14 @@ pub fn usable(
             && network.is_none_or(|network| network.contains(*ip))
     };
     config
-        .address_pool
+        .address_ranges
         .iter()
         .flat_map(|range| range.iter())
         .filter(is_free)
         .collect()
 }
 
-/// Chooses an address for each name of the pool that is in `macs` and has none; the error is the first name without an
+/// Chooses an address for each of these names that is in `macs` and has none; the error is the first name without an
 /// address.
 ///
 /// Call it with the allocation lock, and write the table before it is released.
@@ -75,7 +75,7 @@ pub fn fill(
     Ok(())
 }
 
-/// What the platform knows about the pool's addresses; `settings` has compared them with the env file. A DHCP server
+/// What the platform knows about the addresses; `settings` has compared them with the env file. A DHCP server
 /// that reserves them assigns them to no other machine.
 pub fn findings(
     config: &ClusterConfig,
@@ -85,8 +85,8 @@ pub fn findings(
     is_reserved: bool,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
-    for range in &config.address_pool {
-        let mut fault = |what: String| found.push(Finding::fail(format!("address_pool {range} {what}")));
+    for range in &config.address_ranges {
+        let mut fault = |what: String| found.push(Finding::fail(format!("address_ranges {range} {what}")));
         if let Some(network) = facts
             .cidr
             .filter(|network| !(network.contains(range.first) && network.contains(range.last)))
@@ -108,11 +108,11 @@ pub fn findings(
     let free = usable(config, facts, others, None).len();
     if table.is_none() && found.is_empty() && free < wanted {
         let finding = Finding::fail(format!(
-            "address_pool has {} that no other machine has, too few for {wanted}",
+            "address_ranges has {} that no other machine has, too few for {wanted}",
             count(free, "address")
         ));
         found.push(Finding {
-            hint: Some("enlarge address_pool, or set some of the addresses".to_owned()),
+            hint: Some("enlarge address_ranges, or set some of the addresses".to_owned()),
             ..finding
         });
     }
@@ -138,7 +138,7 @@ mod tests {
     fn config(harvest: Harvest) -> ClusterConfig {
         ClusterConfig {
             harvest,
-            address_pool: vec![pool(50, 52), pool(60, 69)],
+            address_ranges: vec![pool(50, 52), pool(60, 69)],
             ..ClusterConfig::example()
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         config.masters = 7;
         config.given = Default::default();
         config.workers = 0;
-        config.address_pool.truncate(1);
+        config.address_ranges.truncate(1);
         assert_eq!(chosen(&config, &others).unwrap_err(), NodeName::bootstrap());
     }
 
@@ -204,7 +204,7 @@ mod tests {
         config.lb = Lb::Platform;
         assert_eq!(chosen(&config, &Others::new()).unwrap(), [""; 0]);
         config.lb = Lb::Keepalived;
-        config.address_pool.clear();
+        config.address_ranges.clear();
         assert!(names(&config).is_empty());
     }
 
@@ -212,7 +212,7 @@ mod tests {
     fn new_workers_get_the_next_free_addresses() {
         let mut config = config(Harvest::Static);
         let table = crate::state::parameters::tests::example();
-        config.address_pool = vec![pool(8, 30)];
+        config.address_ranges = vec![pool(8, 30)];
         let taken: Vec<_> = table.leases().iter().map(|lease| lease.ip).collect();
         let free = usable(&config, &NetworkFacts::default(), &Others::new(), Some(&table));
         assert!(
@@ -245,18 +245,18 @@ mod tests {
         assert_eq!(
             texts(&config, &Others::new()),
             [
-                "address_pool 192.168.122.50-192.168.122.52 contains 192.168.122.51, the gateway",
-                "address_pool 192.168.122.50-192.168.122.52 overlaps with the DHCP range 192.168.122.40–192.168.122.50, \
+                "address_ranges 192.168.122.50-192.168.122.52 contains 192.168.122.51, the gateway",
+                "address_ranges 192.168.122.50-192.168.122.52 overlaps with the DHCP range 192.168.122.40–192.168.122.50, \
                  so another machine may get its addresses",
-                "address_pool 192.168.122.60-192.168.122.69 is outside network default, which is 192.168.122.0/26",
+                "address_ranges 192.168.122.60-192.168.122.69 is outside network default, which is 192.168.122.0/26",
             ]
         );
-        config.address_pool = vec![pool(20, 27)];
+        config.address_ranges = vec![pool(20, 27)];
         assert_eq!(texts(&config, &Others::new()), [""; 0]);
         let others = Others::from([(ip(27), "x".to_owned())]);
         assert_eq!(
             texts(&config, &others),
-            ["address_pool has 7 addresses that no other machine has, too few for 8"]
+            ["address_ranges has 7 addresses that no other machine has, too few for 8"]
         );
     }
 }

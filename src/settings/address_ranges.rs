@@ -1,16 +1,16 @@
-//! `address_pool`, and its checks against the other addresses in the settings.
+//! `address_ranges`, and its checks against the other addresses in the settings.
 
 use std::net::IpAddr;
 
 use super::checks::given_ips;
 use super::values::Values;
 use crate::cluster::{AddressRange, ClusterConfig, ClusterNetworks, GivenAddresses, reserved_as};
-use crate::plan::address_pool;
+use crate::plan::address_ranges;
 use crate::printable::count;
 
-const NAME: &str = "address_pool";
+const NAME: &str = "address_ranges";
 
-/// Checks that machines can have the pool's addresses, and that no other setting uses them.
+/// Checks that machines can have the addresses, and that no other setting uses them.
 pub(super) fn check(
     values: &mut Values<'_>,
     given: &GivenAddresses,
@@ -58,19 +58,19 @@ pub(super) fn check(
     }
 }
 
-/// Checks that the pool is large enough and has an effect.
+/// Checks that the ranges are large enough and have an effect.
 pub(super) fn check_size(values: &mut Values<'_>, config: &ClusterConfig) {
-    if config.address_pool.is_empty() {
+    if config.address_ranges.is_empty() {
         return;
     }
-    let wanted = address_pool::names(config);
+    let wanted = address_ranges::names(config);
     if wanted.is_empty() {
         values.warn(
             NAME,
             &format!("{NAME} has no effect: all addresses are set, or are from the platform"),
         );
     }
-    let all = config.address_pool.iter().flat_map(AddressRange::iter);
+    let all = config.address_ranges.iter().flat_map(AddressRange::iter);
     let has = all.take(wanted.len()).count();
     if has < wanted.len() {
         let names: Vec<_> = wanted.iter().map(ToString::to_string).collect();
