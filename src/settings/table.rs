@@ -116,7 +116,7 @@ settings! {
         network: Text = "default";
         /// Platform of the workers, if different from backend. It must reach the same machine network.
         worker_backend: Choice<BackendConfig>;
-        /// Name of the machine network on worker_backend or worker_libvirt_uri. Required with either.
+        /// Name of the machine network on worker_backend or libvirt_worker_uri. Required with either.
         worker_network: Text;
         /// Names of the pools on worker_backend, and `worker` for the workers outside of pools. The others are on the
         /// masters' platform. Default: all workers are on worker_backend.
@@ -135,13 +135,13 @@ settings! {
         /// libvirt connection URI. Remote hosts: qemu+ssh://user@host/system.
         libvirt_uri: Text = "qemu:///system";
         /// Storage pool of all volumes.
-        pool: Text = "default";
+        libvirt_storage_pool: Text = "default";
         /// libvirt connection URI of the workers' host, if different from libvirt_uri. Requires worker_network.
-        worker_libvirt_uri: Text;
-        /// Storage pool on the workers' host. Default: the value of pool.
-        worker_pool: Text;
+        libvirt_worker_uri: Text;
+        /// Storage pool on the workers' host. Default: the value of libvirt_storage_pool.
+        libvirt_worker_storage_pool: Text;
         /// Virtualization type. auto: KVM if available. kvm: require KVM. qemu: emulate the CPU.
-        virt_type: Choice<VirtType> = "auto";
+        libvirt_virt_type: Choice<VirtType> = "auto";
         /// Cache of the machines' disks on the host. default: that of the hypervisor. none: no cache. unsafe: fast, because
         /// flushes are ignored; a crash of the host can destroy the disks.
         libvirt_disk_cache: Choice<DiskCache> = "default";
@@ -180,7 +180,7 @@ settings! {
         os_pool_flavors: PerPool<Text>;
         /// Flavor of the pass-one machines with harvest=boot, by name or ID.
         /// Default: the smallest flavor that is large enough.
-        os_helper_flavor: Text;
+        os_harvest_flavor: Text;
         /// External network on which to create floating IPs for api_ip and ingress_ip. Default: no floating IPs.
         os_external_network: Text;
         /// Existing floating IP of this project for api_ip, instead of a new one.
@@ -201,50 +201,50 @@ settings! {
         /// Let Glance download an image that is given by URL. A #sha512=... at the end of the URL is verified.
         os_image_import: Switch = false;
     }
-    "KubeVirt" on kubevirt reached by [kubeconfig, kube_context] {
+    "KubeVirt" on kubevirt reached by [kubevirt_kubeconfig, kubevirt_context] {
         /// Kubeconfig of the Kubernetes cluster that runs KubeVirt. Default: the one that kubectl uses.
-        kubeconfig: Path;
+        kubevirt_kubeconfig: Path;
         /// Kubeconfig context. Default: the current context.
-        kube_context: Text;
+        kubevirt_context: Text;
         /// Allow plain http and insecure-skip-tls-verify in the kubeconfig.
         /// Anyone on the network path can then read the token.
         kubevirt_insecure: Switch = false;
         /// Namespace of all machines. Default: the namespace of the context.
-        namespace: Text;
+        kubevirt_namespace: Text;
         /// Storage class of all volumes. Default: the default storage class.
-        storage_class: Text;
+        kubevirt_storage_class: Text;
         /// Access mode of all volumes. Default: that of the storage class's StorageProfile.
         /// ReadWriteMany allows machines to move to another host while they run.
-        access_mode: Choice<AccessMode>;
+        kubevirt_access_mode: Choice<AccessMode>;
         /// Volume mode of all volumes. Default: that of the storage class's StorageProfile.
-        volume_mode: Choice<VolumeMode>;
+        kubevirt_volume_mode: Choice<VolumeMode>;
         /// URL of the CDI upload proxy. Required if you cannot read it from the CDI configuration.
-        upload_proxy: Text;
+        kubevirt_upload_proxy: Text;
         /// PEM file of the CA that signed the certificate of the upload proxy.
-        upload_ca: Path;
+        kubevirt_upload_ca: Path;
         /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
         /// at all.
         kubevirt_affinity: Choice<Affinity> = "soft";
         /// What happens to machines when their host is drained. LiveMigrateIfPossible: they move to another host if their
         /// volumes allow this, otherwise they shut down. LiveMigrate: a host cannot be drained while machines run on it that
         /// cannot move. None: they shut down.
-        eviction_strategy: Choice<Eviction> = "LiveMigrateIfPossible";
+        kubevirt_eviction_strategy: Choice<Eviction> = "LiveMigrateIfPossible";
         /// Create the namespace if it does not exist. It is deleted with the last cluster in it, unless it has other objects.
-        make_namespace: Switch = false;
+        kubevirt_make_namespace: Switch = false;
         /// With network=pod: how to expose the API and ingress outside the platform.
         /// auto: the first type that the platform supports.
-        expose: Choice<Expose> = "auto";
+        kubevirt_expose: Choice<Expose> = "auto";
         /// IP address of the platform's nodes for node ports. Required if you cannot list nodes.
-        node_address: Ipv4;
+        kubevirt_node_address: Ipv4;
         /// Pod networks of the platform; access from them is denied. Required if you cannot read them.
-        pod_networks: List<Network>;
+        kubevirt_pod_networks: List<Network>;
         /// With network=pod: networks outside the platform's pods that may access the API and ingress.
-        admit: List<Network> = "0.0.0.0/0";
+        kubevirt_admit: List<Network> = "0.0.0.0/0";
         /// With network=pod: Routes of the platform to the ingress. wildcard: one for all names. names: one for each of
-        /// route_names. off: none.
-        routes: Choice<Routes> = "auto";
+        /// kubevirt_route_names. off: none.
+        kubevirt_routes: Choice<Routes> = "auto";
         /// Names under apps that get a Route each if a wildcard Route is not allowed.
-        route_names: List<Text> = "console-openshift-console,oauth-openshift";
+        kubevirt_route_names: List<Text> = "console-openshift-console,oauth-openshift";
     }
     "oVirt" on ovirt reached by [ovirt_url, ovirt_user, ovirt_password, ovirt_ca] {
         /// Engine URL with the host name of its certificate, such as https://engine.example.com/ovirt-engine.
@@ -287,7 +287,7 @@ settings! {
         /// Memory of the bootstrap machine in MiB.
         bootstrap_memory: Mib = 16384;
         /// Memory of each pass-one machine in MiB.
-        helper_memory: Mib = 2048;
+        harvest_memory: Mib = 2048;
         /// Virtual CPUs of each master and worker.
         numcpus: Count = 4;
         /// Virtual CPUs of each master. Default: the value of numcpus.
@@ -299,7 +299,7 @@ settings! {
         /// Virtual CPUs of the bootstrap machine.
         bootstrap_numcpus: Count = 4;
         /// Virtual CPUs of each pass-one machine.
-        helper_numcpus: Count = 1;
+        harvest_numcpus: Count = 1;
         /// System disk of each node in GiB.
         disk_size: Gib = 100;
         /// System disk of each master in GiB. Default: the value of disk_size.
@@ -309,12 +309,8 @@ settings! {
         /// System disk of each worker in GiB. Default: the value of disk_size.
         worker_disk_size: Gib;
         /// System disk of each pass-one machine in GiB.
-        helper_disk_size: Gib = 10;
-        /// Add a second, empty disk to masters and workers.
-        extra_disk: Switch = false;
-        /// Size of the second disk in GiB.
-        extra_disk_size: Gib = 10;
-        /// Sizes in GiB of empty disks to add to masters and workers. Overrides extra_disk.
+        harvest_disk_size: Gib = 10;
+        /// Sizes in GiB of empty disks to add to masters and workers.
         extra_disks: List<Gib>;
         /// Sizes in GiB of empty disks to add to workers. Default: those of extra_disks.
         worker_extra_disks: List<Gib>;
@@ -359,7 +355,7 @@ settings! {
         /// OpenStack. An IPv6 network alone requires libvirt and dhcp=none.
         machine_network: Networks;
         /// VRRP router ID of api_ip, 1 to 255. Default: an unused one.
-        virtual_router_id: Count;
+        api_virtual_router_id: Count;
         /// DNS server on the nodes. dnsmasq: that of CoreOS. coredns: that of the release. user: your own DNS.
         dns: Choice<Dns> = "dnsmasq";
         /// Load balancer of api_ip and ingress_ip. keepalived: on the nodes. user: your own. platform: Octavia of
@@ -382,7 +378,7 @@ settings! {
         dns_search: List<Text>;
         /// Addresses to choose from, such as 10.0.0.20-10.0.0.60: those of api_ip and ingress_ip if they are not set, and
         /// with harvest=static or dhcp=none also those of the nodes.
-        address_pool: List<Range>;
+        address_ranges: List<Range>;
         /// MAC address of the bootstrap machine.
         bootstrap_mac: Mac;
         /// IP address of the bootstrap machine.
@@ -423,11 +419,11 @@ settings! {
         image | template: Text = "auto";
         /// Cloud-init image of the pass-one machines: as image, or a name of `ocpdeploy image list`.
         /// auto: $images_dir/centos.qcow2 if it exists, otherwise centos9stream.
-        helper_image | helper_template: Text = "auto";
+        harvest_image: Text = "auto";
         /// The same as image, for worker_backend.
         worker_image: Text = "auto";
-        /// The same as helper_image, for worker_backend.
-        worker_helper_image: Text = "auto";
+        /// The same as harvest_image, for worker_backend.
+        worker_harvest_image: Text = "auto";
         /// Path of openshift-install. Default: the one that the cluster already uses, otherwise the one downloaded for
         /// version, otherwise the one in PATH.
         installer: Path;
@@ -436,21 +432,21 @@ settings! {
         version: Text;
         /// URL of a mirror of openshift-install: the directory that contains ocp/<version>/ with sha256sum.txt.
         /// For okd, the URL of the releases.
-        mirror: Text;
+        installer_mirror: Text;
         /// OpenPGP public keys to verify the signature of the mirror's sha256sum.txt (.gpg or .asc).
         /// Also trusted for release images. Default: the keys of Red Hat.
-        mirror_key: Path;
+        installer_mirror_key: Path;
         /// SHA-256 of the mirror's sha256sum.txt. With it, the mirror needs neither a signature nor https.
-        mirror_sha256: Text;
+        installer_mirror_sha256: Text;
         /// Run programs from a mirror without a signature or without https.
         /// Anyone who can modify them on the mirror or on the network path can then run code on this computer.
-        mirror_insecure: Switch = false;
+        installer_mirror_insecure: Switch = false;
         /// URL with signatures of release images as sha256=<digest>/signature-1. Default: the vendor's.
         signature_store: Text;
         /// URL of a directory that contains images under their published file names.
         image_mirror: Text;
         /// Directory of downloaded files. It must belong to you, and only you may write to it.
-        cache: Path = "${XDG_CACHE_HOME:-$HOME/.cache}/ocpdeploy";
+        downloads_dir: Path = "${XDG_CACHE_HOME:-$HOME/.cache}/ocpdeploy";
         /// How nodes get their configuration from the machine config server. tls: requires a DNS that resolves api-int.
         /// embed: as part of their Ignition config. http: unencrypted. auto: tls or embed, never http.
         mcs: Choice<Mcs> = "auto";
@@ -487,9 +483,9 @@ settings! {
         address_timeout: Duration = "15m";
         /// A machine that stops within this time after its start is started again while ocpdeploy waits for its address.
         /// While ocpdeploy waits for the cluster, a stopped machine is always started again.
-        launch_timeout: Duration = "10m";
+        restart_window: Duration = "10m";
         /// Maximum number of such restarts of a machine in each wait, on another host if the platform supports it.
-        launch_retries: Count = 2;
+        restart_limit: Count = 2;
         /// Timeout until the bootstrap is complete.
         bootstrap_timeout: Duration = "60m";
         /// Timeout from then until the cluster is installed.
@@ -497,6 +493,6 @@ settings! {
         /// How long to retry requests to a platform that does not respond. 0s: no retries.
         platform_timeout: Duration = "2m";
         /// How long to wait for a mirror that does not respond to a version query.
-        mirror_timeout: Duration = "20s";
+        installer_mirror_timeout: Duration = "20s";
     }
 }

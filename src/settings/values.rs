@@ -117,8 +117,8 @@ impl<'a> Values<'a> {
         let lookup = |name: &str| match name {
             "images_dir" => images_dir.as_ref().map(|path| path.display().to_string()),
             "XDG_CACHE_HOME" => Some(self.sources.cache_folder().display().to_string()),
-            // The cache has a directory even without HOME.
-            "HOME" if variable.name == "cache" => self.sources.variable(name).or(Some(String::new())),
+            // Downloads have a directory even without HOME.
+            "HOME" if variable.name == "downloads_dir" => self.sources.variable(name).or(Some(String::new())),
             _ => self.sources.variable(name),
         };
         let text = match envfile::parse(&line, &lookup) {
@@ -483,7 +483,7 @@ mod tests {
             ("http_proxy", "http://me:word@proxy.example.com:3128", true),
             ("https_proxy", "http://:word@[fd00::1]:3128/", true),
             ("http_proxy", "http://proxy.example.com:3128", false),
-            ("mirror", "https://mirror.example.com:8443/a:b@c", false),
+            ("installer_mirror", "https://mirror.example.com:8443/a:b@c", false),
             ("image", "docker://registry.example.com:5000/rhcos@sha256:ab", false),
             ("libvirt_uri", "qemu+ssh://root@host:22/system", false),
             (

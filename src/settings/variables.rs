@@ -70,10 +70,67 @@ const FOREIGN: &[(&str, &str)] = &[
     ("replicas", "workers"),
     ("sno", "masters"),
     ("sshkey", "pub_key"),
-    ("storagepool", "pool"),
+    ("storagepool", "libvirt_storage_pool"),
     ("tag", "version"),
     ("workercpus", "worker_numcpus"),
 ];
+
+/// Former names of settings, see `docs/decisions/0041-names-of-settings.md`.
+const FORMER: &[(&str, &str)] = &[
+    ("address_pool", "address_ranges"),
+    ("cache", "downloads_dir"),
+    ("extra_disk", "extra_disks"),
+    ("extra_disk_size", "extra_disks"),
+    ("helper_memory", "harvest_memory"),
+    ("helper_numcpus", "harvest_numcpus"),
+    ("helper_disk_size", "harvest_disk_size"),
+    ("helper_image", "harvest_image"),
+    ("helper_template", "harvest_image"),
+    ("worker_helper_image", "worker_harvest_image"),
+    ("os_helper_flavor", "os_harvest_flavor"),
+    ("pool", "libvirt_storage_pool"),
+    ("worker_pool", "libvirt_worker_storage_pool"),
+    ("worker_libvirt_uri", "libvirt_worker_uri"),
+    ("virt_type", "libvirt_virt_type"),
+    ("mirror", "installer_mirror"),
+    ("mirror_key", "installer_mirror_key"),
+    ("mirror_sha256", "installer_mirror_sha256"),
+    ("mirror_insecure", "installer_mirror_insecure"),
+    ("mirror_timeout", "installer_mirror_timeout"),
+    ("launch_timeout", "restart_window"),
+    ("launch_retries", "restart_limit"),
+    ("virtual_router_id", "api_virtual_router_id"),
+    ("kubeconfig", "kubevirt_kubeconfig"),
+    ("kube_context", "kubevirt_context"),
+    ("namespace", "kubevirt_namespace"),
+    ("storage_class", "kubevirt_storage_class"),
+    ("access_mode", "kubevirt_access_mode"),
+    ("volume_mode", "kubevirt_volume_mode"),
+    ("upload_proxy", "kubevirt_upload_proxy"),
+    ("upload_ca", "kubevirt_upload_ca"),
+    ("eviction_strategy", "kubevirt_eviction_strategy"),
+    ("make_namespace", "kubevirt_make_namespace"),
+    ("expose", "kubevirt_expose"),
+    ("node_address", "kubevirt_node_address"),
+    ("pod_networks", "kubevirt_pod_networks"),
+    ("admit", "kubevirt_admit"),
+    ("routes", "kubevirt_routes"),
+    ("route_names", "kubevirt_route_names"),
+];
+
+/// The present name of a setting with this former name.
+pub(super) fn renamed(name: &str) -> Option<&'static str> {
+    let found = FORMER.iter().find(|(former, _)| *former == name);
+    found.map(|(_, now)| *now)
+}
+
+/// What to write in place of a name that is not that of a setting.
+pub(super) fn hint(name: &str) -> Option<String> {
+    match renamed(name) {
+        Some(now) => Some(format!("its name is now `{now}`")),
+        None => nearest(name).map(|near| format!("did you mean `{near}`?")),
+    }
+}
 
 /// The setting that another program calls so, otherwise the most similar known name, if there is one.
 pub fn nearest(name: &str) -> Option<&'static str> {
@@ -104,12 +161,33 @@ mod tests {
             ("baseDomain", "domain"),
             ("base_domain", "domain"),
             ("ctlplanes", "masters"),
-            ("storage_pool", "pool"),
+            ("storage_pool", "libvirt_storage_pool"),
             ("master_cpus", "master_numcpus"),
             ("sshKey", "pub_key"),
             ("masterz", "masters"),
         ] {
             assert_eq!(nearest(given), Some(ours), "{given}");
+        }
+    }
+
+    #[test]
+    fn a_former_name_leads_to_its_present_one() {
+        for (former, now) in FORMER {
+            assert!(find(former).is_none(), "{former}");
+            assert!(find(now).is_some_and(|variable| variable.name == *now), "{now}");
+        }
+    }
+
+    /// So a name says on which platform it has an effect.
+    #[test]
+    fn the_settings_of_a_platform_begin_with_its_name() {
+        for variable in VARIABLES {
+            let prefix = match variable.group.platform {
+                Some("openstack") => "os_".to_owned(),
+                Some(platform) => format!("{platform}_"),
+                None => continue,
+            };
+            assert!(variable.name.starts_with(&prefix), "{}", variable.name);
         }
     }
 

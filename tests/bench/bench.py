@@ -195,12 +195,12 @@ def ours(count, _base):
     env.write_text(f"""cluster={name}
 domain=example.com
 backend=libvirt
-virt_type=qemu
+libvirt_virt_type=qemu
 network={NETWORK}
-pool=default
+libvirt_storage_pool=default
 masters={masters}
 workers={count - masters - 1}
-helper_memory={MEMORY_MIB}
+harvest_memory={MEMORY_MIB}
 images_dir={IMAGE.parent}
 """)
     environment = {**os.environ, "OCPDEPLOY_HOME": str(home)}

@@ -34,7 +34,7 @@ seconds() { # prints the duration of a command
   echo "$ended - $begun" | bc
 }
 plain() { curl -sf "$url" | gunzip > out; }
-ours() { HOME=$PWD "$program" -q image pull --cache cache --image "$url#sha256=$sum"; }
+ours() { HOME=$PWD "$program" -q image pull --downloads-dir cache --image "$url#sha256=$sum"; }
 for ((round = 1; round <= rounds; round++)); do
   # Sync the previous round's data, so that neither command overwrites old blocks.
   rm -rf out cache; sync

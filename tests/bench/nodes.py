@@ -28,7 +28,7 @@ def deploy(program, nodes):
             json.dump(WORLD, state)
         with open(f"{folder}/lab.sh", "w") as env:
             env.write(f"cluster=lab\ndomain=example.com\nbackend=sim\nsim_state={folder}/sim.json\n")
-            env.write(f"masters={MASTERS}\nworkers={nodes - MASTERS}\nimage=coreos\nhelper_image=helper\n")
+            env.write(f"masters={MASTERS}\nworkers={nodes - MASTERS}\nimage=coreos\nharvest_image=helper\n")
             # A /14 has only 512 networks of the usual size /23.
             env.write("cluster_host_prefix=25\n")
         begun = time.monotonic()

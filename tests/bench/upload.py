@@ -80,7 +80,7 @@ def served():
 
 class Libvirt:
     """The lab's pool `default`."""
-    settings = "virt_type=qemu\npool=default\n"
+    settings = "libvirt_virt_type=qemu\nlibvirt_storage_pool=default\n"
     note = ""
 
     def __init__(self):
@@ -176,9 +176,9 @@ class Ours:
         (WORK / "pull-secret.json").write_text('{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}')
         for cluster in ("upload", "upload2"):
             (WORK / f"{cluster}.sh").write_text(
-                f"cluster={cluster}\ndomain=example.com\n{platform.settings}cache={WORK}/cache\n"
+                f"cluster={cluster}\ndomain=example.com\n{platform.settings}downloads_dir={WORK}/cache\n"
                 # Both are the same, so that only one image is uploaded, as by the other programs.
-                f"image={url}#sha256={digest}\nhelper_image={url}#sha256={digest}\n"
+                f"image={url}#sha256={digest}\nharvest_image={url}#sha256={digest}\n"
                 "pull_secret=pull-secret.json\npub_key=key.pub\n")
 
     def push(self, cluster):

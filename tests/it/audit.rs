@@ -4,7 +4,7 @@ use crate::support::cluster::id_of;
 use crate::support::sandbox::{DOMAIN, Sandbox};
 use serde_json::{Value, json};
 
-const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
+const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper";
 
 /// A simulated platform with one cluster on it.
 fn with_lab() -> Sandbox {

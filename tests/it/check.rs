@@ -143,8 +143,9 @@ fn a_failed_check_does_not_hide_later_ones() {
 
 #[test]
 fn an_unreachable_platform_is_one_finding() {
-    let sandbox =
-        Sandbox::new("backend=openstack\nos_cloud=lab\nversion=4.19.3\nmirror=http://127.0.0.1:1\nmirror_timeout=1s");
+    let sandbox = Sandbox::new(
+        "backend=openstack\nos_cloud=lab\nversion=4.19.3\ninstaller_mirror=http://127.0.0.1:1\ninstaller_mirror_timeout=1s",
+    );
     sandbox.write(
         "clouds.yaml",
         &format!(
@@ -158,7 +159,7 @@ fn an_unreachable_platform_is_one_finding() {
 #[test]
 fn a_pool_whose_latency_cannot_be_measured_is_a_warning() {
     let sandbox = Sandbox::new(
-        "backend=libvirt\nlibvirt_uri=test:///default\npool=default-pool\nmasters=1\nworkers=0\nimages_dir=.",
+        "backend=libvirt\nlibvirt_uri=test:///default\nlibvirt_storage_pool=default-pool\nmasters=1\nworkers=0\nimages_dir=.",
     );
     sandbox.write("coreos.qcow2", "");
     sandbox.write("helper.qcow2", "");
@@ -171,7 +172,7 @@ fn a_pool_whose_latency_cannot_be_measured_is_a_warning() {
 fn clocks_quotas_and_rights_of_the_platform_are_checked() {
     let mirror = Mirror::start();
     let sandbox = Sandbox::new(&format!(
-        "backend=openstack\nos_cloud=lab\nnetwork=private\nimage=rhcos\nworkers=40\nversion=4.19.3\nmirror_insecure=true\nmirror={}",
+        "backend=openstack\nos_cloud=lab\nnetwork=private\nimage=rhcos\nworkers=40\nversion=4.19.3\ninstaller_mirror_insecure=true\ninstaller_mirror={}",
         mirror.url("")
     ));
     let sums: String = ["openshift-install", "openshift-client"]
@@ -202,7 +203,7 @@ fn clocks_quotas_and_rights_of_the_platform_are_checked() {
         .insert("create virtualmachines".to_owned());
     let server = FakeKubevirt::start(world);
     let sandbox = Sandbox::new(
-        "backend=kubevirt\nkubeconfig=blue.kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\nimages_dir=.",
+        "backend=kubevirt\nkubevirt_kubeconfig=blue.kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\nimages_dir=.",
     );
     sandbox.write("coreos.qcow2", "");
     sandbox.write("helper.qcow2", "");
@@ -241,7 +242,7 @@ impl Faulty {
         let mut lines = lines.to_owned();
         for (name, value) in [
             ("image", "coreos"),
-            ("helper_image", "helper"),
+            ("harvest_image", "helper"),
             ("installer", "./openshift-install"),
         ] {
             let given = lines.lines().any(|line| line.starts_with(&format!("{name}=")));
@@ -309,7 +310,9 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
     let lease = json!({"mac": "52:54:00:00:00:99", "client": "theirs", "since_ms": 0});
     let rehearsal = Faulty::rehearsal;
     let real = Faulty::real;
-    let asked = |version: &str, mirror: &str| format!("version={version}\nmirror={mirror}\nmirror_timeout=2s");
+    let asked = |version: &str, mirror: &str| {
+        format!("version={version}\ninstaller_mirror={mirror}\ninstaller_mirror_timeout=2s")
+    };
     vec![
         rehearsal("no such network", "network=absent", "network absent does not exist"),
         rehearsal(
@@ -521,7 +524,7 @@ fn without_a_fault_check_passes_and_deploy_starts() {
 #[test]
 fn the_platform_is_checked_before_the_mirror_is_queried() {
     let mirror = Mirror::start();
-    let lines = format!("version=4.19.7\nmirror={}\nnetwork=absent", mirror.url(""));
+    let lines = format!("version=4.19.7\ninstaller_mirror={}\nnetwork=absent", mirror.url(""));
     let sandbox = Faulty::real("both", &lines, "").sandbox();
     let deployed = sandbox.run("deploy", &[]);
     let stderr = text(&deployed.stderr);

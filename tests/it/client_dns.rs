@@ -338,18 +338,19 @@ fn masters_that_answer_no_queries_are_not_configured_as_name_servers() {
         computer.path("root/etc/resolv.conf"),
     )
     .unwrap();
-    let env = computer.path("env.sh");
-    let lines = "cluster=lab\ndomain=example.com\nbackend=sim\ndns=";
-    let kept = serde_json::json!({"v": 1, "env": env, "current_dir": computer.path(""), "flags": {}, "environment": {},
-        "rehearse": true, "workers": 2});
-    fs::write(computer.path("state/clusters/lab/settings.json"), kept.to_string()).unwrap();
-    fs::write(&env, format!("{lines}user\n")).unwrap();
+    let deployed_with = |dns: &str| {
+        let file = serde_json::json!({"cluster": "lab", "domain": "example.com", "backend": "sim", "dns": dns});
+        let kept = serde_json::json!({"v": 3, "env": computer.path("env.sh"), "file": file, "flags": {}, "environment": {},
+            "current_dir": computer.path(""), "rehearse": true, "workers": 2, "values": {}});
+        fs::write(computer.path("state/clusters/lab/settings.json"), kept.to_string()).unwrap();
+    };
+    deployed_with("user");
     let words = "the masters of cluster lab.example.com answer no queries: it has dns=user";
     computer.run("dns apply lab --how resolved").fails(3, words);
     computer.run("dns apply lab --how resolved --dry-run").fails(3, words);
     assert!(!computer.path("root/etc/systemd").exists());
     computer.run("dns apply lab").ok();
-    fs::write(&env, format!("{lines}coredns\n")).unwrap();
+    deployed_with("coredns");
     computer.run("dns apply lab --how resolved").ok();
 }
 

@@ -141,7 +141,7 @@ fn arguments_mean_the_same_in_all_commands() {
 
 fn lab() -> Sandbox {
     let sandbox = Sandbox::new(json!({}));
-    sandbox.env("lab", "masters=3\nworkers=1\nimage=coreos\nhelper_image=helper");
+    sandbox.env("lab", "masters=3\nworkers=1\nimage=coreos\nharvest_image=helper");
     sandbox
 }
 
@@ -397,7 +397,7 @@ fn a_missing_pull_secret_does_not_hide_everything_else() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env(
         "lab",
-        "masters=3\nworkers=1\nimage=coreos\nhelper_image=helper\nversion=4.18.1",
+        "masters=3\nworkers=1\nimage=coreos\nharvest_image=helper\nversion=4.18.1",
     );
     let missing = format!("cannot read the pull secret {}", sandbox.path().display());
     let check = sandbox.run(&["check", "lab.sh", "--format", "json"]);
@@ -421,7 +421,7 @@ fn a_missing_pull_secret_does_not_hide_everything_else() {
     let config = sandbox.run(&["config", "lab.sh"]);
     assert_eq!(config.code, Some(3), "{}", config.stderr);
     assert!(config.message().contains(&missing), "{}", config.stderr);
-    assert!(config.stdout.contains("helper_image"), "{}", config.stdout);
+    assert!(config.stdout.contains("harvest_image"), "{}", config.stdout);
     let deploy = sandbox.run(&["deploy", "lab.sh"]);
     assert_eq!(deploy.code, Some(3), "{}", deploy.stderr);
     assert_eq!(sandbox.machines(None), []);
@@ -534,8 +534,8 @@ fn an_empty_variable_counts_as_not_set() {
     let sandbox = lab();
     for (words, variable) in [
         (&["list"][..], "OCPDEPLOY_HOME"),
-        (&["image", "list"], "OCPDEPLOY_CACHE"),
-        (&["config", "--sample", "-v"], "OCPDEPLOY_CACHE"),
+        (&["image", "list"], "OCPDEPLOY_DOWNLOADS_DIR"),
+        (&["config", "--sample", "-v"], "OCPDEPLOY_DOWNLOADS_DIR"),
     ] {
         let output = sandbox.command(words).env(variable, "").output().unwrap();
         assert!(
@@ -631,8 +631,8 @@ fn bash_completes_clusters_nodes_settings_profiles_and_backends() {
         ["profile=compact"]
     );
     assert_eq!(
-        completed(&sandbox, &["deploy", "--set", "virt_type=k"]),
-        ["virt_type=kvm"]
+        completed(&sandbox, &["deploy", "--set", "libvirt_virt_type=k"]),
+        ["libvirt_virt_type=kvm"]
     );
     assert_eq!(completed(&sandbox, &["deploy", "--profile", "com"]), ["compact"]);
     assert_eq!(completed(&sandbox, &["init", "--backend", "open"]), ["openstack"]);

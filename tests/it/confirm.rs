@@ -32,7 +32,7 @@ const COMMANDS: [Lossy; 5] = [
 #[test]
 fn a_command_that_loses_data_changes_nothing_without_a_confirmation() {
     let sandbox = Sandbox::new(json!({}));
-    let settings = sandbox.env("lab", "masters=1\nworkers=2\nimage=coreos\nhelper_image=helper");
+    let settings = sandbox.env("lab", "masters=1\nworkers=2\nimage=coreos\nharvest_image=helper");
     let env_file = sandbox.path().join("env.sh");
     sandbox.deploy("lab").succeeded();
     sandbox.run(&["snapshot", "save", "lab", "before"]).succeeded();

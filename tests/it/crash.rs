@@ -34,7 +34,7 @@ const CHANGES: [&str; 16] = [
 ];
 
 /// One master and one worker are enough: every kind of change is in it.
-const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
+const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper";
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25lLi4u a test";
 
@@ -290,7 +290,7 @@ fn an_image_push_interrupted_anywhere_has_the_same_result() {
     ] {
         std::fs::write(ground.sandbox.path().join(name), text).unwrap();
     }
-    let images = "image=./coreos.qcow2\nhelper_image=./helper.qcow2\npull_secret=pull-secret.json\npub_key=key.pub";
+    let images = "image=./coreos.qcow2\nharvest_image=./helper.qcow2\npull_secret=pull-secret.json\npub_key=key.pub";
     ground.sandbox.env("lab", images);
     ground.backup = Backup::of(ground.sandbox.path());
     let cuts = cut_everywhere(&ground, &["image", "push", "lab.sh"], 1, succeeded);

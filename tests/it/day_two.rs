@@ -14,7 +14,7 @@ use ocpdeploy::state::journal;
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
-const LAB: &str = "masters=3\nworkers=2\nimage=coreos\nhelper_image=helper";
+const LAB: &str = "masters=3\nworkers=2\nimage=coreos\nharvest_image=helper";
 
 /// An installed cluster of 3 masters and 2 workers.
 fn lab() -> Sandbox {
@@ -451,7 +451,7 @@ fn an_arbiter_is_kept_when_workers_scale_and_stops_with_the_masters() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env(
         "lab",
-        "masters=2\narbiter=1\nworkers=1\nimage=coreos\nhelper_image=helper",
+        "masters=2\narbiter=1\nworkers=1\nimage=coreos\nharvest_image=helper",
     );
     sandbox.deploy("lab").succeeded();
     let made_first = made(&sandbox);

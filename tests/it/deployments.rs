@@ -7,7 +7,7 @@ use crate::support::fake_installer::PULL_SECRET;
 use crate::support::fake_kube::authority::Authority;
 use crate::support::sandbox::{Outcome, Sandbox};
 
-const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper\npub_key=key.pub";
+const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper\npub_key=key.pub";
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
 
 /// A platform with a rehearsed cluster, and a second computer with the same settings.

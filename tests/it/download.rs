@@ -139,7 +139,7 @@ impl Bench {
             self.artifact.content_sha256.as_ref().unwrap()
         );
         command
-            .args(["image", "pull", "--image", &url, "--cache"])
+            .args(["image", "pull", "--image", &url, "--downloads-dir"])
             .arg(self.folder.path())
             .env("HOME", self.folder.path())
             .env_remove("OCPDEPLOY_HOME")
@@ -166,7 +166,15 @@ fn a_named_image_comes_from_the_image_mirror_of_the_settings_and_over_plain_http
         (1, "two", &["without.sh", "--set", set.as_str()][..]),
     ] {
         let pull = |image: &str| {
-            let command = ["image", "pull", "--rehearse", "--image", image, "--cache", cache];
+            let command = [
+                "image",
+                "pull",
+                "--rehearse",
+                "--image",
+                image,
+                "--downloads-dir",
+                cache,
+            ];
             sandbox.run(&[&command[..], source].concat())
         };
         let refused = pull("centos10stream");

@@ -174,7 +174,7 @@ fn an_ipv6_address_of_another_cluster_is_rejected() {
     let sandbox = lab(Some("fd00:122::1"));
     let env = |cluster: &str, api_ip: &str| {
         let lines =
-            format!("{BOTH}\nmasters=1\nworkers=0\napi_ip={api_ip}\naddress_pool=192.168.122.200-192.168.122.210");
+            format!("{BOTH}\nmasters=1\nworkers=0\napi_ip={api_ip}\naddress_ranges=192.168.122.200-192.168.122.210");
         sandbox.env(cluster, &lines);
     };
     env("lab", "192.168.122.220,fd00:122::10");

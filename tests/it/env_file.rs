@@ -636,6 +636,30 @@ fn an_empty_value_counts_as_unset() {
     assert_eq!(value_and_origin(&loaded, "network"), ("default", "default"));
 }
 
+/// Otherwise the value would be ignored.
+#[test]
+fn a_former_name_in_the_environment_or_a_flag_is_an_error() {
+    let given = Given {
+        env: REQUIRED,
+        environment: &[("OCPDEPLOY_POOL", "fast")],
+        flags: &[("helper_memory", "4096")],
+        ..Given::default()
+    };
+    let error = given.load().unwrap_err();
+    let found = error
+        .problems
+        .iter()
+        .map(|problem| (problem.places[0].as_str(), problem.help.as_deref()));
+    let expected = [
+        (
+            "environment OCPDEPLOY_POOL",
+            Some("its name is now `libvirt_storage_pool`"),
+        ),
+        ("flag --set helper_memory", Some("its name is now `harvest_memory`")),
+    ];
+    assert_eq!(Vec::from_iter(found), expected);
+}
+
 #[test]
 fn each_alias_means_its_variable_and_excludes_it() {
     let mut tried = Vec::new();
@@ -658,7 +682,7 @@ fn each_alias_means_its_variable_and_excludes_it() {
             tried.push(*alias);
         }
     }
-    assert_eq!(tried, ["template", "helper_template", "pullsecret", "pubkey"]);
+    assert_eq!(tried, ["template", "pullsecret", "pubkey"]);
 }
 
 #[test]
@@ -827,10 +851,10 @@ fn the_folder_of_oc_mirror_has_mirrors_and_manifests() {
 fn a_real_env_file_becomes_a_configuration() {
     let loaded = load(
         "backend=libvirt\nlibvirt_uri=qemu+ssh://root@host/system\nmasters=3\nworkers=1\n\
-         extra_disks=20,30\nextra_networks=\"storage backup\"\nimage=images/mine.qcow2\nhelper_template=centos9\n\
+         extra_disks=20,30\nextra_networks=\"storage backup\"\nimage=images/mine.qcow2\nharvest_image=centos9\n\
          installer=bin/openshift-install\nkeys=other.pub\nca=ca.pem\nmanifests=manifests\nmcs=http\n\
          machine_network=192.168.122.0/24\napi_ip=192.168.122.9\ningress_ip=192.168.122.9\n\
-         master_macs=52:54:00:00:00:01,52:54:00:00:00:02,52:54:00:00:00:03\nvirtual_router_id=9\n\
+         master_macs=52:54:00:00:00:01,52:54:00:00:00:02,52:54:00:00:00:03\napi_virtual_router_id=9\n\
          harvest_timeout=1h30m\nautostart=true\n",
     );
     let config = &loaded.config;
@@ -842,7 +866,7 @@ fn a_real_env_file_becomes_a_configuration() {
     assert!(config.bootstrap_size.extra_disks_gib.is_empty());
     assert_eq!(config.extra_networks, ["storage", "backup"]);
     assert_eq!(config.image, ImageSource::File("images/mine.qcow2".into()));
-    assert_eq!(config.helper_image, ImageSource::Platform("centos9".to_owned()));
+    assert_eq!(config.harvest_image, ImageSource::Platform("centos9".to_owned()));
     assert_eq!(
         config.installer,
         InstallerChoice::OpenshiftInstall(Some("bin/openshift-install".into()))
@@ -852,7 +876,7 @@ fn a_real_env_file_becomes_a_configuration() {
     assert_eq!(config.harvest, Harvest::Boot);
     assert_eq!(config.given.api_ip, config.given.ingress_ip);
     assert_eq!(config.given.master_macs.len(), 3);
-    assert_eq!(config.given.virtual_router_id, Some(9));
+    assert_eq!(config.given.api_virtual_router_id, Some(9));
     assert_eq!(config.timeouts.harvest.as_secs(), 5400);
     assert_eq!(config.manifests.as_deref(), Some(Path::new("manifests")));
     assert!(config.autostart);
@@ -873,7 +897,7 @@ fn a_real_env_file_becomes_a_configuration() {
 #[test]
 fn settings_without_effect_are_reported() {
     let loaded = Given {
-        env: &format!("{REQUIRED}backend=sim\npool=fast\nextra_disk_size=20\nmasters=4\n"),
+        env: &format!("{REQUIRED}backend=sim\nlibvirt_storage_pool=fast\nos_zone=a\nmasters=4\n"),
         environment: &[
             ("OCPDEPLOY_WORKRS", "3"),
             ("OCPDEPLOY_HOME", "/state"),
@@ -885,8 +909,8 @@ fn settings_without_effect_are_reported() {
     let expected = [
         "`OCPDEPLOY_WORKRS` in the environment is not a setting; did you mean `OCPDEPLOY_WORKERS`?",
         "env.sh:6: four masters tolerate no more failures than three",
-        "env.sh:4: `pool` has no effect with the other settings",
-        "env.sh:5: `extra_disk_size` has no effect with the other settings",
+        "env.sh:4: `libvirt_storage_pool` has no effect with the other settings",
+        "env.sh:5: `os_zone` has no effect with the other settings",
     ];
     assert_eq!(loaded.warnings, expected);
 }
@@ -919,11 +943,11 @@ fn a_rehearsal_has_small_defaults_and_keeps_given_values() {
     let config = &loaded.config;
     assert_eq!(config.master_size.memory_mib, 256);
     assert_eq!(config.worker_size.memory_mib, 512);
-    assert_eq!(config.helper_size.memory_mib, 192);
+    assert_eq!(config.harvest_size.memory_mib, 192);
     assert_eq!((config.master_size.cpus, config.master_size.disk_gib), (1, 1));
     assert_eq!(config.image, ImageSource::File("/state/images/coreos.qcow2".into()));
     assert_eq!(
-        config.helper_image,
+        config.harvest_image,
         ImageSource::File("/state/images/helper.qcow2".into())
     );
     assert_eq!(config.installer, InstallerChoice::Rehearsal);

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::NodeName;
 use serde_json::{Value, json};
 
-const LAB: &str = "masters=3\nworkers=2\nimage=coreos\nhelper_image=helper";
+const LAB: &str = "masters=3\nworkers=2\nimage=coreos\nharvest_image=helper";
 const MAC: &str = "02:00:00:00:00:01";
 
 /// An installed cluster on the loopback, whose addresses no other computer has.
@@ -182,7 +182,7 @@ fn an_external_node_is_listed_and_its_machine_never_changed() {
 #[test]
 fn an_address_is_the_next_free_one_of_the_pool() {
     let sandbox = Sandbox::new(json!({}));
-    let pool = "harvest=static\naddress_pool=192.168.122.210-192.168.122.220";
+    let pool = "harvest=static\naddress_ranges=192.168.122.210-192.168.122.220";
     sandbox.env("lab", &format!("{LAB}\n{pool}"));
     sandbox.deploy("lab").succeeded();
     let of = |node: &str, mac: &str| {

@@ -227,7 +227,7 @@ fn config(folder: &Path, cluster: &str, workers: usize) -> ClusterConfig {
     let state = folder.join("sim.json");
     let text = format!(
         "cluster={cluster}\ndomain=example.com\nbackend=sim\nsim_state={}\nmasters=1\nworkers={workers}\n\
-         image=coreos\nhelper_image=helper\n",
+         image=coreos\nharvest_image=helper\n",
         state.display()
     );
     let sources = Sources {
@@ -745,7 +745,7 @@ fn an_image_push_survives_every_fault() {
                 std::fs::write(sandbox.path().join("key.pub"), key).unwrap();
                 sandbox.env(
                     "lab",
-                    "image=./coreos.qcow2\nhelper_image=./helper.qcow2\npull_secret=pull-secret.json\n\
+                    "image=./coreos.qcow2\nharvest_image=./helper.qcow2\npull_secret=pull-secret.json\n\
                      pub_key=key.pub\nplatform_timeout=1s",
                 );
                 let push = || sandbox.run(&["image", "push", "lab.sh"]);

@@ -80,10 +80,10 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let mut config = cluster::config();
         config.installer = InstallerChoice::OpenshiftInstall(None);
-        config.downloads.cache = folder.path().join("cache");
-        config.downloads.mirror = Some(mirror.url("/clients"));
+        config.downloads.dir = folder.path().join("cache");
+        config.downloads.installer_mirror = Some(mirror.url("/clients"));
         // The lists are not signed here: signatures are tested in tests/security.
-        config.downloads.mirror_insecure = true;
+        config.downloads.installer_mirror_insecure = true;
         config.downloads.image_mirror = None;
         config.downloads.version = Some(version.parse().unwrap());
         let dir = Home::new(folder.path().join("home")).cluster("lab");
@@ -135,7 +135,7 @@ impl Bench {
 
     /// Complete installers in the cache.
     fn installers(&self) -> Vec<String> {
-        let trusts = fs::read_dir(self.config.downloads.cache.join("installers"));
+        let trusts = fs::read_dir(self.config.downloads.dir.join("installers"));
         let trusts = trusts.into_iter().flatten();
         let entries = trusts.flat_map(|trust| fs::read_dir(trust.unwrap().path()).unwrap());
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -176,7 +176,7 @@ fn a_version_is_downloaded_once_verified_and_kept_beside_others() {
     assert_eq!(bench.version(), "4.18.7");
     assert_eq!(bench.installers(), ["4.18.7", "4.19.3"]);
     let trust = Trust::of(&bench.config.downloads).unwrap().folder_name();
-    let folder = bench.config.downloads.cache.join(format!("installers/{trust}/4.19.3"));
+    let folder = bench.config.downloads.dir.join(format!("installers/{trust}/4.19.3"));
     for name in ["openshift-install", "oc", "kubectl"] {
         let mode = fs::metadata(folder.join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o111, 0o111, "{name}");
@@ -187,9 +187,7 @@ fn a_version_is_downloaded_once_verified_and_kept_beside_others() {
         "programs, their digests, nothing else"
     );
     assert_eq!(
-        fs::read_dir(bench.config.downloads.cache.join("files"))
-            .unwrap()
-            .count(),
+        fs::read_dir(bench.config.downloads.dir.join("files")).unwrap().count(),
         0
     );
 }
@@ -272,7 +270,7 @@ fn a_given_installer_of_another_version_is_rejected() {
     );
     assert!(text.starts_with(&expected), "{text}");
     assert!(
-        text.contains("hint: remove one of the settings version, installer and mirror"),
+        text.contains("hint: remove one of the settings version, installer and installer_mirror"),
         "{text}"
     );
     assert!(bench.mirror.asked().is_empty());

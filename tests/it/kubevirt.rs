@@ -148,7 +148,7 @@ fn who_makes_namespaces(is_project: bool) -> Sandbox {
     sandbox
 }
 
-const IN_FRESH: &str = "masters=1\nworkers=1\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan";
+const IN_FRESH: &str = "masters=1\nworkers=1\nkubevirt_namespace=fresh\nkubevirt_make_namespace=true\nnetwork=blue/lan";
 
 /// Grants listing of all kinds, which the role `edit` does not include.
 fn may_list_everything(user: &mut User, namespace: &str) {
@@ -299,7 +299,10 @@ fn a_namespace_of_the_user_stays() {
     sandbox.deploy("lab").unwrap();
     let mark = |namespace: &str| sandbox.object("configmaps", namespace, "ocpdeploy.namespace");
     let mut copied = mark("fresh");
-    sandbox.env("other", &IN_FRESH.replace("namespace=fresh", "namespace=blue"));
+    sandbox.env(
+        "other",
+        &IN_FRESH.replace("kubevirt_namespace=fresh", "kubevirt_namespace=blue"),
+    );
     sandbox.deploy("other").unwrap();
     assert_eq!(mark("blue"), json!(null), "it was not created by the program");
     // A copied mark has no effect.
@@ -468,11 +471,11 @@ fn a_machine_is_shown_as_its_kubernetes_object() {
 /// `fast` has a StorageProfile without access mode.
 #[test]
 fn a_volume_that_cannot_be_claimed_ends_the_run_with_cdis_reason() {
-    let fast = format!("{SMALL}\nstorage_class=fast\nharvest_timeout=120s");
+    let fast = format!("{SMALL}\nkubevirt_storage_class=fast\nharvest_timeout=120s");
     for (lines, code, who) in [
         ("", 5, "CDI cannot fill data volume ocpdeploy-image-"),
         (
-            "image=pvc:rhcos\nhelper_image=pvc:rhcos",
+            "image=pvc:rhcos\nharvest_image=pvc:rhcos",
             5,
             "is in error state: data volume lab-",
         ),
@@ -489,10 +492,10 @@ fn a_volume_that_cannot_be_claimed_ends_the_run_with_cdis_reason() {
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
         // A run that waits for too long has another exit code.
         assert_eq!(run.status.code(), Some(code), "{said}");
-        let why = "no accessMode specified in StorageProfile fast; set storage_class, access_mode";
+        let why = "no accessMode specified in StorageProfile fast; set kubevirt_storage_class, kubevirt_access_mode";
         assert!(said.contains(who) && said.contains(why), "{said}");
         // An image that was not claimed is no obstacle for other settings.
-        let modes = "access_mode=ReadWriteMany\nvolume_mode=Block";
+        let modes = "kubevirt_access_mode=ReadWriteMany\nkubevirt_volume_mode=Block";
         sandbox.env("other", &format!("{fast}\n{lines}\n{modes}"));
         sandbox.deploy("other").unwrap();
         is_deployed(&sandbox, "other");
@@ -509,8 +512,8 @@ fn a_volume_that_cannot_be_claimed_ends_the_run_with_cdis_reason() {
 fn machines_get_the_eviction_strategy_of_the_settings() {
     for (line, expected) in [
         ("", "LiveMigrateIfPossible"),
-        ("eviction_strategy=LiveMigrate", "LiveMigrate"),
-        ("eviction_strategy=None", "None"),
+        ("kubevirt_eviction_strategy=LiveMigrate", "LiveMigrate"),
+        ("kubevirt_eviction_strategy=None", "None"),
     ] {
         let sandbox = sandbox();
         sandbox.env("lab", &format!("{SMALL}\n{line}"));
@@ -523,7 +526,7 @@ fn machines_get_the_eviction_strategy_of_the_settings() {
 #[test]
 fn storage_that_waits_for_its_first_consumer_is_no_obstacle() {
     let sandbox = sandbox();
-    sandbox.env("lab", &format!("{SMALL}\nstorage_class=late"));
+    sandbox.env("lab", &format!("{SMALL}\nkubevirt_storage_class=late"));
     sandbox.deploy("lab").unwrap();
     is_deployed(&sandbox, "lab");
 }
@@ -664,8 +667,8 @@ tells! {
             world.force("nodes", json!({"metadata": about, "status": {"allocatable": {"memory": "64Gi"}}}));
         }
     };
-    a_namespace_that_may_not_be_made: "namespace=fresh\nmake_namespace=true", |world, sandbox| world.faults.clear();
-    the_storage_class_is_unknown: "storage_class=slow", |world, sandbox| {
+    a_namespace_that_may_not_be_made: "kubevirt_namespace=fresh\nkubevirt_make_namespace=true", |world, sandbox| world.faults.clear();
+    the_storage_class_is_unknown: "kubevirt_storage_class=slow", |world, sandbox| {
         let more = ["list storageclasses ".to_owned()];
         world.users.get_mut("blue-token").unwrap().more.extend(more);
     };
@@ -883,7 +886,7 @@ fn images_of_each_kind_are_found_or_imported() {
     }
 }
 
-const FROM_RED: &str = "masters=1\nworkers=1\nimage=pvc:red/rhcos\nhelper_image=pvc:red/rhcos\nharvest_timeout=120s";
+const FROM_RED: &str = "masters=1\nworkers=1\nimage=pvc:red/rhcos\nharvest_image=pvc:red/rhcos\nharvest_timeout=120s";
 const ALLOWS: &str =
     "kubectl -n red create rolebinding clone-images-blue --role=clone-images --serviceaccount=blue:default";
 
@@ -963,7 +966,7 @@ fn check_says_who_must_be_allowed_to_clone_an_image_of_another_namespace() {
     let sandbox = sandbox();
     sandbox.env(
         "lab",
-        "masters=1\nworkers=1\nimage=pvc:no-such\nhelper_image=pvc:no-such",
+        "masters=1\nworkers=1\nimage=pvc:no-such\nharvest_image=pvc:no-such",
     );
     let told = checked(&sandbox);
     assert!(

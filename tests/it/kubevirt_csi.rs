@@ -81,7 +81,7 @@ fn the_rights_are_those_of_the_drivers_own_manifests_or_the_difference_has_a_rea
 #[test]
 fn the_drivers_volumes_belong_to_the_cluster_and_are_destroyed_with_it() {
     let sandbox = Sandbox::new(World::with_tenants(&["blue", "red"]));
-    sandbox.env("lab", "masters=1\nworkers=1\nstorage_class=fast");
+    sandbox.env("lab", "masters=1\nworkers=1\nkubevirt_storage_class=fast");
     let before = sandbox.inventory("blue");
     sandbox.deploy("lab").unwrap();
     let exported = |part: &str| {

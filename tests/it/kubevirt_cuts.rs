@@ -53,5 +53,5 @@ fn a_run_on_a_secondary_network_that_is_cut_is_continued_and_destroyed() {
 
 #[test]
 fn a_run_on_pods_that_is_cut_is_continued_and_destroyed() {
-    cut_after_each_change("network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1");
+    cut_after_each_change("network=pod\nkubevirt_pod_networks=10.128.0.0/14\nmasters=1\nworkers=1");
 }

@@ -21,7 +21,7 @@ use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
-const ON_PODS: &str = "network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
+const ON_PODS: &str = "network=pod\nkubevirt_pod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
 
 /// A cluster on the pod network, with its API and machine config server.
 struct Life {
@@ -40,7 +40,7 @@ impl Life {
         sandbox.env(
             "lab",
             &format!(
-                "{ON_PODS}\n{}image=containerdisk:registry.example.com/rhcos\nhelper_image=containerdisk:registry.example.com/centos",
+                "{ON_PODS}\n{}image=containerdisk:registry.example.com/rhcos\nharvest_image=containerdisk:registry.example.com/centos",
                 fake_installer::LINES
             ),
         );

@@ -46,14 +46,14 @@ impl Named {
         let mut lines = "masters=1\nworkers=1\n".to_owned();
         let kubeconfig = variable("").map_or(sandbox.kubeconfig("blue"), PathBuf::from);
         let kubeconfig = std::path::absolute(kubeconfig).unwrap();
-        lines += &format!("kubeconfig={}\n", kubeconfig.display());
+        lines += &format!("kubevirt_kubeconfig={}\n", kubeconfig.display());
         lines += if on_pods { "network=pod\n" } else { "" };
         match variable("") {
-            None if on_pods => lines += "pod_networks=10.128.0.0/14\n",
+            None if on_pods => lines += "kubevirt_pod_networks=10.128.0.0/14\n",
             None => {}
             Some(_) => {
                 let image = variable("_IMAGE").expect("OCPDEPLOY_TEST_KUBECONFIG_IMAGE names an image of the platform");
-                lines += &format!("image={image}\nhelper_image={image}\n");
+                lines += &format!("image={image}\nharvest_image={image}\n");
                 if !on_pods {
                     lines += &format!("network={}\n", variable("_NETWORK").unwrap_or("lan".to_owned()));
                 }
@@ -207,7 +207,7 @@ fn a_rehearsal_takes_an_image_of_the_platform() {
     });
     sandbox.env(
         "image",
-        "masters=1\nworkers=0\nimage=pvc:rhcos\nhelper_image=pvc:rhcos\n",
+        "masters=1\nworkers=0\nimage=pvc:rhcos\nharvest_image=pvc:rhcos\n",
     );
     sandbox.deploy("image").unwrap();
     let machine = sandbox.object("virtualmachines", "blue", "image-master-0");

@@ -16,7 +16,7 @@ use ocpdeploy::backend::{AddressReservation, Backend, BackendErrorKind, Reservat
 use ocpdeploy::cluster::AddressAssignment;
 use serde_json::{Value, json};
 
-const SMALL: &str = "network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
+const SMALL: &str = "network=pod\nkubevirt_pod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
 
 fn sandbox() -> Sandbox {
     Sandbox::new(World::with_tenants(&["blue", "red"]))
@@ -279,7 +279,7 @@ fn network_policies_separate_clusters_and_tenants() {
     sandbox.env("lab", SMALL);
     // One with the same name in another tenant's namespace, and a second cluster in the first namespace.
     let red = sandbox.kubeconfig("red").display().to_string();
-    sandbox.env("red", &format!("{SMALL}\nkubeconfig={red}"));
+    sandbox.env("red", &format!("{SMALL}\nkubevirt_kubeconfig={red}"));
     sandbox.env("next", SMALL);
     for cluster in ["lab", "red", "next"] {
         sandbox.deploy(cluster).unwrap();
@@ -425,9 +425,13 @@ fn services_are_exposed_as_the_platform_allows() {
     };
     for (lines, has_balancers, expected) in [
         ("", true, "LoadBalancer"),
-        ("node_address=192.0.2.10", false, "NodePort"),
-        ("expose=nodeport\nnode_address=192.0.2.10", true, "NodePort"),
-        ("expose=clusterip", true, "ClusterIP"),
+        ("kubevirt_node_address=192.0.2.10", false, "NodePort"),
+        (
+            "kubevirt_expose=nodeport\nkubevirt_node_address=192.0.2.10",
+            true,
+            "NodePort",
+        ),
+        ("kubevirt_expose=clusterip", true, "ClusterIP"),
     ] {
         let sandbox = sandbox();
         sandbox.server.with(|world| world.has_balancers = has_balancers);
@@ -455,8 +459,13 @@ fn routes_are_one_for_all_names_or_one_for_each() {
             true,
             vec!["lab-console-openshift-console", "lab-oauth-openshift"],
         ),
-        ("routes=names\nroute_names=shop", true, true, vec!["lab-shop"]),
-        ("routes=off", true, true, vec![]),
+        (
+            "kubevirt_routes=names\nkubevirt_route_names=shop",
+            true,
+            true,
+            vec!["lab-shop"],
+        ),
+        ("kubevirt_routes=off", true, true, vec![]),
         ("", true, false, vec![]),
     ] {
         let sandbox = sandbox();
@@ -555,7 +564,7 @@ fn the_manifests_of_a_plan_are_all_objects_and_change_nothing() {
     for (lines, takes_wildcards, routes) in [
         ("", true, &["lab-apps"][..]),
         ("", false, &["lab-console-openshift-console", "lab-oauth-openshift"]),
-        ("routes=off", true, &[]),
+        ("kubevirt_routes=off", true, &[]),
     ] {
         let sandbox = sandbox();
         sandbox.server.with(|world| world.takes_wildcards = takes_wildcards);
@@ -635,7 +644,7 @@ tells! {
         let lacks = ["create services".to_owned(), "patch networkpolicies".to_owned()];
         world.users.get_mut("blue-token").unwrap().lacks.extend(lacks);
     };
-    no_node_s_address_is_known: "expose=nodeport", |world| world.faults.clear();
+    no_node_s_address_is_known: "kubevirt_expose=nodeport", |world| world.faults.clear();
     routes_may_have_no_host: "", |world| {
         world.users.get_mut("blue-token").unwrap().lacks.insert("create routes/custom-host".to_owned());
     };
@@ -645,13 +654,13 @@ tells! {
         namespace["metadata"]["labels"]["k8s.ovn.org/primary-user-defined-network"] = "".into();
         world.store(blue, namespace, "MODIFIED");
     };
-    a_wildcard_that_is_refused: "routes=wildcard", |world| world.takes_wildcards = false;
+    a_wildcard_that_is_refused: "kubevirt_routes=wildcard", |world| world.takes_wildcards = false;
 }
 
 #[test]
 fn the_pods_range_is_not_known() {
     let sandbox = sandbox();
-    let lines = SMALL.replace("pod_networks=10.128.0.0/14\n", "");
+    let lines = SMALL.replace("kubevirt_pod_networks=10.128.0.0/14\n", "");
     insta::assert_snapshot!(kubevirt_sandbox::told(&sandbox, &lines));
     // OpenShift can report it.
     sandbox.server.with(|world| {

@@ -41,7 +41,7 @@ fn a_command_passes_on_its_output_and_exit_code() {
     let network =
         json!({"cidr": "127.94.9.0/24", "gateway": "127.94.9.1", "dhcp_from": "127.94.9.2", "dhcp_to": "127.94.9.254"});
     let sandbox = Sandbox::new(json!({"networks": {"default": network}}));
-    sandbox.env("lab", "masters=1\nworkers=2\nimage=coreos\nhelper_image=helper");
+    sandbox.env("lab", "masters=1\nworkers=2\nimage=coreos\nharvest_image=helper");
     sandbox.deploy("lab").succeeded();
     let table = sandbox.parameters("lab").unwrap();
     let node = table

@@ -389,7 +389,7 @@ fn a_harvest_boots_no_machine_for_a_vip() {
         let image = json!({"id": "centos", "name": "centos", "status": "active", "tags": []});
         world.stores.images.push(image);
     });
-    let lines = "lb=platform\nharvest=boot\nhelper_image=centos\n";
+    let lines = "lb=platform\nharvest=boot\nharvest_image=centos\n";
     sandbox.add(lines);
     succeeded(&sandbox.harvest());
     cloud.with(|world| {

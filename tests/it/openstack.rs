@@ -204,7 +204,7 @@ fn machine_network_selects_the_subnet_of_all_ports() {
         ("", "sub-1", "10.20.0."),
         ("machine_network=10.50.0.0/24\n", "sub-2", "10.50.0.10"),
         (
-            "machine_network=10.50.0.0/24\nharvest=boot\nhelper_image=centos\n",
+            "machine_network=10.50.0.0/24\nharvest=boot\nharvest_image=centos\n",
             "sub-2",
             "10.50.0.10",
         ),
@@ -922,7 +922,7 @@ fn an_address_of_pass_one_counts_when_its_guest_has_reported_it() {
             .images
             .push(json!({"id": "centos", "name": "centos", "status": "active", "tags": []}))
     });
-    let lines = "harvest=boot\nhelper_image=centos\nharvest_timeout=5s\n";
+    let lines = "harvest=boot\nharvest_image=centos\nharvest_timeout=5s\n";
     sandbox.add(lines);
     let refusal = sandbox.refusal(6);
     assert!(refusal.contains("lab-harvest-master-0"), "{refusal}");
@@ -944,7 +944,7 @@ fn a_console_that_is_missing_or_fails_once_does_not_end_pass_one() {
     for (troubles, is_warned) in [(vec![none(), none()], true), (vec![slow(), early()], false)] {
         let (cloud, sandbox) = cloud();
         image(&cloud, json!({"status": "active"}));
-        sandbox.add("harvest=boot\nhelper_image=centos\nharvest_timeout=20s\n");
+        sandbox.add("harvest=boot\nharvest_image=centos\nharvest_timeout=20s\n");
         cloud.with(|world| world.stores.consoles_tell = true);
         cloud.trouble("POST /compute/v2.1/servers/server-", troubles);
         let said = succeeded(&sandbox.harvest());
@@ -1060,11 +1060,11 @@ fn each_mistake_has_its_message() {
             cloud.with(|world| world.roles = vec!["reader"]);
         }),
         ("image still queued", 5, |cloud, sandbox| {
-            sandbox.add("harvest=boot\nhelper_image=centos\n");
+            sandbox.add("harvest=boot\nharvest_image=centos\n");
             image(cloud, json!({"status": "queued"}));
         }),
         ("flavor too small for the image", 5, |cloud, sandbox| {
-            sandbox.add("harvest=boot\nhelper_image=centos\n");
+            sandbox.add("harvest=boot\nharvest_image=centos\n");
             image(cloud, json!({"status": "active", "min_disk": 200}));
         }),
         ("floating IP in use", 4, |cloud, sandbox| {
@@ -1153,7 +1153,7 @@ fn nodes_get_their_config_unencrypted_only_on_request() {
     for lines in ["", "mcs=auto\n", "mcs=http\n", "dns=user\n"] {
         let (cloud, sandbox) = cloud();
         // After the checks, the run fails at this image.
-        sandbox.add(&format!("harvest=boot\nhelper_image=centos\n{lines}"));
+        sandbox.add(&format!("harvest=boot\nharvest_image=centos\n{lines}"));
         image(&cloud, json!({"status": "queued"}));
         let output = sandbox.run(&["harvest"], &[]);
         let text = String::from_utf8(output.stderr).unwrap();

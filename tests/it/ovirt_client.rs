@@ -128,7 +128,7 @@ fn an_ordinary_user_makes_and_removes_machines_of_templates() {
             .unwrap_err();
         let refused = words(&refused);
         assert!(
-            refused.contains("requires an administrator") && refused.contains("helper_image"),
+            refused.contains("requires an administrator") && refused.contains("harvest_image"),
             "{refused}"
         );
         backend.create_machine(&spec).await.unwrap();

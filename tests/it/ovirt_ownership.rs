@@ -81,7 +81,7 @@ fn a_template_of_an_images_name_that_is_not_its_upload_is_neither_used_nor_delet
         assert!(
             refused.contains(&name_of(&image))
                 && refused.contains(&planted)
-                && refused.contains("set image or helper_image"),
+                && refused.contains("set image or harvest_image"),
             "{case}: {refused}"
         );
         destroy(&client, &cluster());

@@ -204,9 +204,9 @@ fn a_deployment_in_a_process_of_its_own() {
     {
         // A rehearsal uploads its images, which an ordinary user cannot.
         config.image = ImageSource::Platform("coreos".to_owned());
-        config.helper_image = ImageSource::Platform("helper".to_owned());
+        config.harvest_image = ImageSource::Platform("helper".to_owned());
         config.worker_image = config.image.clone();
-        config.worker_helper_image = config.helper_image.clone();
+        config.worker_harvest_image = config.harvest_image.clone();
     }
     let BackendConfig::Ovirt(ovirt) = &config.backend else {
         panic!("{:?}", config.backend)
@@ -736,7 +736,7 @@ fn a_template_without_disks() {
     .unwrap();
     sandbox.env(
         "lab",
-        &format!("{SMALL}\nhelper_template=Blank\npub_key=key.pub\npull_secret=pull.json"),
+        &format!("{SMALL}\nharvest_image=Blank\npub_key=key.pub\npull_secret=pull.json"),
     );
     let outcome = sandbox.run(&["harvest", "lab.sh"]);
     insta::assert_snapshot!(words(&sandbox, &outcome));

@@ -12,7 +12,7 @@ use ocpdeploy::cluster::Role;
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
-const LAB: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper\nworker_memory=3000\nextra_networks=lan\n\
+const LAB: &str = "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper\nworker_memory=3000\nextra_networks=lan\n\
     pool_memory=gpu:5000\npool_numcpus=gpu:7\npool_extra_disks=infra:20,infra:30\npool_extra_networks=gpu:fast";
 
 const WORKERS: [&str; 4] = ["worker-0", "infra-0", "infra-1", "gpu-0"];

@@ -71,7 +71,7 @@ impl Page {
 
 fn lab(world: Value) -> Sandbox {
     let sandbox = Sandbox::new(world);
-    sandbox.env("lab", "image=coreos\nhelper_image=helper\nmasters=3\nworkers=2");
+    sandbox.env("lab", "image=coreos\nharvest_image=helper\nmasters=3\nworkers=2");
     sandbox
 }
 

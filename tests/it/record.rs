@@ -7,9 +7,9 @@ use crate::support::sandbox::{Outcome, Sandbox};
 use ocpdeploy::state::journal::Journal;
 use serde_json::{Value, json};
 
-const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
+const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper";
 
-const REAL: &str = "masters=1\nworkers=1\nimage=./node.qcow2\nhelper_image=./helper.qcow2\n";
+const REAL: &str = "masters=1\nworkers=1\nimage=./node.qcow2\nharvest_image=./helper.qcow2\n";
 
 /// The record and the platform, which a rejected command must not change.
 fn all(sandbox: &Sandbox) -> Value {

@@ -166,7 +166,12 @@ fn every_choice_is_one_lowercase_word() {
     let mut count = 0;
     for (variable, choices) in choices {
         // Kubernetes' own words are written as there.
-        let is_of_kubernetes = ["access_mode", "volume_mode", "eviction_strategy"].contains(&variable.name);
+        let is_of_kubernetes = [
+            "kubevirt_access_mode",
+            "kubevirt_volume_mode",
+            "kubevirt_eviction_strategy",
+        ]
+        .contains(&variable.name);
         let is_word = |choice: &&str| choice.bytes().all(|b| b.is_ascii_lowercase());
         assert!(
             choices.len() >= 2 && (is_of_kubernetes || choices.iter().all(is_word)),

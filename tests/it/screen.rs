@@ -8,7 +8,7 @@ use crate::support::sandbox::Sandbox;
 use crate::support::terminal::{Terminal, ended};
 use serde_json::json;
 
-const LAB: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
+const LAB: &str = "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper";
 
 /// Slow enough for progress lines to be redrawn.
 fn lab() -> Sandbox {
@@ -102,7 +102,7 @@ fn each_result_is_complete_on_the_last_screen() {
             vec!["added the names of cluster lab.example.com to"],
         ),
         ("image push lab.sh --rehearse", vec!["coreos"]),
-        ("image list", vec!["helper images", "cache:"]),
+        ("image list", vec!["pass-one images", "cache:"]),
         ("report lab -o report.html", vec!["report written to report.html"]),
     ] {
         let screen = seen(&sandbox, arguments, None);

@@ -20,7 +20,7 @@ use crate::support::left_out::left_out;
 use crate::support::sandbox::{Outcome, Sandbox};
 use crate::support::terminal::{Terminal, ended};
 
-const LAB: &str = "masters=3\nworkers=1\nimage=coreos\nhelper_image=helper";
+const LAB: &str = "masters=3\nworkers=1\nimage=coreos\nharvest_image=helper";
 
 /// A deployed cluster, a key, and a second computer.
 struct Computers {

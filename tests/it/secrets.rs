@@ -252,7 +252,7 @@ fn a_deployment_leaks_no_secret_to_screen_files_or_children() {
         "env.sh",
         "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=1\n\
          installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./coreos.qcow2\n\
-         helper_image=./helper.qcow2\nbootstrap_timeout=2s\n",
+         harvest_image=./helper.qcow2\nbootstrap_timeout=2s\n",
     );
     let given = everything(sandbox.folder.path());
     let elsewhere = sandbox.secret("another platform's password");
@@ -314,7 +314,7 @@ fn a_deployment_leaks_no_secret_to_screen_files_or_children() {
 fn secrets_in_variables_are_not_stored() {
     let mut sandbox = Sandbox::new();
     let env = "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=3\nworkers=1\n\
-               image=coreos\nhelper_image=helper\n";
+               image=coreos\nharvest_image=helper\n";
     sandbox.write("env.sh", env);
     // Contains the nodes' Ignition configs.
     sandbox.write("sim.json", r#"{"v": 1}"#);
@@ -516,7 +516,7 @@ fn the_token_of_kubevirt_is_not_leaked() {
     for (file, token) in [("blue.kubeconfig", "blue-token"), ("wrong.kubeconfig", wrong.as_str())] {
         server.kubeconfig(&sandbox.path(file), token, "blue");
         let env = format!(
-            "cluster=lab\ndomain=example.com\nbackend=kubevirt\nkubeconfig={file}\nnetwork=lan\n\
+            "cluster=lab\ndomain=example.com\nbackend=kubevirt\nkubevirt_kubeconfig={file}\nnetwork=lan\n\
              machine_network=10.7.0.0/24\nimages_dir=.\nmasters=1\nworkers=0\n"
         );
         sandbox.write(&file.replace("kubeconfig", "sh"), &env);
@@ -614,7 +614,7 @@ fn a_cluster_name_cannot_select_another_folder() {
     std::fs::create_dir_all(elsewhere.join("installer")).unwrap();
     std::fs::write(elsewhere.join("journal.jsonl"), "").unwrap();
     let absolute = elsewhere.display().to_string();
-    let base = "domain=example.com\nbackend=sim\nsim_state=sim.json\nimage=coreos\nhelper_image=helper\n";
+    let base = "domain=example.com\nbackend=sim\nsim_state=sim.json\nimage=coreos\nharvest_image=helper\n";
     let mut tried = 0;
     let names = [
         "../elsewhere",

@@ -424,7 +424,7 @@ fn another_computer_uses_the_cache_by_its_description_and_certificate() {
         ("backend", "libvirt"),
         ("dhcp", "none"),
         ("machine_network", "fd00:1::/64"),
-        ("address_pool", "fd00:1::20-fd00:1::60"),
+        ("address_ranges", "fd00:1::20-fd00:1::60"),
     ];
     assert!(computer.cluster_with("six", &without_ipv4).registry_cache.is_none());
     upstream.cut_off();

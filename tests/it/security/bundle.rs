@@ -126,7 +126,7 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
         "env.sh",
         b"cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=0\n\
           installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./coreos.qcow2\n\
-          helper_image=./helper.qcow2\nbootstrap_timeout=1s\n",
+          harvest_image=./helper.qcow2\nbootstrap_timeout=1s\n",
     );
     // What the installer gathers from the nodes.
     std::fs::create_dir(path("gathered")).unwrap();

@@ -131,7 +131,7 @@ fn ssh_and_coreos_installer_get_no_secret() {
     let network = json!({"cidr": "127.94.31.0/24", "gateway": "127.94.31.1", "dhcp_from": "127.94.31.2",
         "dhcp_to": "127.94.31.199"});
     let sandbox = Sandbox::new(json!({"networks": {"default": network}}));
-    sandbox.env("lab", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");
+    sandbox.env("lab", "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper");
     sandbox.deploy("lab").succeeded();
     let folder = sandbox.path();
     std::fs::write(folder.join("live.iso"), "live\n").unwrap();

@@ -81,7 +81,7 @@ fn a_download_leaves_some_of_the_disk_free() {
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c", script, "sh", "cache"])
         .arg(env!("CARGO_BIN_EXE_ocpdeploy"))
-        .args(["image", "pull", "--image", &url, "--cache", "cache"])
+        .args(["image", "pull", "--image", &url, "--downloads-dir", "cache"])
         .current_dir(folder.path())
         .env("HOME", folder.path())
         .env_remove("OCPDEPLOY_HOME")

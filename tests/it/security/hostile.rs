@@ -156,12 +156,15 @@ impl Client {
             }
             Client::Kubevirt(arguments, input) => {
                 write("kubeconfig", kubeconfig("localhost"));
-                let way = "backend=kubevirt\nkubeconfig=kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\n";
+                let way =
+                    "backend=kubevirt\nkubevirt_kubeconfig=kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\n";
                 write("env.sh", format!("{usual}{way}"));
                 (arguments, input)
             }
             Client::Mirror(arguments) => {
-                let way = format!("backend=sim\nsim_state=sim.json\nversion=stable\nmirror=http://{server}/clients\n");
+                let way = format!(
+                    "backend=sim\nsim_state=sim.json\nversion=stable\ninstaller_mirror=http://{server}/clients\n"
+                );
                 write("env.sh", format!("{usual}{way}"));
                 (arguments, "")
             }

@@ -34,9 +34,12 @@ const CASES: &[Case] = &[
     case("check env.sh", "backend=sim\nignition_extra=FILE"),
     case(
         "check env.sh",
-        "backend=sim\nversion=4.19.3\nmirror=https://127.0.0.1:9\nmirror_key=FILE",
+        "backend=sim\nversion=4.19.3\ninstaller_mirror=https://127.0.0.1:9\ninstaller_mirror_key=FILE",
     ),
-    case("check env.sh", "backend=kubevirt\nnetwork=pod\nkubeconfig=FILE"),
+    case(
+        "check env.sh",
+        "backend=kubevirt\nnetwork=pod\nkubevirt_kubeconfig=FILE",
+    ),
     case(
         "check env.sh",
         "backend=ovirt\nnetwork=lab\novirt_url=https://127.0.0.1:9/ovirt-engine\novirt_cluster=lab\n\

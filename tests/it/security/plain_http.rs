@@ -49,7 +49,7 @@ fn kubeconfig(folder: &Path, cluster: Value) {
     std::fs::write(folder.join("kubeconfig"), config.to_string()).unwrap();
 }
 
-const KUBEVIRT: &str = "backend=kubevirt\nkubeconfig=kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\n";
+const KUBEVIRT: &str = "backend=kubevirt\nkubevirt_kubeconfig=kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\n";
 
 #[test]
 fn an_insecure_kubeconfig_is_rejected_unless_allowed_and_then_is_a_warning() {

@@ -54,7 +54,7 @@ impl Bench {
     /// Runs `check` with a release in place of the installer's.
     fn check(&self, image: &str, store: &str) -> Outcome {
         let lines = format!(
-            "{}image=coreos\nhelper_image=helper\nmirror_key=key.asc\nsignature_store={store}\n",
+            "{}image=coreos\nharvest_image=helper\ninstaller_mirror_key=key.asc\nsignature_store={store}\n",
             fake_installer::LINES
         );
         self.sandbox.env("lab", &lines);
