@@ -26,7 +26,7 @@ use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use serde_json::{Value, json};
 
 /// The settings of every cluster here; a twist comes after them, and the later line counts.
-const BASE: &str = "masters=1\nworkers=1\nimage=./node.qcow2\nhelper_image=./helper.qcow2\nplatform_timeout=1s\n";
+const BASE: &str = "masters=1\nworkers=1\nimage=./node.qcow2\nharvest_image=./helper.qcow2\nplatform_timeout=1s\n";
 
 /// The state at the start of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,7 +155,7 @@ const SETTINGS: [&str; 13] = [
     "workers=0",
     "image=./missing.qcow2",
     "image=./helper.qcow2",
-    "helper_image=gone",
+    "harvest_image=gone",
     "pub_key=other.pub",
     "ignition_extra=extra.ign",
 ];

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::sandbox::{self, Outcome, Sandbox};
 use serde_json::{Value, json};
 
-const LAB: &str = "masters=3\nworkers=1\nimage=coreos\nhelper_image=helper";
+const LAB: &str = "masters=3\nworkers=1\nimage=coreos\nharvest_image=helper";
 
 const SAVE: &[&str] = &["snapshot", "save", "lab", "before"];
 const RESTORE: &[&str] = &["snapshot", "restore", "lab", "before", "--yes"];

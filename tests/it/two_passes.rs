@@ -397,11 +397,11 @@ fn a_machine_that_goes_down_is_started_again_and_reported() {
 #[test]
 fn a_machine_that_is_not_to_be_started_again() {
     let sandbox = dying("lab-harvest-worker-0", 1);
-    sandbox.env("lab", "launch_retries=0");
+    sandbox.env("lab", "restart_limit=0");
     let outcome: Outcome = sandbox.deploy("lab");
     let text = format!("exit code {}\n{}", outcome.code.unwrap_or(-1), outcome.message());
     insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(text) });
-    sandbox.env("lab", "launch_retries=1");
+    sandbox.env("lab", "restart_limit=1");
     sandbox.deploy("lab").succeeded();
 }
 
@@ -548,7 +548,7 @@ fn a_vrrp_id_of_another_cluster_is_refused_before_anything_is_made() {
     let sandbox = lab(json!({}));
     sandbox.deploy("lab").succeeded();
     let taken = sandbox.parameters("lab").expect("a parameter file").virtual_router_id;
-    sandbox.env("other", &format!("virtual_router_id={taken}"));
+    sandbox.env("other", &format!("api_virtual_router_id={taken}"));
     let before = sandbox.state();
     let refused = sandbox.deploy("other");
     assert_eq!(refused.code, Some(4));
@@ -624,7 +624,7 @@ fn a_table_in_the_env_file_needs_no_harvest() {
 #[test]
 fn clusters_with_one_pool_choose_different_addresses_and_new_workers_the_next() {
     let sandbox = lab(json!({}));
-    let pool = "harvest=static\nmasters=1\nworkers=1\naddress_pool=192.168.122.20-192.168.122.28,192.168.122.40\n";
+    let pool = "harvest=static\nmasters=1\nworkers=1\naddress_ranges=192.168.122.20-192.168.122.28,192.168.122.40\n";
     let addresses = |cluster: &str| -> Vec<String> {
         let table = sandbox.parameters(cluster).expect("a parameter file");
         table
@@ -643,21 +643,21 @@ fn clusters_with_one_pool_choose_different_addresses_and_new_workers_the_next() 
     sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
     assert_eq!(addresses("lab"), ["20", "21", "22", "23", "24", "40"]);
     let refused = sandbox.run(&["scale", "lab", "--workers", "3"]);
-    let words = "no free address is left in address_pool 192.168.122.20-192.168.122.28, 192.168.122.40 for worker-2";
+    let words = "no free address is left in address_ranges 192.168.122.20-192.168.122.28, 192.168.122.40 for worker-2";
     assert!(refused.message().contains(words), "{}", refused.message());
     sandbox.run(&["scale", "lab", "--workers", "1", "--yes"]).succeeded();
     assert_eq!(sandbox.parameters("lab"), before);
     sandbox.env("third", pool);
     let refused = sandbox.deploy("third");
     // The lease of the removed worker has not expired.
-    let words = "address_pool has 0 addresses that no other machine has, too few for 5";
+    let words = "address_ranges has 0 addresses that no other machine has, too few for 5";
     assert!(refused.message().contains(words), "{}", refused.message());
 }
 
 #[test]
 fn with_a_dhcp_server_virtual_ips_are_from_the_pool() {
     let sandbox = lab(json!({}));
-    sandbox.env("lab", "address_pool=192.168.122.200-192.168.122.210\n");
+    sandbox.env("lab", "address_ranges=192.168.122.200-192.168.122.210\n");
     let run = sandbox.deploy("lab").succeeded();
     assert!(!run.stderr.contains("harvest-helper"), "{}", run.stderr);
     is_deployed(&sandbox, "lab");

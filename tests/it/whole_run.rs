@@ -111,7 +111,7 @@ fn without_dns_the_nodes_configs_come_from_the_machine_config_server() {
 /// The platform has its address before it runs, and only the platform reports that it is off.
 #[test]
 fn a_machine_that_stops_during_the_installation_is_started_again() {
-    let site = Site::new(15, "launch_retries=1\n");
+    let site = Site::new(15, "restart_limit=1\n");
     let mut child = site.start(&[]);
     until(LONG, "the wait for the cluster", || {
         site.sandbox.is_within("lab", "bootstrap-complete") || child.try_wait().unwrap().is_some()

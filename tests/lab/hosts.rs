@@ -316,7 +316,12 @@ impl PoolWithoutLogs {
 #[ignore = "needs the lab"]
 fn a_machine_whose_console_cannot_be_logged_starts_and_its_console_is_read() {
     let pool = PoolWithoutLogs::new();
-    let said = rehearse_on_bridge("nolog", "192.168.79", false, &format!("pool={}\n", pool.name));
+    let said = rehearse_on_bridge(
+        "nolog",
+        "192.168.79",
+        false,
+        &format!("libvirt_storage_pool={}\n", pool.name),
+    );
     assert!(said.contains("cannot write the log of the serial console"), "{said}");
     assert!(said.contains("read from its serial console"), "{said}");
     assert_eq!(std::fs::read_dir(pool.folder.path()).unwrap().count(), 0);

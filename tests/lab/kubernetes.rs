@@ -91,7 +91,7 @@ impl Tenant {
     fn env(&self, cluster: &str, more: &str) {
         let workers = if more.contains("workers=") { "" } else { "workers=1\n" };
         let lines = format!(
-            "kubeconfig={}\nnetwork=lan\nmachine_network=10.7.0.0/16\nimage=pvc:rhcos\nhelper_image=pvc:rhcos\n\
+            "kubevirt_kubeconfig={}\nnetwork=lan\nmachine_network=10.7.0.0/16\nimage=pvc:rhcos\nharvest_image=pvc:rhcos\n\
              masters=1\n{workers}platform_timeout=120s\n{more}",
             self.kubeconfig.display()
         );

@@ -51,9 +51,9 @@ impl Lab {
         }
         let images = sources.join("target/images");
         let text = format!(
-            "cluster={}\ndomain={DOMAIN}\nbackend=libvirt\nlibvirt_uri={}\nvirt_type=qemu\nmasters=1\nworkers=1\nmcs=http\n\
-             installer={}\nimage={}\nhelper_image={}\nhelper_memory=192\nbootstrap_memory=192\nmaster_memory=192\n\
-             worker_memory=192\nnumcpus=1\nbootstrap_numcpus=1\negress_check=false\ndisk_size=1\nhelper_disk_size=1\npull_secret={}\npub_key={}\n",
+            "cluster={}\ndomain={DOMAIN}\nbackend=libvirt\nlibvirt_uri={}\nlibvirt_virt_type=qemu\nmasters=1\nworkers=1\nmcs=http\n\
+             installer={}\nimage={}\nharvest_image={}\nharvest_memory=192\nbootstrap_memory=192\nmaster_memory=192\n\
+             worker_memory=192\nnumcpus=1\nbootstrap_numcpus=1\negress_check=false\ndisk_size=1\nharvest_disk_size=1\npull_secret={}\npub_key={}\n",
             lab.cluster,
             lab.uri,
             lab.path("openshift-install").display(),

@@ -148,7 +148,7 @@ fn nodes_on_a_network_without_dhcp_join_and_reboot() {
 #[ignore = "needs the lab"]
 fn nodes_without_ipv4_join_and_reboot() {
     let settings = "network=ocpd-nodes6\ndhcp=none\nmachine_network=fd00:146::/64\n\
-                    address_pool=fd00:146::10-fd00:146::29\n";
+                    address_ranges=fd00:146::10-fd00:146::29\n";
     let nodes = Nodes::new(1, 1, settings).with_native_control_plane_at("[fd00:146::1]:7443");
     let ip = "<ip family='ipv6' address='fd00:146::1' prefix='64'/>";
     let mut network = WithoutDhcp::of(&nodes.lab, "ocpd-nodes6", ip);
@@ -170,7 +170,7 @@ fn nodes_without_ipv4_join_and_reboot() {
 fn nodes_on_a_vlan_of_a_bond_join_and_reboot() {
     let settings = "network=ocpd-vlan\nextra_networks=ocpd-vlan\nnetwork_config=bond.yaml\ndhcp=none\n\
                     machine_network=192.168.142.0/24\ngateway=192.168.142.1\nname_servers=192.168.142.1\n\
-                    address_pool=192.168.142.10-192.168.142.29\n";
+                    address_ranges=192.168.142.10-192.168.142.29\n";
     let nodes = Nodes::new(1, 1, settings).with_native_control_plane();
     std::fs::write(nodes.path("bond.yaml"), VLAN_OF_A_BOND).unwrap();
     let mut network = Vlan::new(&nodes.lab, "ocpd-vlan", 100, "192.168.142.1/24");

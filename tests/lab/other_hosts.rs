@@ -295,7 +295,7 @@ fn workers_on_a_second_host() {
 
     let cluster = lab.cluster("two", 1, 1);
     let env = lab.env(&cluster).display().to_string();
-    let elsewhere = format!("worker_libvirt_uri={}", over_ssh());
+    let elsewhere = format!("libvirt_worker_uri={}", over_ssh());
     change_env(&lab, &cluster, |text| {
         format!("{text}{elsewhere}\nworker_network=default\n")
     });

@@ -3,10 +3,10 @@ cluster=rehearsal
 domain=example.com
 backend=libvirt
 libvirt_uri=qemu:///system
-pool=default
+libvirt_storage_pool=default
 network=default
 # Emulation works everywhere; an available KVM may still be broken.
-virt_type=qemu
+libvirt_virt_type=qemu
 masters=3
 workers=2
 # The output folder of `images/build.sh`.

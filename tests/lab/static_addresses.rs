@@ -104,7 +104,7 @@ fn a_rehearsal_without_ipv4() {
     let cluster = lab.cluster("six", 1, 1);
     change_env(&lab, &cluster, |text| {
         text + "network=ocpd-ipv6\ndhcp=none\nmachine_network=fd00:145::/64\n\
-                address_pool=fd00:145::10-fd00:145::29\n"
+                address_ranges=fd00:145::10-fd00:145::29\n"
     });
     let told = succeeded(lab.start_deploy(&cluster));
     let table = lab.parameters(&cluster).unwrap();
@@ -137,7 +137,7 @@ fn a_rehearsal_on_a_vlan_of_a_bond() {
     change_env(&lab, &cluster, |text| {
         text + "network=ocpd-tagged\nextra_networks=ocpd-tagged\nnetwork_config=bond.yaml\ndhcp=none\n\
                 machine_network=192.168.143.0/24\ngateway=192.168.143.1\nname_servers=192.168.143.1\n\
-                address_pool=192.168.143.10-192.168.143.29\n"
+                address_ranges=192.168.143.10-192.168.143.29\n"
     });
     let told = succeeded(lab.start_deploy(&cluster));
     let table = lab.parameters(&cluster).unwrap();

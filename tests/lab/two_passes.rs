@@ -63,7 +63,7 @@ impl Lab {
         let cluster = format!("{}{name}", self.mark);
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images");
         let text = format!(
-            "cluster={cluster}\ndomain={DOMAIN}\nbackend=libvirt\nlibvirt_uri={}\nvirt_type=qemu\n\
+            "cluster={cluster}\ndomain={DOMAIN}\nbackend=libvirt\nlibvirt_uri={}\nlibvirt_virt_type=qemu\n\
              masters={masters}\nworkers={workers}\nimages_dir={}\nignition_extra={}\n",
             self.uri,
             images.display(),

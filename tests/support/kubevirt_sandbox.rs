@@ -62,7 +62,7 @@ impl Sandbox {
         let path = self.path().join(format!("{cluster}.sh"));
         let mut text = format!("cluster={cluster}\ndomain={DOMAIN}\nbackend=kubevirt\n");
         for (name, value) in [
-            ("kubeconfig", self.kubeconfig("blue").display().to_string()),
+            ("kubevirt_kubeconfig", self.kubeconfig("blue").display().to_string()),
             ("network", "lan".to_owned()),
             ("machine_network", "10.7.0.0/24".to_owned()),
             ("images_dir", self.path().display().to_string()),

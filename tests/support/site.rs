@@ -28,7 +28,7 @@ impl Site {
         sandbox.env(
             "lab",
             &format!(
-                "{}image=./node.qcow2\nhelper_image=./helper.qcow2\n{lines}",
+                "{}image=./node.qcow2\nharvest_image=./helper.qcow2\n{lines}",
                 fake_installer::LINES
             ),
         );

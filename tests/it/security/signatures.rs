@@ -200,7 +200,7 @@ impl Bench {
         let mirror = self.url(scheme);
         let env = format!(
             "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nversion=4.19.3\n\
-             mirror={mirror}/clients\ncache=cache\npub_key=key.pub\npull_secret=secret\n{lines}"
+             installer_mirror={mirror}/clients\ndownloads_dir=cache\npub_key=key.pub\npull_secret=secret\n{lines}"
         );
         fs::write(self.path("env.sh"), env).unwrap();
     }
@@ -279,7 +279,7 @@ fn acceptor(certificate: &str, key: &str) -> tokio_rustls::TlsAcceptor {
 }
 
 pub fn key_line(path: &Path) -> String {
-    format!("mirror_key={}\n", path.display())
+    format!("installer_mirror_key={}\n", path.display())
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn a_list_without_the_signature_of_a_trusted_key_is_rejected() {
         bench.serve("sha256sum.txt.gpg", signature.clone());
         bench.refuses("https", line, &["cannot verify signature", why]);
         // Nor if a missing signature is allowed.
-        bench.refuses("https", &format!("{line}mirror_insecure=true\n"), &[why]);
+        bench.refuses("https", &format!("{line}installer_mirror_insecure=true\n"), &[why]);
     }
     // One of several is enough.
     bench.serve("sha256sum.txt.gpg", two);
@@ -391,25 +391,29 @@ fn a_list_without_the_signature_of_a_trusted_key_is_rejected() {
 fn plain_http_and_a_missing_signature_need_a_pin_or_an_opt_in() {
     let bench = Bench::new();
     let line = key_line(&bench.key("ed"));
-    let plain = ["plain http does not protect", "mirror_sha256=", "http://localhost"];
+    let plain = [
+        "plain http does not protect",
+        "installer_mirror_sha256=",
+        "http://localhost",
+    ];
     bench.refuses("http", "", &plain);
     let signature = bench.gpg.sign("ed", &["--detach-sign"], &bench.list);
     bench.serve("sha256sum.txt.gpg", signature);
     bench.refuses("http", &line, &plain);
-    bench.accepts("http", &format!("{line}mirror_insecure=true\n"));
+    bench.accepts("http", &format!("{line}installer_mirror_insecure=true\n"));
     let fresh = Bench::new();
     for scheme in ["http", "https"] {
-        let said = fresh.accepts(scheme, "mirror_insecure=true\n");
+        let said = fresh.accepts(scheme, "installer_mirror_insecure=true\n");
         assert!(
-            said.contains("is not signed") && said.contains("mirror_insecure=true"),
+            said.contains("is not signed") && said.contains("installer_mirror_insecure=true"),
             "{said}"
         );
-        fresh.accepts(scheme, &format!("mirror_sha256={}\n", sha256(&fresh.list)));
-        let wrong = format!("mirror_sha256={}\n", sha256("another"));
+        fresh.accepts(scheme, &format!("installer_mirror_sha256={}\n", sha256(&fresh.list)));
+        let wrong = format!("installer_mirror_sha256={}\n", sha256("another"));
         fresh.refuses(
             scheme,
             &wrong,
-            &["which differs from mirror_sha256", &sha256(&fresh.list)],
+            &["which differs from installer_mirror_sha256", &sha256(&fresh.list)],
         );
     }
 }

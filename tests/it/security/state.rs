@@ -21,7 +21,7 @@ impl Sandbox {
             mode(&folder, 0o700);
         }
         let env =
-            "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nimage=coreos\nhelper_image=helper\n";
+            "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nimage=coreos\nharvest_image=helper\n";
         fs::write(sandbox.0.path().join("env.sh"), env).unwrap();
         sandbox
     }

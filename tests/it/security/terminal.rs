@@ -60,7 +60,7 @@ fn shown_safely(sandbox: &Sandbox, arguments: &[&str]) -> Outcome {
 /// A successful rehearsal, with a platform and a folder that were then filled with hostile text.
 fn haunted() -> Sandbox {
     let sandbox = Sandbox::new(json!({}));
-    sandbox.env("lab", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");
+    sandbox.env("lab", "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper");
     sandbox.deploy("lab").succeeded();
     sandbox.edit(|world| {
         let mut machine = world["machines"]["lab-worker-0"].clone();
@@ -141,7 +141,7 @@ fn no_command_prints_escape_sequences_of_a_hostile_platform() {
             "lab.sh",
             "--rehearse",
             "--set",
-            &format!("helper_image={HOSTILE}"),
+            &format!("harvest_image={HOSTILE}"),
         ],
         &["status", &HOSTILE.replace('\n', "")],
         &["image", "list"],
@@ -230,7 +230,7 @@ fn a_terminal_gets_only_our_own_escape_sequences() {
             "lab.sh",
             "--rehearse",
             "--set",
-            &format!("helper_image={HOSTILE}"),
+            &format!("harvest_image={HOSTILE}"),
         ],
         &["report", "lab", "-o", "-"],
         &["ignition", "show", "x.ign"],

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::security::signatures::{Bench, key_line};
 use crate::security::{mode, release};
 
-const INSECURE: &str = "mirror_insecure=true\n";
+const INSECURE: &str = "installer_mirror_insecure=true\n";
 const SIGNATURE: &str = "sha256sum.txt.gpg";
 const HELPER: &str = "CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2";
 
@@ -40,7 +40,7 @@ fn reasons(bench: &Bench) -> Vec<Reason> {
     let pinned = |name, list: Vec<u8>| Reason {
         name,
         scheme: "http",
-        lines: format!("mirror_sha256={}\n", sha256(&list)),
+        lines: format!("installer_mirror_sha256={}\n", sha256(&list)),
         list,
         signature: None,
     };
@@ -90,7 +90,7 @@ fn programs_are_used_again_only_if_the_settings_trust_them_for_the_same_reason()
                 let (code, said) = bench.run(reason.scheme, &reason.lines);
                 assert_eq!(code, Some(0), "{}: {said}", reason.name);
                 assert!(bench.has_run(), "{}", reason.name);
-                let is_announced = said.contains("because of mirror_insecure=true");
+                let is_announced = said.contains("because of installer_mirror_insecure=true");
                 assert_eq!(is_announced, reason.lines == INSECURE, "{}: {said}", reason.name);
                 let asked = bench.asked();
                 let found = asked.iter().filter(|name| name.ends_with(".tar.gz")).count();
@@ -103,7 +103,7 @@ fn programs_are_used_again_only_if_the_settings_trust_them_for_the_same_reason()
     bench.remove(SIGNATURE);
     for (lines, why) in [
         ("", "is neither signed nor pinned"),
-        ("mirror_key=missing.asc\n", "mirror_key"),
+        ("installer_mirror_key=missing.asc\n", "installer_mirror_key"),
     ] {
         let (code, said) = bench.run("https", lines);
         assert_eq!(code, Some(4), "{said}");
@@ -137,7 +137,7 @@ fn the_program_of_a_cluster_is_skipped_if_the_settings_no_longer_trust_it() {
 #[test]
 fn a_program_that_the_user_names_is_not_verified_by_its_path() {
     let bench = Bench::new();
-    let pin = format!("mirror_sha256={}\n", sha256(&bench.list));
+    let pin = format!("installer_mirror_sha256={}\n", sha256(&bench.list));
     let not_verified = "is not verified: it has no sha256 digest";
     let (code, said) = bench.run("http", &pin);
     assert_eq!(code, Some(0), "{said}");
@@ -151,7 +151,7 @@ fn a_program_that_the_user_names_is_not_verified_by_its_path() {
 #[test]
 fn a_program_that_has_changed_is_not_run_and_downloaded_again() {
     let bench = Bench::new();
-    let pin = format!("mirror_sha256={}\n", sha256(&bench.list));
+    let pin = format!("installer_mirror_sha256={}\n", sha256(&bench.list));
     bench.run("http", &pin);
     let (oc, evil) = (programs(&bench).join("oc"), bench.path("evil"));
     fs::write(&oc, format!("#!/bin/sh\ntouch {}\n", evil.display())).unwrap();
@@ -162,12 +162,12 @@ fn a_program_that_has_changed_is_not_run_and_downloaded_again() {
     assert_eq!(fs::read_to_string(oc).unwrap(), release::OC);
 }
 
-/// The list of a helper image is kept for the time when its URL cannot be reached.
+/// The list of a pass-one image is kept for the time when its URL cannot be reached.
 #[test]
 fn a_helper_image_is_reused_without_its_list_only_if_the_same_list_vouched_for_it() {
     let bench = Bench::new();
     let helper = |url: &str, ca: &str| {
-        let lines = format!("harvest=boot\nimage=coreos\nhelper_image=centos9stream\nimage_mirror={url}\n");
+        let lines = format!("harvest=boot\nimage=coreos\nharvest_image=centos9stream\nimage_mirror={url}\n");
         bench.write_env("https", &lines);
         let output = bench.command(&["image", "pull", "env.sh"], ca);
         let said = String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap();
@@ -181,7 +181,10 @@ fn a_helper_image_is_reused_without_its_list_only_if_the_same_list_vouched_for_i
 
     // An image that no list vouched for.
     let image = format!("{https}/{HELPER}");
-    let output = bench.command(&["image", "pull", "--cache", "cache", "--image", &image], "ca.pem");
+    let output = bench.command(
+        &["image", "pull", "--downloads-dir", "cache", "--image", &image],
+        "ca.pem",
+    );
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // An untrusted server counts as unreachable.
     let (code, said) = helper(&https, "other-ca.pem");

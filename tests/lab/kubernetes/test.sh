@@ -23,7 +23,7 @@ inside "$@" --test lab --run-ignored only -E 'test(kubernetes::) and not test(on
 $lab tenant named
 export OCPDEPLOY_TEST_KUBECONFIG=$PWD/target/kubernetes/state/named.kubeconfig
 export OCPDEPLOY_TEST_KUBECONFIG_IMAGE=pvc:rhcos OCPDEPLOY_TEST_KUBECONFIG_NETWORK=lan
-export OCPDEPLOY_TEST_KUBECONFIG_SETTINGS=$'machine_network=10.7.0.0/16\npod_networks=10.128.0.0/14'
+export OCPDEPLOY_TEST_KUBECONFIG_SETTINGS=$'machine_network=10.7.0.0/16\nkubevirt_pod_networks=10.128.0.0/14'
 inside "$@" --test it -E 'test(contract::kubevirt_named::) or test(on_the_named_server)'
 # The audit log of all these tests.
 inside "$@" --test lab --run-ignored only --no-capture -E 'test(only_documented_rights_were_used)'

@@ -51,9 +51,9 @@ impl Nodes {
         let name = format!("nodes{}", std::process::id());
         let images = source("target/images");
         let text = format!(
-            "cluster={name}\ndomain=example.com\nbackend=libvirt\nlibvirt_uri={}\nvirt_type=qemu\n\
-             masters={masters}\nworkers={workers}\n{}image={}/node.qcow2\nhelper_image={}/helper.qcow2\n\
-             master_memory=3072\nbootstrap_memory=2560\nworker_memory=1536\nhelper_memory=192\n\
+            "cluster={name}\ndomain=example.com\nbackend=libvirt\nlibvirt_uri={}\nlibvirt_virt_type=qemu\n\
+             masters={masters}\nworkers={workers}\n{}image={}/node.qcow2\nharvest_image={}/helper.qcow2\n\
+             master_memory=3072\nbootstrap_memory=2560\nworker_memory=1536\nharvest_memory=192\n\
              bootstrap_timeout=40m\ninstall_timeout=40m\negress_check=false\n{cpus}{settings}",
             lab.uri,
             fake_installer::LINES,
