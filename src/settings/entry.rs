@@ -30,9 +30,9 @@ pub enum Kind {
     /// `true` or `false`.
     Switch,
     Count,
-    /// Mebibytes, a plain number.
+    /// Mebibytes: a plain number, or a number with a unit.
     Mib,
-    /// Gibibytes, a plain number.
+    /// Gibibytes: a plain number, or a number with a unit.
     Gib,
     Path,
     /// An address of either family.

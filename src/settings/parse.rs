@@ -50,15 +50,42 @@ fn node(name: &str) -> Option<NodeName> {
     name.parse().ok().filter(|_| is_number)
 }
 
-pub(super) fn number(text: &str, kind: Kind) -> Result<u64, String> {
-    let bad = || match kind.unit() {
+/// Units of memory and disks as powers of two, in MiB. `16G` means `16GiB`, as in libvirt (libvirt/libvirt:
+/// `docs/formatdomain.rst`); the decimal `16GB` is rejected, because it would be a surprise.
+const UNITS: [(&str, u32); 9] = [
+    ("M", 0),
+    ("Mi", 0),
+    ("MiB", 0),
+    ("G", 10),
+    ("Gi", 10),
+    ("GiB", 10),
+    ("T", 20),
+    ("Ti", 20),
+    ("TiB", 20),
+];
+
+/// A whole number. A size may have a unit, in place of that of the setting.
+pub fn number(text: &str, kind: Kind) -> Result<u64, String> {
+    let unit = kind.unit().trim_start();
+    let bad = || match unit {
         "" => format!("`{text}` is not a whole number"),
-        unit => format!("`{text}` is not a whole number of{unit}"),
+        unit => format!("`{text}` is not a whole number of {unit}, or a size such as 16GiB"),
     };
-    if !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(bad());
+    let length = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len();
+    let (digits, written) = text.split_at(length);
+    let number: Option<u64> = digits.parse().ok();
+    let is_number = digits.bytes().all(|b| b.is_ascii_digit());
+    let number = number.filter(|_| is_number).ok_or_else(bad)?;
+    if written.is_empty() {
+        return Ok(number);
     }
-    text.parse().map_err(|_| bad())
+    let shift = |unit: &str| UNITS.iter().find(|(name, _)| *name == unit).map(|(_, shift)| *shift);
+    let (written, own) = shift(written).zip(shift(unit)).ok_or_else(bad)?;
+    let mib = number.checked_mul(1 << written).ok_or_else(bad)?;
+    match mib % (1 << own) {
+        0 => Ok(mib >> own),
+        _ => Err(bad()),
+    }
 }
 
 /// An address of a machine, of either family.
@@ -421,6 +448,32 @@ fn one_of(text: &str, known: &[&str], what: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_may_have_a_unit() {
+        for (text, kind, size) in [
+            ("16384", Kind::Mib, Some(16384)),
+            ("16384M", Kind::Mib, Some(16384)),
+            ("16G", Kind::Mib, Some(16384)),
+            ("16Gi", Kind::Mib, Some(16384)),
+            ("16GiB", Kind::PerPool(&Kind::Mib), Some(16384)),
+            ("100", Kind::Gib, Some(100)),
+            ("100G", Kind::Gib, Some(100)),
+            ("1TiB", Kind::List(&Kind::Gib), Some(1024)),
+            ("2048MiB", Kind::Gib, Some(2)),
+            ("2047MiB", Kind::Gib, None),
+            ("16GB", Kind::Mib, None),
+            ("16 G", Kind::Mib, None),
+            ("1.5G", Kind::Mib, None),
+            ("G", Kind::Mib, None),
+            ("+1", Kind::Mib, None),
+            ("18446744073709551615T", Kind::Mib, None),
+            ("4", Kind::Count, Some(4)),
+            ("4G", Kind::Count, None),
+        ] {
+            assert_eq!(number(text, kind).ok(), size, "{text} {kind:?}");
+        }
+    }
 
     #[test]
     fn durations_are_read_strictly() {

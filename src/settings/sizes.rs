@@ -1,7 +1,8 @@
 //! The sizes of the machines.
 
 use super::checks::bounded;
-use super::values::{Values, read_all};
+use super::parse::number;
+use super::values::{Values, kind_of, read_all};
 use crate::cluster::Size;
 
 /// The sizes of the bootstrap, the masters, the arbiter, the workers outside of pools, and the machines of pass one.
@@ -89,9 +90,11 @@ pub(super) fn warn_of_small(values: &mut Values<'_>, has_arbiter: bool, workers:
         ]);
     }
     for (name, least, unit) in least {
-        let number = values.value(name).and_then(|value| value.text.parse::<u64>().ok());
-        if let Some(number) = number.filter(|number| *number < least) {
-            let message = format!("{name}={number} is below the minimum of OpenShift, {least}{unit}");
+        let given = values
+            .value(name)
+            .and_then(|value| number(&value.text, kind_of(name)).ok());
+        if let Some(given) = given.filter(|given| *given < least) {
+            let message = format!("{name}={given} is below the minimum of OpenShift, {least}{unit}");
             values.warn(name, &message);
         }
     }

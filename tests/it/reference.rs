@@ -38,7 +38,8 @@ env file with all settings.
 
 | Type | Format |
 |---|---|
-| integer, MiB, GiB | decimal digits without a unit |
+| integer | decimal digits |
+| MiB, GiB | a number in this unit, or with a unit: `16384`, `16GiB`, `16G` (the same as `16GiB`) |
 | true or false | `true`, `yes`, `false` or `no` |
 | path | relative to the directory of the env file, or to the current directory on the command line |
 | network | IPv4 network in CIDR notation, such as `10.0.0.0/24` |
