@@ -181,7 +181,7 @@ impl Hidden {
             if let Some(value) = secret_value(content) {
                 in_secret = true;
                 ranges.push(start + value..start + content.len());
-            } else if assigned_name(content).is_some() {
+            } else if is_assignment(content) {
                 in_secret = false;
             } else if in_secret {
                 ranges.push(start..start + content.len());
@@ -227,16 +227,18 @@ impl Hidden {
     }
 }
 
-/// The name that a line assigns first.
-fn assigned_name(line: &str) -> Option<&str> {
+/// Whether a line begins with an assignment; with blanks before the `=`, only one of a setting.
+fn is_assignment(line: &str) -> bool {
     let line = line.trim_start();
     let line = line
         .strip_prefix("export")
         .filter(|rest| rest.starts_with([' ', '\t']))
         .unwrap_or(line);
-    let (name, _) = line.trim_start().split_once('=')?;
-    let is_name = name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
-    (is_name && !name.is_empty() && !name.as_bytes()[0].is_ascii_digit()).then_some(name)
+    line.trim_start().split_once('=').is_some_and(|(name, _)| {
+        let is_name = name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
+        let is_name = is_name && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
+        is_name || variables::find(name.trim_end()).is_some()
+    })
 }
 
 /// The start of the first secret's value on a line, in any notation.
@@ -286,6 +288,14 @@ mod tests {
         ] {
             let hidden = Hidden::new(&text);
             assert!(!hidden.text.contains(SECRET), "{text:?} is shown as {:?}", hidden.text);
+        }
+    }
+
+    #[test]
+    fn a_setting_after_a_secret_is_shown() {
+        for line in ["workers = 3", "workers=3", "  export workers =3", "_mine=3"] {
+            let hidden = Hidden::new(&format!("pull_secret={SECRET}\n{line}\n"));
+            assert_eq!(hidden.text, format!("pull_secret=***\n{line}\n"));
         }
     }
 
