@@ -85,9 +85,7 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
 fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     let node = command.node()?;
     let (known, table) = session.harvested(node.of.cluster.as_deref())?;
-    let node = table
-        .node(&node.node)
-        .ok_or_else(|| passes::no_node(&table, &node.node))?;
+    let node = session.node_of(&table, &node.node)?;
     passes::refuse_simulated(&known.name, known.backend_of(&node.name), node.ip)?;
     let dir = session.home.cluster(&known.name);
     let node = ssh::Node {

@@ -26,7 +26,7 @@ use crate::settings::{self, Loaded, ResolvedValue, SettingsError, Sources, Where
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
 use crate::state::journal::{self, BOOTSTRAP_REMOVED, is_done};
-use crate::state::parameters::Parameters;
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// The default env file.
 pub(super) const ENV_FILE: &str = "env.sh";
@@ -209,8 +209,7 @@ impl Session {
 
     /// The table without the bootstrap, if the deployment has removed it.
     pub fn without_removed(&self, mut parameters: Parameters) -> Result<Parameters> {
-        let journal = journal::read(&self.home.cluster(&parameters.cluster).journal())?;
-        if is_done(&journal, BOOTSTRAP_REMOVED) {
+        if self.is_bootstrap_removed(&parameters.cluster)? {
             parameters.nodes.retain(|node| node.role != Role::Bootstrap);
         }
         Ok(parameters)
@@ -220,8 +219,11 @@ impl Session {
     pub fn node(&self, node: &OneNode) -> Result<(Known, NodeName)> {
         let known = self.cluster(&node.of)?;
         let name = node.node.clone();
-        match Parameters::read(&self.home.cluster(&known.name).parameters())? {
-            Some(table) if table.node(&name).is_none() => Err(no_node(&table, &name).into()),
+        let table = Parameters::read(&self.home.cluster(&known.name).parameters())?;
+        if let Some(table) = &table {
+            self.node_of(table, &name)?;
+        }
+        match table {
             Some(table) if table.is_external(&name) => {
                 let text = format!("{name} is an external node: ocpdeploy did not create its machine");
                 let hint = format!("`ocpdeploy node ssh {} {name}` logs in to it", table.cluster);
@@ -229,6 +231,25 @@ impl Session {
             }
             _ => Ok((known, name)),
         }
+    }
+
+    /// A node of the table; an error if its machine was removed.
+    pub fn node_of<'t>(&self, table: &'t Parameters, name: &NodeName) -> Result<&'t NodeAddress> {
+        let node = table.node(name).ok_or_else(|| no_node(table, name))?;
+        if node.role != Role::Bootstrap || !self.is_bootstrap_removed(&table.cluster)? {
+            return Ok(node);
+        }
+        let text = format!(
+            "the bootstrap machine of cluster {} was removed, because its control plane is complete",
+            table.cluster
+        );
+        let hint = "`ocpdeploy deploy --keep-bootstrap` keeps it";
+        Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into())
+    }
+
+    fn is_bootstrap_removed(&self, cluster: &str) -> Result<bool> {
+        let journal = journal::read(&self.home.cluster(cluster).journal())?;
+        Ok(is_done(&journal, BOOTSTRAP_REMOVED))
     }
 
     /// The named cluster, or the one that `cluster_name` finds.

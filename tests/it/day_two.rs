@@ -447,6 +447,42 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
 }
 
 #[test]
+fn a_record_with_former_names_of_settings_is_replaced_by_the_env_file() {
+    let sandbox = lab();
+    let path = sandbox.home().cluster("lab").settings();
+    let record = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, record.replacen("\"v\": 3", "\"v\": 2", 1)).unwrap();
+    let refused = sandbox.run(&["scale", "lab", "--workers", "3"]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    for part in [
+        "unsupported version 2, expected 3",
+        "hint: remove this file, then set the cluster's env file with --env",
+    ] {
+        assert!(refused.message().contains(part), "{}", refused.stderr);
+    }
+    std::fs::remove_file(&path).unwrap();
+    sandbox
+        .run(&["scale", "lab", "--workers", "3", "--env", "lab.sh"])
+        .succeeded();
+}
+
+#[test]
+fn a_removed_bootstrap_is_not_looked_for_on_the_platform() {
+    let sandbox = lab();
+    for verb in ["show", "console", "ssh"] {
+        let refused = sandbox.run(&["node", verb, "lab", "bootstrap"]);
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        assert!(
+            refused
+                .message()
+                .contains("the bootstrap machine of cluster lab was removed"),
+            "{}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
 fn an_arbiter_is_kept_when_workers_scale_and_stops_with_the_masters() {
     let sandbox = Sandbox::new(json!({}));
     sandbox.env(
