@@ -34,7 +34,8 @@ completion zsh zsh/vendor-completions/_$name
 "$program" -q util man "$share/man/man1"
 gzip -9n "$share"/man/man1/*.1
 install -d "$doc/examples"
-cp README.md LICENSE env.sh.sample "$doc/"
+# README has links to the other pages.
+cp -r --parents README.{md,svg} ARCHITECTURE.md CONTRIBUTING.md docs tests/lab/nodes/README.md LICENSE env.sh.sample "$doc/"
 cp -r profiles "$doc/examples/"
 # shellcheck disable=SC2086
 python3 "$here/sbom.py" ${FEATURES-} >"$doc/sbom.cdx.json"

@@ -53,9 +53,12 @@ read -r _ _ function _ < <(complete -p ocpdeploy | grep -o -- '-F .*' | sed 's/^
 COMP_WORDS=(ocpdeploy dep) COMP_CWORD=1 COMP_TYPE=9
 "$function" ocpdeploy dep ocpdeploy
 [ "${COMPREPLY[*]}" = deploy ] || fail "dep is completed to '${COMPREPLY[*]}'"
-for file in README.md copyright env.sh.sample sbom.cdx.json examples/profiles; do
-    [ -s "/usr/share/doc/ocpdeploy/$file" ] || fail "no $file"
+cd /usr/share/doc/ocpdeploy
+links=$(grep -oE '\]\([^):#]+[)#]' README.md | tr -d '](#)')
+for file in README.md $links copyright env.sh.sample sbom.cdx.json examples/profiles; do
+    [ -s "$file" ] || fail "no $file"
 done
+cd
 dpkg --verify ocpdeploy
 dpkg --purge ocpdeploy
 [ -z "$(find / -xdev -name '*ocpdeploy*' ! -path '/root/*' ! -path '/var/cache/man/*')" ] || fail "files remain after the removal"
