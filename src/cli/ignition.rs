@@ -45,8 +45,8 @@ Examples:
   ocpdeploy ignition merge base.ign mine.ign -o base.ign    # overwrite an input
 
 A file's `contents` are merged field by field: a child that sets only `source`
-keeps the parent's `compression` and `verification`. Set `compression` to an empty
-string in each of your files.")]
+keeps the parent's `compression` and `verification`. Set `compression` to an
+empty string in each of your files.")]
 pub struct IgnitionMerge {
     /// Configs, lowest precedence first; - is stdin
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -73,8 +73,8 @@ Examples:
   ocpdeploy ignition check --format json mine.ign
   ocpdeploy ignition check -                            # from stdin
 
-JSON: `files` with `file`, `ok`, `version`, `bytes`, and `findings` with `severity`
-(error or warning), `path`, `line`, `column` and `text`.")]
+JSON: `files` with `file`, `ok`, `version`, `bytes`, and `findings` with
+`severity` (error or warning), `path`, `line`, `column` and `text`.")]
 pub struct IgnitionCheck {
     /// Configs; - is stdin
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]

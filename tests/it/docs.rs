@@ -52,8 +52,8 @@ fn every_command_has_examples_and_each_is_understood() {
             .map(|line| line.split(" #").next().unwrap_or(line))
             .collect();
         assert!(examples.len() >= 2, "{name} has no examples");
-        // clap would wrap a longer one into a line that looks like another command.
-        for line in text.lines().filter(|line| line.starts_with("  ocpdeploy ")) {
+        // clap would wrap a longer line in the middle of a paragraph, and a command into two.
+        for line in text.lines() {
             assert!(line.chars().count() <= 80, "{name}: {line}");
         }
         for example in examples {
