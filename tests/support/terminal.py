@@ -39,6 +39,8 @@ SCRIPT = [
     ("version=okd requires none", "pull.json" + ENTER),  # asked again
     ("? optional settings", DOWN * 2 + ENTER),  # it begins at none; after harvest come the networks
     ("? extra_networks", " " + DOWN + " " + ENTER),
+    ("? optional settings", "xyzzy"),
+    ("(no match; Enter clears the filter)", ENTER),
     ("? optional settings", "disks"),
     ("empty disks", ENTER),
     ("? extra_disks", "100200" + LEFT * 3 + CUT + ENTER),

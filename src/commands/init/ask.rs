@@ -11,6 +11,7 @@ use inquire::ui::RenderConfig;
 use inquire::{Confirm, InquireError, MultiSelect, Select};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustyline::error::ReadlineError;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Choice, Finding, Verdict};
@@ -32,7 +33,9 @@ enum Said {
     /// `None`: an optional question was not answered.
     Answer(Option<String>),
     Back,
-    /// The input ended, or the user ended it.
+    /// Ctrl-C.
+    Interrupted,
+    /// The input ended, as after Ctrl-D.
     End,
 }
 
@@ -186,19 +189,21 @@ impl Ask {
                 Ok(answer)
             }
             Said::Back => Err(Back.into()),
-            Said::End => Err(self.ended(question.setting).into()),
+            Said::Interrupted => Err(self.ended(question.setting, true).into()),
+            Said::End => Err(self.ended(question.setting, false).into()),
         }
     }
 
-    /// The error if the input ends.
-    fn ended(&self, at: &str) -> OperationError {
-        let error = |why: &str| {
-            let text = format!("{why} at the question `{at}`; no env file was written");
-            OperationError::new(ErrorKind::Stopped, text)
+    /// The error if the user interrupts the questions, or if there are fewer lines than questions.
+    fn ended(&self, at: &str, interrupted: bool) -> OperationError {
+        let (why, kind) = match interrupted {
+            true => ("interrupted", ErrorKind::Stopped),
+            false => ("the input ended", ErrorKind::Usage),
         };
+        let error = OperationError::new(kind, format!("{why} at the question `{at}`; no env file was written"));
         match self.how {
-            How::Terminal => error("interrupted"),
-            How::Lines => error("stdin ended").hint("to start over, run the same command again"),
+            How::Terminal => error,
+            How::Lines => error.hint("write one line for each question; an empty line accepts the default"),
         }
     }
 
@@ -206,9 +211,12 @@ impl Ask {
     pub fn agree(&self, text: &str, default: bool) -> Result<bool, OperationError> {
         let text = &printable_line(text);
         make_way();
-        let ended = || self.ended(text);
+        let ended = || self.ended(text, false);
         match self.how {
-            How::Terminal => Confirm::new(text).with_default(default).prompt().map_err(|_| ended()),
+            How::Terminal => {
+                let agreed = Confirm::new(text).with_default(default).prompt();
+                agreed.map_err(|error| self.ended(text, !matches!(error, InquireError::IO(_))))
+            }
             How::Lines => loop {
                 prompt(&format!(
                     "{text} (yes or no) [{}]: ",
@@ -250,6 +258,12 @@ struct Row {
     text: String,
 }
 
+impl Row {
+    fn is_no_match(&self) -> bool {
+        self.text == NO_MATCH
+    }
+}
+
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -258,6 +272,9 @@ impl fmt::Display for Row {
 
 /// Longer lists are filtered by what is typed. Shorter ones ignore letters, so no control key is mistaken for a letter.
 const PAGE: usize = 7;
+
+/// The row of a filtered list while no other one matches.
+const NO_MATCH: &str = "(no match; Enter clears the filter)";
 
 fn on_terminal(question: &Question, check: &Check) -> Said {
     if question.secret || question.choices.is_empty() {
@@ -276,14 +293,17 @@ fn on_terminal(question: &Question, check: &Check) -> Said {
             rows.insert(rows.len() - usize::from(question.open), Row { value, text });
         }
         let at = rows.iter().position(|row| row.value == question.default).unwrap_or(0);
+        let is_filtered = add_no_match(&mut rows);
+        let rank = rank(&rows);
         let mut select = Select::new(&message, rows.clone())
             .with_help_message(&help)
             .with_starting_cursor(at)
             .with_scorer(&rank);
-        if rows.len() <= PAGE {
+        if !is_filtered {
             select = select.without_filtering();
         }
         let chosen = match select.prompt() {
+            Ok(chosen) if chosen.is_no_match() => continue,
             Ok(chosen) => chosen,
             Err(error) => return unanswered(&error),
         };
@@ -319,24 +339,44 @@ fn rows(question: &Question) -> Vec<Row> {
     rows
 }
 
+/// Adds `NO_MATCH` to a list that is filtered; returns whether it is.
+fn add_no_match(rows: &mut Vec<Row>) -> bool {
+    let is_filtered = rows.len() > PAGE;
+    if is_filtered {
+        rows.push(Row {
+            value: None,
+            text: NO_MATCH.to_owned(),
+        });
+    }
+    is_filtered
+}
+
 /// The rank of a row for the typed text: rows that start with it come before rows that only contain it.
-fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
-    let typed = typed.to_lowercase();
-    let text = text.to_lowercase();
-    let index = i64::try_from(index).unwrap_or(i64::MAX);
-    let behind = if text.starts_with(&typed) { 0 } else { 1 << 32 };
-    text.contains(&typed).then(|| -behind - index)
+fn rank(rows: &[Row]) -> impl Fn(&str, &Row, &str, usize) -> Option<i64> {
+    move |typed, row, text, index| {
+        let typed = typed.to_lowercase();
+        if row.is_no_match() {
+            let matches = |row: &Row| !row.is_no_match() && row.text.to_lowercase().contains(&typed);
+            return (!rows.iter().any(matches)).then_some(0);
+        }
+        let text = text.to_lowercase();
+        let index = i64::try_from(index).unwrap_or(i64::MAX);
+        let behind = if text.starts_with(&typed) { 0 } else { 1 << 32 };
+        text.contains(&typed).then(|| -behind - index)
+    }
 }
 
 /// Any number of the choices; with none, the question is not answered.
 fn several(question: &Question, check: &Check) -> Said {
     const HELP: &str = "Space selects, Enter confirms.";
     let message = format!("{}:", question.setting);
-    let rows = rows(question);
+    let mut rows = rows(question);
     let help = in_brackets(&format!("{} {HELP}", question.text));
     let known = question.default.as_deref().unwrap_or_default();
     let is_chosen = |row: &Row| parse::list(known).any(|item| row.value.as_deref() == Some(item));
     let before: Vec<usize> = (0..rows.len()).filter(|at| is_chosen(&rows[*at])).collect();
+    let is_filtered = add_no_match(&mut rows);
+    let rank = rank(&rows);
     loop {
         let mut select = MultiSelect::new(&message, rows.clone())
             .with_help_message(&help)
@@ -346,10 +386,11 @@ fn several(question: &Question, check: &Check) -> Said {
                 let values = rows.iter().filter_map(|row| row.value.value.as_deref());
                 printable_line(&values.collect::<Vec<_>>().join(","))
             });
-        if rows.len() <= PAGE {
+        if !is_filtered {
             select = select.without_filtering();
         }
         let chosen = match select.prompt() {
+            Ok(chosen) if chosen.iter().any(Row::is_no_match) => continue,
             Ok(chosen) => chosen,
             Err(error) => return unanswered(&error),
         };
@@ -375,10 +416,11 @@ fn typed(question: &Question, check: &Check) -> Said {
     };
     let shown = default.map(|default| format!(" [{}]", printable_line(default)));
     match line.read(&format!("? {}{}: ", question.setting, shown.unwrap_or_default())) {
-        None => Said::End,
-        Some(typed) if typed == BACK => Said::Back,
-        Some(typed) if typed.is_empty() => Said::Answer(question.default.clone()),
-        Some(typed) => Said::Answer(Some(typed)),
+        Err(ReadlineError::Interrupted) => Said::Interrupted,
+        Err(_) => Said::End,
+        Ok(typed) if typed == BACK => Said::Back,
+        Ok(typed) if typed.is_empty() => Said::Answer(question.default.clone()),
+        Ok(typed) => Said::Answer(Some(typed)),
     }
 }
 
@@ -389,13 +431,14 @@ fn in_brackets(text: &str) -> String {
         .to_owned()
 }
 
-/// Escape goes back; Ctrl-C and the end of input end the questions.
+/// Escape goes back.
 fn unanswered(error: &InquireError) -> Said {
     match error {
         InquireError::OperationCanceled => {
             erase_line();
             Said::Back
         }
+        InquireError::OperationInterrupted => Said::Interrupted,
         _ => Said::End,
     }
 }

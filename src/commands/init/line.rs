@@ -28,17 +28,17 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The trimmed line; `None` after Ctrl-C, Ctrl-D, or if the terminal was closed.
-    pub fn read(self, prompt: &str) -> Option<String> {
+    /// The trimmed line; an error after Ctrl-C, Ctrl-D, or if the terminal was closed.
+    pub fn read(self, prompt: &str) -> Result<String> {
         let color = match self.secret {
             // rustyline draws the characters that mask a secret only if colors are enabled.
             true => ColorMode::Forced,
             false => ColorMode::Disabled,
         };
         let config = Config::builder().color_mode(color).build();
-        let mut editor = Editor::with_history(config, MemHistory::new()).ok()?;
+        let mut editor = Editor::with_history(config, MemHistory::new())?;
         editor.set_helper(Some(self));
-        Some(editor.readline(prompt).ok()?.trim().to_owned())
+        Ok(editor.readline(prompt)?.trim().to_owned())
     }
 
     fn problem(&self, line: &str) -> Option<String> {

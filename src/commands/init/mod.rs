@@ -9,7 +9,7 @@ mod optional;
 mod ovirt_ca;
 pub mod survey;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ use crate::backend::{Choice, Finding, SettingChoices};
 use crate::cli::Init;
 use crate::error::{ErrorKind, OperationError};
 use crate::printable::printable_block;
-use crate::settings::{ENVIRONMENT, SettingsError, variables};
+use crate::settings::{SettingsError, variables};
 use crate::state::home::write_where_asked;
 
 pub fn run(session: &Session, command: &Init) -> Result<()> {
@@ -73,27 +73,18 @@ pub fn run(session: &Session, command: &Init) -> Result<()> {
     match (asked, &interview.ask.how) {
         (Ok(()), _) => {
             interview.write(&command.output)?;
-            warn_of_environment(&sources.environment);
+            let overriding = interview.survey.overriding();
+            if !overriding.is_empty() {
+                tell(&format!(
+                    "warning: set in the environment, and overrides the env file: {}",
+                    overriding.join(", ")
+                ));
+            }
             let _ = std::fs::remove_file(&kept);
             Ok(())
         }
         (Err(error), How::Terminal) => Err(keep(&interview.ask, &kept, error)),
         (Err(error), How::Lines) => Err(error),
-    }
-}
-
-/// Settings in the environment override the env file, so `init` does not use them.
-fn warn_of_environment(environment: &BTreeMap<String, String>) {
-    let is_setting = |name: &&String| {
-        let name = name.strip_prefix(ENVIRONMENT).map(str::to_lowercase);
-        name.is_some_and(|name| variables::find(&name).is_some())
-    };
-    let set: Vec<&str> = environment.keys().filter(is_setting).map(String::as_str).collect();
-    if !set.is_empty() {
-        tell(&format!(
-            "warning: set in the environment, and overrides the env file: {}",
-            set.join(", ")
-        ));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::backend::{Choice, HostCapacity, SettingChoices};
 use crate::cluster::BackendConfig;
 use crate::printable::count;
 use crate::settings::variables::{self, Kind, Variable};
-use crate::settings::{self, ResolvedValue, SettingsError, Sources, profile};
+use crate::settings::{self, ResolvedValue, SettingsError, Sources, parse, profile};
 
 /// The questions after those about the platform. The addresses come between `CLUSTER` and `SIZES`.
 pub const CLUSTER: &[&str] = &["cluster", "domain", "profile", "masters", "workers"];
@@ -135,18 +135,26 @@ pub struct Question {
 #[derive(Clone)]
 pub struct Survey<'a> {
     sources: Sources<'a>,
+    /// Settings in the environment, which are the defaults of their questions.
+    environment: BTreeMap<&'static str, String>,
     path: PathBuf,
     answers: BTreeMap<&'static str, Answer>,
 }
 
 impl<'a> Survey<'a> {
-    /// `sources` are those of this process; settings in its environment are ignored.
+    /// `sources` are those of this process. The env file must be complete without the settings in its environment.
     pub fn new(path: PathBuf, mut sources: Sources<'a>) -> Self {
-        sources
-            .environment
-            .retain(|name, _| !name.starts_with(settings::ENVIRONMENT));
+        let (own, others) = std::mem::take(&mut sources.environment)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(name, _)| name.starts_with(settings::ENVIRONMENT));
+        sources.environment = others;
+        let setting = |(name, value): (String, String)| {
+            let name = name.strip_prefix(settings::ENVIRONMENT)?.to_ascii_lowercase();
+            Some((variables::find(&name)?.name, value))
+        };
         Self {
             sources,
+            environment: own.into_iter().filter_map(setting).collect(),
             path,
             answers: BTreeMap::new(),
         }
@@ -166,6 +174,7 @@ impl<'a> Survey<'a> {
         // The answer for the pull secret is the name of its file, which is not secret.
         let secret = variable.is_some_and(|variable| variable.is_secret() && setting != "pull_secret");
         let default = self.usable_default(setting).filter(|_| !secret);
+        let default = self.of_environment(setting).or(default);
         Question {
             setting,
             text: variable.map_or(setting, |variable| variable.doc).to_owned(),
@@ -235,7 +244,8 @@ impl<'a> Survey<'a> {
     fn of_profile(&self, profile: &str, setting: &str) -> Option<u64> {
         let mut with = self.clone();
         with.answer("profile", profile);
-        with.default_of(setting)?.parse().ok()
+        let kind = variables::find(setting)?.kind;
+        parse::number(&with.default_of(setting)?, kind).ok()
     }
 
     /// The question for a setting with choices of the platform. The list may be incomplete, so other values are valid.
@@ -295,6 +305,21 @@ impl<'a> Survey<'a> {
         };
         let found = values.iter().find(|value| value.name == setting)?;
         Some(found.value.clone()).filter(|value| !value.is_empty())
+    }
+
+    /// The variables in the environment that differ from the answers, and override them.
+    pub fn overriding(&self) -> Vec<String> {
+        let set = self.environment.iter().filter(|(_, value)| !value.is_empty());
+        set.filter(|(name, value)| self.value(name) != Some(value.as_str()))
+            .map(|(name, _)| format!("{}{}", settings::ENVIRONMENT, name.to_ascii_uppercase()))
+            .collect()
+    }
+
+    /// The value of a setting in the environment, if it is valid and not a secret.
+    fn of_environment(&self, setting: &'static str) -> Option<String> {
+        let value = self.environment.get(setting).filter(|value| !value.is_empty())?;
+        let is_usable = settings::storable(setting, value) == value && self.problem(setting, value).is_none();
+        is_usable.then(|| value.clone())
     }
 
     /// The default of a setting, if it is valid.

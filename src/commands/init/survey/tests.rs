@@ -83,6 +83,32 @@ fn values_of_the_profile_are_defaults_and_not_written() {
 }
 
 #[test]
+fn settings_in_the_environment_are_defaults_unless_they_are_invalid_or_secret() {
+    let mut sources = sources();
+    for (name, value) in [
+        ("OCPDEPLOY_BACKEND", "sim"),
+        ("OCPDEPLOY_CLUSTER", "prod"),
+        ("OCPDEPLOY_PULL_SECRET", r#"{"auths":{}}"#),
+        ("OCPDEPLOY_WORKERS", "many"),
+    ] {
+        sources.environment.insert(name.to_owned(), value.to_owned());
+    }
+    let mut lab = Survey::new("env.sh".into(), sources);
+    for (setting, default) in [
+        ("backend", Some("sim")),
+        ("cluster", Some("prod")),
+        ("pull_secret", None),
+        ("workers", Some("2")),
+    ] {
+        assert_eq!(lab.question(setting).default.as_deref(), default, "{setting}");
+    }
+    lab.answer("backend", "sim");
+    lab.answer("cluster", "lab");
+    let others = ["OCPDEPLOY_CLUSTER", "OCPDEPLOY_PULL_SECRET", "OCPDEPLOY_WORKERS"];
+    assert_eq!(lab.overriding(), others);
+}
+
+#[test]
 fn the_home_folder_in_a_file_name_is_expanded() {
     let lab = survey(&[("pull_secret", "~/pull.json"), ("cluster", "lab")]);
     assert_eq!(lab.value("pull_secret"), Some("/home/me/pull.json"));
