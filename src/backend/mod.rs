@@ -26,6 +26,8 @@ use crate::cluster::{
 use crate::digest::sha256;
 
 mod action;
+#[cfg(any(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
+mod ca_file;
 mod capabilities;
 pub mod connect;
 mod error;

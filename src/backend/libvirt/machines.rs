@@ -476,15 +476,41 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_renamed_domain_keeps_its_disks_until_it_is_deleted_itself() {
+    /// A host with the base image.
+    fn host() -> (Connect, HostPlatform) {
         let connect = open_test_driver();
-        let storage = Storage::open(&connect, "default-pool").unwrap();
         let pool = connect.lookup_storage_pool_by_name("default-pool").unwrap();
         let base = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity></volume>";
         StorageVol::create_xml(&pool, base, 0).unwrap();
         let capabilities = document(connect.capabilities()).unwrap();
         let platform = HostPlatform::choose(&capabilities, connect.lib_version().unwrap(), VirtType::Auto).unwrap();
+        (connect, platform)
+    }
+
+    #[test]
+    fn another_clusters_volumes_for_a_machine_of_this_name_remain() {
+        let (connect, platform) = host();
+        let storage = Storage::open(&connect, "default-pool").unwrap();
+        let progress = CallProgress::default();
+        let create = |spec: &MachineSpec| create(&storage, &connect, &platform, DiskCache::Default, spec, &progress);
+        let ours = spec("lab-worker-0");
+        let mut theirs = spec("lab-worker-0");
+        theirs.cluster = ClusterId::read("lab.example.com.b3n8wxyz").unwrap();
+        create(&theirs).unwrap();
+        // Somebody removed the domain, but not its volumes.
+        let (domain, _) = find(&connect, &theirs.cluster, &theirs.name).unwrap().unwrap();
+        remove(&domain).unwrap();
+        let before = volumes(&storage);
+        assert_ne!(before, [""; 0]);
+        create(&ours).unwrap();
+        delete(&storage, &connect, &ours.cluster, &ours.name).unwrap();
+        assert_eq!(volumes(&storage), before);
+    }
+
+    #[test]
+    fn a_renamed_domain_keeps_its_disks_until_it_is_deleted_itself() {
+        let (connect, platform) = host();
+        let storage = Storage::open(&connect, "default-pool").unwrap();
         let progress = CallProgress::default();
         let create = |spec: &MachineSpec| create(&storage, &connect, &platform, DiskCache::Default, spec, &progress);
         let (spec, other) = (spec("lab-worker-0"), spec("lab-worker-1"));

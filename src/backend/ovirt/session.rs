@@ -2,7 +2,6 @@
 //!
 //! Facts: oVirt/ovirt-engine: OAuthTokenServlet, EnforceAuthFilter, ErrorMessageHelper; oVirt/ovirt-engine-sdk.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +15,7 @@ use super::answers::{MOST_WORDS, is_for_administrators, is_locked, read, read_te
 use super::wire;
 use crate::backend::error::if_exists;
 use crate::backend::filters::matching;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, ca_file};
 use crate::backoff::{Backoff, asked_pause, time_of};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
@@ -100,7 +99,10 @@ pub(super) struct OvirtSession {
 impl OvirtSession {
     /// Reads CA and password. Sends no request yet.
     pub fn new(config: &OvirtConfig) -> Result<Self, BackendError> {
-        let certificates = config.ca.as_deref().map(read_ca).transpose()?;
+        let certificates = match &config.ca {
+            Some(path) => Some(ca_file::read("ovirt_ca", path, "the engine's certificate")?.1),
+            None => None,
+        };
         let http = client(certificates.clone())
             .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, innermost(&error)))?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -427,18 +429,6 @@ pub(super) fn client(certificates: Option<Vec<Certificate>>) -> reqwest::Result<
     }
 }
 
-fn read_ca(path: &Path) -> Result<Vec<Certificate>, BackendError> {
-    let unusable = |why: &str| {
-        let words = format!("ovirt_ca {}: {why}", path.display());
-        BackendError::new(BackendErrorKind::Rejected, words).hint("set ovirt_ca to the PEM file of the engine's CA")
-    };
-    let pem = limited_file::read_text(path).map_err(|error| unusable(&error.to_string()))?;
-    match Certificate::from_pem_bundle(pem.as_bytes()) {
-        Ok(certificates) if certificates.is_empty() => Err(unusable("it contains no certificate")),
-        certificates => certificates.map_err(|_| unusable("it is not a PEM file")),
-    }
-}
-
 /// The error if the server at `url` did not respond.
 pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> BackendError {
     let words = innermost(error);
@@ -498,23 +488,5 @@ pub(super) async fn wait_for<T>(
             return Err(BackendError::new(BackendErrorKind::Timeout, words));
         }
         sleep(backoff.pause(None)).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ca_file_without_a_certificate_is_rejected() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        for text in ["", "text"] {
-            std::fs::write(file.path(), text).unwrap();
-            read_ca(file.path()).unwrap_err();
-        }
-        let key = rcgen::KeyPair::generate().unwrap();
-        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
-        std::fs::write(file.path(), certificate.pem()).unwrap();
-        assert_eq!(read_ca(file.path()).unwrap().len(), 1);
     }
 }
