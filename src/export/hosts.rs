@@ -220,13 +220,13 @@ mod tests {
 
     #[test]
     fn only_lines_with_names_of_this_cluster_are_conflicts() {
-        let text = "10.0.0.1 API.lab.example.com\n10.0.0.2 api.mylab.example.com # api.lab.example.com\n";
+        let text = "10.0.0.1 api.LAB.Example.com\n10.0.0.2 api.mylab.example.com # api.lab.example.com\n";
         let text = with_block(text, &example()).unwrap() + "10.0.0.3 x x.apps.lab.example.com\n";
         let last = text.lines().count();
         assert_eq!(
             rivals(&text, &id("lab")).unwrap(),
             [
-                (1, "10.0.0.1 API.lab.example.com"),
+                (1, "10.0.0.1 api.LAB.Example.com"),
                 (last, "10.0.0.3 x x.apps.lab.example.com")
             ]
         );

@@ -87,3 +87,29 @@ fn counted(owned: &[Owned]) -> String {
         None => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_cluster_that_is_not_installed_is_suggested_to_be_destroyed() {
+        for (operation, installed, suggested) in [
+            ("deploy", false, true),
+            ("deploy", true, false),
+            ("scale", true, false),
+            ("destroy", true, false),
+            ("stop", true, false),
+        ] {
+            let failure = PartialFailure {
+                operation,
+                cluster: ClusterId::read("lab.example.com.x7k2pqrs").unwrap(),
+                installed,
+                there: String::new(),
+                source: "no response".into(),
+            };
+            let hint = failure.hint();
+            assert_eq!(hint.contains("ocpdeploy destroy"), suggested, "{operation}: {hint}");
+        }
+    }
+}

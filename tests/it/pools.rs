@@ -13,7 +13,7 @@ use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
 const LAB: &str = "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper\nworker_memory=3000\nextra_networks=lan\n\
-    pool_memory=gpu:5000\npool_numcpus=gpu:7\npool_extra_disks=infra:20,infra:30\npool_extra_networks=gpu:fast";
+    pool_memory=gpu:5000\npool_numcpus=gpu:7\npool_extra_disks=infra:20,infra:30,gpu:0\npool_extra_networks=gpu:fast";
 
 const WORKERS: [&str; 4] = ["worker-0", "infra-0", "infra-1", "gpu-0"];
 
@@ -65,7 +65,7 @@ fn nodes_of_pools_are_workers_with_names_and_sizes_of_their_own() {
     assert_eq!(usual[0], 3000);
     assert_eq!(usual[3], json!(["default", "lan"]));
     assert_eq!(shown("infra-1"), json!([3000, usual[1], [20, 30], ["default", "lan"]]));
-    assert_eq!(shown("gpu-0"), json!([5000, 7, usual[2], ["default", "fast"]]));
+    assert_eq!(shown("gpu-0"), json!([5000, 7, [], ["default", "fast"]]));
     for node in table.of_role(Role::Worker) {
         assert_eq!(
             machine(&sandbox, node.name.as_str())["nics"][0]["mac"],

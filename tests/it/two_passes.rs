@@ -603,6 +603,14 @@ fn addresses_can_be_reserved_without_a_boot() {
     let run = sandbox.deploy("lab").succeeded();
     assert!(!run.stderr.contains("-harvest-"), "{}", run.stderr);
     is_deployed(&sandbox, "lab");
+    // The address that a node got is that of a VIP now.
+    let first = sandbox.parameters("lab").unwrap().nodes[0].ip;
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    sandbox.env("lab", &format!("harvest=reserve\napi_ip={first}"));
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    let table = sandbox.parameters("lab").unwrap();
+    assert!(table.nodes.iter().all(|node| node.ip != first), "{:?}", table.nodes);
 }
 
 #[test]

@@ -184,6 +184,7 @@ mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
     use super::*;
+    use crate::cluster::Ipv6Table;
     use crate::state::parameters::tests::example;
 
     /// A valid request of a kubelet, to be modified by tests.
@@ -477,6 +478,27 @@ mod tests {
         for signer in ["kubernetes.io/kube-apiserver-client", "example.com/own", ""] {
             let other = client().but(|wish| wish.request.signer = signer.to_owned());
             assert_eq!(other.judged(), Judgement::Leave, "{signer}");
+        }
+    }
+
+    #[test]
+    fn a_serving_certificate_may_have_both_addresses_of_its_node() {
+        let mut table = example();
+        let ipv6 = Ipv6Table {
+            machine_network: "fd00:1::/64".parse().unwrap(),
+            gateway: "fd00:1::1".parse().unwrap(),
+            api_ip: "fd00:1::2".parse().unwrap(),
+            ingress_ip: "fd00:1::3".parse().unwrap(),
+        };
+        let node = table.node(&worker(0)).unwrap();
+        let own = ipv6.address_of(&node.name, node.ip).to_string();
+        table.ipv6 = Some(ipv6);
+        let with = |address: &str| serving().but(|wish| wish.sans.push(ip(address)));
+        let approved = Judgement::Approve(worker(0), Wave::Serving);
+        assert_eq!(with(&own).judged_in(&table), approved);
+        for (address, table) in [(own.as_str(), &example()), ("fd00:1::2", &table)] {
+            let refused = format!("{address} is not the address of worker-0");
+            assert_eq!(with(address).judged_in(table), Judgement::Refuse(refused));
         }
     }
 

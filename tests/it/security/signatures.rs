@@ -95,6 +95,8 @@ impl Drop for Gpg {
 struct Files {
     served: Mutex<BTreeMap<String, Vec<u8>>>,
     asked: Mutex<Vec<String>>,
+    /// The server to which requests are redirected.
+    redirected: Mutex<Option<String>>,
 }
 
 /// A mirror with http and https, a state folder, and a program that must not be run unless its list is valid.
@@ -118,6 +120,7 @@ impl Bench {
         let files = Arc::new(Files {
             served: Mutex::new(served),
             asked: Mutex::default(),
+            redirected: Mutex::default(),
         });
         let authority = Authority::new();
         fs::write(folder.path().join("ca.pem"), authority.pem()).unwrap();
@@ -259,6 +262,9 @@ async fn answer(State(files): State<Arc<Files>>, uri: Uri) -> Response {
     let name = name.unwrap_or_default().to_owned();
     let found = files.served.lock().unwrap().get(&name).cloned();
     files.asked.lock().unwrap().push(name);
+    if let Some(to) = files.redirected.lock().unwrap().as_ref() {
+        return axum::response::Redirect::temporary(&format!("{to}{uri}")).into_response();
+    }
     found.map_or(StatusCode::NOT_FOUND.into_response(), IntoResponse::into_response)
 }
 
@@ -334,6 +340,11 @@ fn a_list_without_the_signature_of_a_trusted_key_is_rejected() {
     };
     let short = at("old", "20240101T010000", &["--default-sig-expire", "1d"]);
     let future = at("ed", "20500101T010000", &[]);
+    let before_its_key = at(
+        "ed",
+        "20230101T010000",
+        &["--ignore-time-conflict", "--ignore-valid-from"],
+    );
     let weak = bench
         .gpg
         .sign("weak", &["--digest-algo", "SHA1", "--detach-sign"], &list);
@@ -365,6 +376,7 @@ fn a_list_without_the_signature_of_a_trusted_key_is_rejected() {
         (expired, &by_expired, "has expired"),
         (short, &by_old, "it has expired"),
         (future, &line, "its creation time is invalid"),
+        (before_its_key, &line, "its creation time is invalid"),
         (weak, &by_weak, "its digest algorithm is too weak"),
         (cut, &line, "cannot verify signature"),
         (Vec::new(), &line, "cannot verify signature"),
@@ -416,4 +428,13 @@ fn plain_http_and_a_missing_signature_need_a_pin_or_an_opt_in() {
             &["which differs from installer_mirror_sha256", &sha256(&fresh.list)],
         );
     }
+}
+
+#[test]
+fn a_redirect_from_https_to_http_is_not_followed() {
+    let bench = Bench::new();
+    let pin = format!("mirror_sha256={}\n", sha256(&bench.list));
+    *bench.files.redirected.lock().unwrap() = Some(bench.url("http"));
+    bench.refuses("https", &pin, &["a redirect from https to http"]);
+    assert_eq!(bench.asked().len(), 1, "only the server with https was asked");
 }
