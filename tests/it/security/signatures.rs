@@ -433,7 +433,7 @@ fn plain_http_and_a_missing_signature_need_a_pin_or_an_opt_in() {
 #[test]
 fn a_redirect_from_https_to_http_is_not_followed() {
     let bench = Bench::new();
-    let pin = format!("mirror_sha256={}\n", sha256(&bench.list));
+    let pin = format!("installer_mirror_sha256={}\n", sha256(&bench.list));
     *bench.files.redirected.lock().unwrap() = Some(bench.url("http"));
     bench.refuses("https", &pin, &["a redirect from https to http"]);
     assert_eq!(bench.asked().len(), 1, "only the server with https was asked");
