@@ -602,10 +602,14 @@ pub struct Verify {
 ///
 /// Connects to the api VIP and verifies the server's certificate by name
 /// (tls-server-name). Requires oc 4.7 or kubectl 1.20, or later.
+/// With --merge, adds it as a context to the file that kubectl changes: the first
+/// existing file in KUBECONFIG, otherwise ~/.kube/config. Other entries are kept, but as
+/// with kubectl, comments are not. `destroy` removes the context.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy kubeconfig lab -o lab.kubeconfig
+  ocpdeploy kubeconfig lab --merge           # then: kubectl --context lab get nodes
   ocpdeploy kubeconfig lab --by-name         # as openshift-install wrote it")]
 pub struct Kubeconfig {
     #[command(flatten)]
@@ -616,6 +620,12 @@ pub struct Kubeconfig {
     /// Keep the server's name, which must resolve on this computer
     #[arg(long)]
     pub by_name: bool,
+    /// Add a context for the cluster to the kubeconfig of kubectl, or update it
+    #[arg(long, conflicts_with = "output")]
+    pub merge: bool,
+    /// Name of the context [default: the cluster's name]
+    #[arg(long, value_name = "NAME", requires = "merge", value_parser = NonEmptyStringValueParser::new())]
+    pub context: Option<String>,
 }
 
 #[cfg(test)]

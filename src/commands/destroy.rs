@@ -17,6 +17,7 @@ use crate::cli::{Destroy, Source};
 use crate::cluster::{BackendConfig, ClusterDomain, ClusterId, NodeName, WorkersOn};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::client_dns::{self, Computer};
+use crate::local::client_kubeconfig;
 use crate::passes::{self, DeploymentOnPlatform};
 use crate::printable::shell_path;
 use crate::report;
@@ -57,6 +58,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         let backend = connect(&target.backend, target.workers_on.as_ref(), target.retry_limit).await?;
         let mut owned = backend.list_owned(cluster).await?;
         owned.extend(dir.map(|dir| names_here(dir, command, domain)).unwrap_or_default());
+        owned.extend(dir.map(contexts_here).unwrap_or_default());
         let table = dir.and_then(|dir| Parameters::read(&dir.parameters()).ok().flatten());
         let external: Vec<NodeName> = table
             .into_iter()
@@ -102,6 +104,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         let begun = || {
             if let Some(dir) = dir {
                 forget_names(session, dir, command, domain);
+                forget_contexts(dir);
             }
         };
         passes::destroy(&backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
@@ -144,6 +147,40 @@ fn forget_names(session: &Session, dir: &ClusterDir, command: &Destroy, cluster:
             "cannot remove the names of {cluster} from the local resolver: {error}; run `sudo ocpdeploy --home {home} dns \
              remove {cluster}`"
         );
+    }
+}
+
+/// The contexts that `ocpdeploy kubeconfig --merge` added on this computer.
+fn contexts_here(dir: &ClusterDir) -> Vec<Owned> {
+    let kubeconfig = std::fs::read_to_string(dir.kubeconfig()).unwrap_or_default();
+    // A file that cannot be read is reported when its context is removed.
+    let contexts = client_kubeconfig::recorded(dir).unwrap_or_default().into_iter();
+    let contexts = contexts.filter(|context| context.is_there(&kubeconfig));
+    contexts
+        .map(|context| Owned {
+            kind: "kubeconfig".to_owned(),
+            name: format!("{}: context {}", context.file.display(), context.name),
+        })
+        .collect()
+}
+
+/// Removes these contexts. If a file of this computer cannot be written, the machines are still removed.
+fn forget_contexts(dir: &ClusterDir) {
+    let forget = || {
+        let contexts = client_kubeconfig::recorded(dir)?;
+        if contexts.is_empty() {
+            return Ok(());
+        }
+        let kubeconfig = std::fs::read_to_string(dir.kubeconfig())?;
+        for context in contexts {
+            if let Err(error) = context.remove(&kubeconfig) {
+                tracing::warn!("{error}; {}", error.hints.join("; "));
+            }
+        }
+        anyhow::Ok(())
+    };
+    if let Err(error) = forget() {
+        tracing::warn!("cannot remove the cluster's contexts from a kubeconfig: {error}");
     }
 }
 

@@ -7,8 +7,8 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, lchown};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::ClusterDomain;
 use crate::export::hosts::{self, BrokenMarkers};
 use crate::export::resolver;
+use crate::local::foreign_file::replace;
 use crate::local::subprocess;
 use crate::state::dir::NO_LINK;
-use crate::state::home::{ClusterDir, write_private};
+use crate::state::home::ClusterDir;
 use crate::state::parameters::Parameters;
 
 /// Version of the record in the cluster's directory.
@@ -347,14 +348,7 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
         source,
     };
     let text = serde_json::to_vec(&Note { v: VERSION, how }).map_err(|error| failed(error.into()))?;
-    write_private(&path, &text).map_err(failed)?;
-    // Under sudo the directory still belongs to the user, who will destroy the cluster.
-    let owner = std::fs::metadata(dir.path()).map_err(failed)?;
-    let file = std::fs::metadata(&path).map_err(failed)?;
-    if (owner.uid(), owner.gid()) != (file.uid(), file.gid()) {
-        lchown(&path, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
-    }
-    Ok(())
+    dir.write_for_owner(&path, &text).map_err(failed)
 }
 
 /// The lock of all changes. No other user can open it, and so hold it forever.
@@ -379,7 +373,7 @@ fn change(
         return Ok(change);
     }
     let written = match &change.after {
-        Some(text) => replace(&change.path, text),
+        Some(text) => replace(&change.path, text, 0o644),
         None => std::fs::remove_file(&change.path),
     };
     written.map_err(|source| match source.kind() {
@@ -430,56 +424,6 @@ fn read(path: &Path) -> Result<Option<String>, ClientDnsError> {
             path: path.to_owned(),
             source,
         }),
-    }
-}
-
-/// Replaces a system file, atomically if possible, with its mode, owner and SELinux label.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // A link's target is replaced.
-    let path = match std::fs::canonicalize(path) {
-        Ok(real) => real,
-        Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
-        Err(error) => return Err(error),
-    };
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder)?;
-    let mut new = tempfile::NamedTempFile::new_in(folder)?;
-    new.write_all(text.as_bytes())?;
-    match std::fs::metadata(&path) {
-        Ok(old) => {
-            new.as_file().set_permissions(old.permissions())?;
-            std::os::unix::fs::fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
-            copy_label(&path, new.as_file())?;
-        }
-        Err(_) => new
-            .as_file()
-            .set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?,
-    }
-    new.as_file().sync_all()?;
-    match new.persist(&path) {
-        Ok(_) => File::open(folder)?.sync_all(),
-        // In a container the file is a mount point, which can be written, but not replaced.
-        Err(error) if matches!(error.error.kind(), ErrorKind::ResourceBusy | ErrorKind::CrossesDevices) => {
-            tracing::warn!("{} is a mount point; writing it in place", path.display());
-            let mut file = File::options().write(true).open(&path)?;
-            file.write_all(text.as_bytes())?;
-            file.set_len(text.len() as u64)?;
-            file.sync_all()
-        }
-        Err(error) => Err(error.error),
-    }
-}
-
-/// With its directory's label a hosts file would be unreadable for confined services.
-fn copy_label(from: &Path, to: &File) -> io::Result<()> {
-    const LABEL: &str = "security.selinux";
-    let mut label = [0; 256];
-    match rustix::fs::getxattr(from, LABEL, &mut label) {
-        Ok(length) => {
-            rustix::fs::fsetxattr(to, LABEL, &label[..length], rustix::fs::XattrFlags::empty()).map_err(Into::into)
-        }
-        // Without SELinux there is no label.
-        Err(_) => Ok(()),
     }
 }
 

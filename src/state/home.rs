@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -133,7 +133,7 @@ impl Home {
 }
 
 /// Entries of a cluster's directory that belong to this computer; a record does not contain them.
-const OF_THIS_COMPUTER: [&str; 4] = ["bin", "client-dns.json", "log", "snapshots"];
+const OF_THIS_COMPUTER: [&str; 5] = ["bin", "client-dns.json", "client-kubeconfig.json", "log", "snapshots"];
 
 /// The directory of one cluster.
 #[derive(Clone, Debug)]
@@ -230,6 +230,22 @@ impl ClusterDir {
     /// How this computer resolves the cluster's names.
     pub fn client_dns(&self) -> PathBuf {
         self.path.join("client-dns.json")
+    }
+
+    /// Where the user's kubeconfigs have a context of the cluster.
+    pub fn client_kubeconfig(&self) -> PathBuf {
+        self.path.join("client-kubeconfig.json")
+    }
+
+    /// Writes a file of this directory as `write_private` does. Under sudo it belongs to the directory's owner, who will
+    /// destroy the cluster.
+    pub fn write_for_owner(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        write_private(path, content)?;
+        let (owner, file) = (fs::metadata(&self.path)?, fs::metadata(path)?);
+        match (owner.uid(), owner.gid()) == (file.uid(), file.gid()) {
+            true => Ok(()),
+            false => lchown(path, Some(owner.uid()), Some(owner.gid())),
+        }
     }
 
     /// The backup of etcd that belongs to a snapshot.

@@ -15,6 +15,7 @@ mod audit;
 mod check;
 mod cli;
 mod client_dns;
+mod client_kubeconfig;
 #[cfg(feature = "openstack")]
 mod clouds_yaml;
 mod cluster_api;
