@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::cluster::DeploymentId;
+use crate::cluster::{DeploymentId, NodeName};
 
 mod args;
 mod cache;
@@ -145,6 +145,7 @@ pub enum Command {
     Config(Config),
     Status(Status),
     List(List),
+    Logs(Logs),
     Report(Report),
     Destroy(Destroy),
     Audit(Audit),
@@ -339,6 +340,30 @@ Examples:
 pub struct List {
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Collect the logs of a cluster and its nodes in one archive, without secrets
+///
+/// Collects the nodes' journals over SSH, their consoles, the log of openshift-install,
+/// objects of the cluster's API, and the bundle of a failed deployment. Secrets are
+/// masked. Lists what could not be fetched, and why; the rest is written in any case.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy logs lab                        # writes lab-logs-TIME.tar.gz
+  ocpdeploy logs lab master-0 worker-1      # only journals and consoles of these
+  ocpdeploy logs lab -o logs                # a directory")]
+pub struct Logs {
+    #[command(flatten)]
+    pub of: OneCluster,
+    /// Nodes, e.g. worker-1 [default: all nodes, and everything about the cluster]
+    #[arg(value_name = "NODE", value_parser = args::node_name)]
+    pub nodes: Vec<NodeName>,
+    /// Archive to write (.tar.gz or .tgz), or a new directory
+    #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub again: Again,
 }
 
 /// Write an HTML report: topology, timeline, addresses, sizes, warnings

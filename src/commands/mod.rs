@@ -21,6 +21,7 @@ mod image;
 mod init;
 mod kubeconfig;
 mod list;
+mod logs;
 mod machine;
 #[cfg(feature = "kubevirt")]
 mod manifests;
@@ -63,6 +64,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Config(command) => config::run(&session()?, command),
         Command::Status(command) => return status::run(&session()?, command),
         Command::List(command) => list::run(&session()?, command),
+        Command::Logs(command) => logs::run(&session()?, command),
         Command::Report(command) => report::run(&session()?, command),
         Command::Destroy(command) => destroy::run(&session()?, command),
         Command::Audit(command) => return audit::run(&session()?, command),

@@ -1,16 +1,15 @@
-//! The journals of all reachable nodes, for the bundle.
+//! The journals of nodes.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::time::timeout;
-use tracing::info;
 
-use crate::PROGRESS;
-use crate::cluster::Role;
+use super::fetched::{Fetched, NotFetched};
+use crate::cluster::{ClusterConfig, Role};
 use crate::local::ssh;
-use crate::openshift::installer::WaitContext;
 use crate::passes::simulated::refuse_simulated;
+use crate::state::home::ClusterDir;
 use crate::state::parameters::NodeAddress;
 
 /// Limit for one node: the login and its journal.
@@ -38,27 +37,27 @@ const NODE: [&str; 4] = [
 ];
 const OURS: &str = "ocpdeploy-*";
 
-/// Journals as files of the bundle. Unreachable nodes are logged and skipped; a removed bootstrap is still in the
-/// table.
-pub async fn journals(wait: &WaitContext<'_>, bootstrap_is_there: bool) -> Vec<(String, Vec<u8>)> {
-    let is_there = |node: &&NodeAddress| bootstrap_is_there || node.role != Role::Bootstrap;
-    let nodes = wait.parameters.nodes.iter().filter(is_there);
+/// The journals of nodes as files.
+pub async fn journals<'a>(
+    config: &ClusterConfig,
+    dir: &ClusterDir,
+    nodes: impl Iterator<Item = &'a NodeAddress>,
+) -> Vec<Fetched> {
     let asked = nodes.map(async |node| {
-        let why = match timeout(LIMIT, journal(wait, node)).await {
-            Ok(Ok(text)) => return Some((format!("journals/{}.txt", node.name), text)),
+        let why = match timeout(LIMIT, journal(config, dir, node)).await {
+            Ok(Ok(text)) => return Ok((format!("journals/{}.txt", node.name), text)),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no response within {} s", LIMIT.as_secs()),
         };
-        info!(target: PROGRESS, step = "gather", "no journal of {}: {why}", node.name);
-        None
+        Err(NotFetched::new(format!("journal of {}", node.name), why))
     });
-    join_all(asked).await.into_iter().flatten().collect()
+    join_all(asked).await
 }
 
-async fn journal(wait: &WaitContext<'_>, node: &NodeAddress) -> anyhow::Result<Vec<u8>> {
-    let id = wait.config.cluster_domain();
-    refuse_simulated(id.as_str(), wait.config.backend_of(&node.name), node.ip)?;
-    let connection = ssh::Node::of(wait.dir, &id, node).connect().await?;
+async fn journal(config: &ClusterConfig, dir: &ClusterDir, node: &NodeAddress) -> anyhow::Result<Vec<u8>> {
+    let id = config.cluster_domain();
+    refuse_simulated(id.as_str(), config.backend_of(&node.name), node.ip)?;
+    let connection = ssh::Node::of(dir, &id, node).connect().await?;
     let units: &[&str] = match node.role {
         Role::Bootstrap => &BOOTSTRAP,
         _ => &NODE,

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::sshd::Sshd;
 use base64::Engine;
@@ -157,16 +157,19 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
         .as_ref()
         .map(|sshd| format!("{}:", sshd.tools.display()))
         .unwrap_or_default();
-    let output = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
-        .arg("deploy")
-        .env_clear()
-        .env("HOME", folder.path())
-        .env("PATH", format!("{tools}{}", std::env::var("PATH").unwrap()))
-        .env("OCPDEPLOY_HOME", path("home"))
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .args(arguments)
+            .env_clear()
+            .env("HOME", folder.path())
+            .env("PATH", format!("{tools}{}", std::env::var("PATH").unwrap()))
+            .env("OCPDEPLOY_HOME", path("home"))
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    let output = run(&["deploy"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{said}");
     let state = std::fs::read_dir(path("home/clusters/lab"))
@@ -202,6 +205,72 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
     assert_eq!(kept, files.len());
     let nodes = if sshd.is_some() { 2 } else { 0 };
     assert_eq!(journals, nodes, "bootstrap's and the master's: {said}");
+    logs_hold_no_secret_and_say_what_is_missing(folder.path(), &run, sshd);
     println!("reliability: {} places looked at for secrets", files.len());
     println!("reliability: 0 secrets found");
+}
+
+/// The API is down; the bootstrap and the master answer until sshd ends.
+fn logs_hold_no_secret_and_say_what_is_missing(folder: &Path, run: &dyn Fn(&[&str]) -> Output, sshd: Option<Sshd>) {
+    let logs = |arguments: &[&str]| {
+        let output = run(&[&["logs", "lab"], arguments].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = logs(&["-o", "all.tar.gz"]);
+    assert!(
+        said.contains("not fetched:\n") && said.contains("objects of the cluster's API: "),
+        "{said}"
+    );
+    assert!(said.ends_with("logs written to all.tar.gz\n"), "{said}");
+    let archive = folder.join("all.tar.gz");
+    assert_eq!(found_in(&archive), "");
+    let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(std::fs::File::open(archive).unwrap()));
+    let entries = tar.entries().unwrap();
+    let names: Vec<_> = entries
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    let mut expected = vec![
+        "all/journal.jsonl",
+        "all/bundle-",
+        "all/not-fetched.txt",
+        "all/log/openshift-install-",
+    ];
+    if sshd.is_some() {
+        let of_nodes = [
+            "all/journals/bootstrap.txt",
+            "all/journals/master-0.txt",
+            "rendered-assets/",
+        ];
+        expected.extend(of_nodes);
+    }
+    for name in expected {
+        assert!(names.iter().any(|found| found.contains(name)), "{name}: {names:?}");
+    }
+    // What the installer gathered for this archive has all secrets.
+    let left = std::fs::read_dir(folder.join("home/clusters/lab/installer")).unwrap();
+    let is_bundle = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("log-bundle-");
+    assert!(
+        !left
+            .map(|entry| entry.unwrap().file_name())
+            .any(|name| is_bundle(&name))
+    );
+
+    drop(sshd);
+    let said = logs(&["master-0", "-o", "one"]);
+    assert!(
+        said.contains("  journal of master-0: cannot log in to master-0.lab.example.com: "),
+        "{said}"
+    );
+    assert!(!said.contains("bootstrap"), "{said}");
+    let missing = std::fs::read_to_string(folder.join("one/not-fetched.txt")).unwrap();
+    assert!(
+        missing.starts_with("journal of master-0: ") || missing.contains("\njournal of master-0: "),
+        "{missing}"
+    );
+    assert!(folder.join("one/consoles/lab-master-0.txt").is_file());
+    assert!(!folder.join("one/journal.jsonl").exists());
+    let output = run(&["logs", "lab", "-o", "one"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the directory one is not empty"));
 }
