@@ -153,14 +153,16 @@ life: install ## run the commands of docs/how-to/day-two.md on a real libvirt wi
 	OCPDEPLOY_LAB_URI=qemu:///system tests/lab/with.sh tests/lab/lab.sh exec \
 		cargo test --offline $(FEATURES) --test lab life:: -- --ignored --nocapture
 
-dist: build ## build the release in target/dist: tar, .deb, .rpm, container image (root), bill of materials, sums (Debian 12)
-	tests/lab/install.sh packaging/packages.txt
-	FEATURES="$(FEATURES)" packaging/build.sh target/release/ocpdeploy target/dist
+dist: build ## build the release in target/dist: tar, .deb, .rpm, the same of the guests of rehearsals, container image (root), bill of materials, sums (Debian 12)
+	tests/lab/install.sh packaging/packages.txt images/packages.txt
+	images/build.sh target/images
+	FEATURES="$(FEATURES)" packaging/build.sh target/release/ocpdeploy target/dist target/images
 	if [ "$$(id -u)" = 0 ]; then packaging/image.sh target/dist; else echo "make: the container image needs root" >&2; fi
 
 test-dist: root compile ## build packages of the debug program, and run a rehearsal in a bare Debian and in the container image (root, 3 minutes)
-	tests/lab/install.sh packaging/packages.txt
-	FEATURES="$(FEATURES)" LEVEL=1 packaging/build.sh target/debug/ocpdeploy target/test-dist
+	tests/lab/install.sh packaging/packages.txt images/packages.txt
+	images/build.sh target/images
+	FEATURES="$(FEATURES)" LEVEL=1 packaging/build.sh target/debug/ocpdeploy target/test-dist target/images
 	packaging/image.sh target/test-dist
 	packaging/test.sh target/test-dist
 

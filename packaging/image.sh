@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"
-deb=$(echo ./*.deb) name=$(basename "$(echo ./*.tar.gz)" .tar.gz)
+deb=$(echo ./ocpdeploy_*.deb) name=$(basename "$(echo ./ocpdeploy-[0-9]*.tar.gz)" .tar.gz)
 work=$(mktemp -d "$PWD/.image.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
 "$here/root.sh" "$work/root" "$deb" --include=libvirt0,openssh-client

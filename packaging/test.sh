@@ -1,24 +1,32 @@
 #!/usr/bin/env bash
-# test.sh OUTDIR: compares the packages that build.sh created in OUTDIR, tests the container image, then installs the .deb
-# into a bare Debian 12 and tests it there: rehearsal on the simulated platform, man page, completion, removal. Requires root.
+# test.sh OUTDIR: compares the packages that build.sh created in OUTDIR, tests the container image, then installs the .debs
+# into a bare Debian 12 and tests them there: rehearsal on the simulated platform, man page, completion, guests of
+# rehearsals, removal. Requires root.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "packaging: needs root" >&2; exit 1; }
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"
 sha256sum --quiet --check SHA256SUMS
-deb=$(realpath ./*.deb)
+deb=$(realpath ./ocpdeploy_*.deb)
+guests=$(realpath ./ocpdeploy-rehearsal_*.deb)
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
 # All packages have the same files, except for three that are in other places.
-mkdir "$work"/{tar,rpm,deb}
-tar -C "$work/tar" --strip-components=1 -xzf ./*.tar.gz
-rpm2cpio ./*.rpm | (cd "$work/rpm" && cpio -idm --quiet)
+mkdir "$work"/{tar,rpm,deb}{,-guests}
+tar -C "$work/tar" --strip-components=1 -xzf ./ocpdeploy-[0-9]*.tar.gz
+rpm2cpio ./ocpdeploy-[0-9]*.rpm | (cd "$work/rpm" && cpio -idm --quiet)
 dpkg-deb -x "$deb" "$work/deb"
 mv "$work/rpm/usr/share/zsh/site-functions" "$work/rpm/usr/share/zsh/vendor-completions"
 mv "$work/deb/usr/share/doc/ocpdeploy/copyright" "$work/deb/usr/share/doc/ocpdeploy/LICENSE"
 diff -r "$work/tar" "$work/rpm"
 diff -r "$work/tar" "$work/deb"
+tar -C "$work/tar-guests" --strip-components=1 -xzf ./ocpdeploy-rehearsal-*.tar.gz
+rpm2cpio ./ocpdeploy-rehearsal-*.rpm | (cd "$work/rpm-guests" && cpio -idm --quiet)
+dpkg-deb -x "$guests" "$work/deb-guests"
+mv "$work/deb-guests/usr/share/doc/ocpdeploy-rehearsal/copyright" "$work/deb-guests/usr/share/doc/ocpdeploy-rehearsal/LICENSE"
+diff -r "$work/tar-guests" "$work/rpm-guests"
+diff -r "$work/tar-guests" "$work/deb-guests"
 
 # The container image: its configuration, and a rehearsal in its root file system.
 archive=oci-archive:$(echo ./*.oci.tar)
@@ -59,11 +67,17 @@ for file in README.md $links copyright env.sh.sample sbom.cdx.json examples/prof
     [ -s "$file" ] || fail "no $file"
 done
 cd
-dpkg --verify ocpdeploy
-dpkg --purge ocpdeploy
+# Without the package of the guests, the hint names it.
+rehearse() { ocpdeploy config --rehearse --backend libvirt --set libvirt_uri=test:///default 2>&1; }
+! rehearse >guests || fail "there are guests without their package"
+grep -q 'hint: install the package ocpdeploy-rehearsal' guests || fail "$(<guests)"
+dpkg -i guests.deb
+rehearse | grep -q '/usr/share/ocpdeploy/rehearsal/coreos.qcow2' || fail "$(rehearse)"
+dpkg --verify ocpdeploy ocpdeploy-rehearsal
+dpkg --purge ocpdeploy ocpdeploy-rehearsal
 [ -z "$(find / -xdev -name '*ocpdeploy*' ! -path '/root/*' ! -path '/var/cache/man/*')" ] || fail "files remain after the removal"
 EOF
 chmod +x "$work/inside"
 "$here/root.sh" "$work/root" "$deb" --include=man-db,bash-completion \
-    --customize-hook="cp '$work/inside' \"\$1/root/inside\" && chroot \"\$1\" /root/inside"
-echo "packaging: $(basename "$deb") works in a bare Debian"
+    --customize-hook="cp '$work/inside' \"\$1/root/inside\" && cp '$guests' \"\$1/root/guests.deb\" && chroot \"\$1\" /root/inside"
+echo "packaging: $(basename "$deb") and $(basename "$guests") work in a bare Debian"

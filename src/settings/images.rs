@@ -1,5 +1,7 @@
 //! Where images, openshift-install and oc come from.
 
+use std::path::{Path, PathBuf};
+
 use super::platforms::is_image_name;
 use super::values::{Values, read_all};
 use super::{parse, platforms};
@@ -54,7 +56,8 @@ fn of_platform(
             // One that is on the platform is chosen with care, and not every platform takes uploads.
             let value = values.value(name);
             if !value.is_some_and(|value| is_image_name(backend, &value.text)) {
-                values.replace(name, "rehearsal", folder.join(file).display().to_string());
+                let path = rehearsal_image(values, folder.join(file));
+                values.replace(name, "rehearsal", path.display().to_string());
             }
         }
     }
@@ -71,6 +74,17 @@ fn of_platform(
         }
     };
     [coreos, helper]
+}
+
+/// Where the tar and the packages of the rehearsal's guests install them.
+const INSTALLED: [&str; 2] = ["/usr/local/share/ocpdeploy/rehearsal", "/usr/share/ocpdeploy/rehearsal"];
+
+/// This file of `images_dir`; if it is missing, the installed one of the same name.
+fn rehearsal_image(values: &Values<'_>, path: PathBuf) -> PathBuf {
+    let name = path.file_name().unwrap_or_default();
+    let installed = INSTALLED.iter().map(|folder| Path::new(folder).join(name));
+    let mut all = std::iter::once(path.clone()).chain(installed);
+    all.find(|path| (values.sources.is_file)(path)).unwrap_or(path)
 }
 
 /// `auto`: the file of this name in `images_dir` if it exists, else `chosen`.
@@ -104,7 +118,7 @@ fn image(
     let path = values.path(name)?;
     if !(values.sources.is_file)(&path) {
         let hint = if values.sources.rehearse {
-            "`make rehearse` builds the images of a rehearsal"
+            "install the package ocpdeploy-rehearsal; in the source tree, `make rehearse` builds the images"
         } else {
             "remove this setting to download the image, or set the path of a qcow2 file, a URL, or the name of an image on the platform"
         };

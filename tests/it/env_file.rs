@@ -987,6 +987,37 @@ fn a_rehearsal_needs_no_env_file_no_pull_secret_and_no_key() {
 }
 
 #[test]
+fn a_rehearsal_finds_the_guests_of_the_installed_package() {
+    let load = |folder: &'static str| {
+        settings::load(&Sources {
+            env_file: None,
+            environment: BTreeMap::new(),
+            flags: BTreeMap::from([("backend".to_owned(), "libvirt".to_owned())]),
+            current_dir: "/nowhere".into(),
+            home: "/state".into(),
+            rehearse: true,
+            allow_downgrade: false,
+            deployment: deployment(),
+            read_file: &|_| Err(io::ErrorKind::NotFound.into()),
+            is_file: &|path| path.parent().is_some_and(|parent| parent == Path::new(folder)),
+            is_dir: &|_| false,
+        })
+    };
+    for folder in [
+        "/state/images",
+        "/usr/local/share/ocpdeploy/rehearsal",
+        "/usr/share/ocpdeploy/rehearsal",
+    ] {
+        let config = load(folder).unwrap_or_else(|error| panic!("{error}")).config;
+        let images = ["coreos.qcow2", "helper.qcow2"].map(|file| ImageSource::File(Path::new(folder).join(file)));
+        assert_eq!([config.image, config.helper_image], images);
+    }
+    let error = load("/elsewhere").unwrap_err().to_string();
+    assert!(error.contains("/state/images/coreos.qcow2 does not exist"), "{error}");
+    assert!(error.contains("install the package ocpdeploy-rehearsal"), "{error}");
+}
+
+#[test]
 fn okd_needs_no_pull_secret() {
     let load = |version: &str| {
         settings::load(&Sources {
