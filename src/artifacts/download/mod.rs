@@ -31,14 +31,9 @@ use error::shown;
 use sums::Sums;
 use transfer::{Client, Transfer};
 
-/// As `bytes`, but with a deadline; `before_try` is called before each attempt.
-pub async fn bytes_until(
-    url: &str,
-    retries: RetryPolicy,
-    until: Instant,
-    before_try: impl Fn(),
-) -> Result<Vec<u8>, DownloadError> {
-    Client::new(retries)?.bytes_until(url, Some(until), before_try).await
+/// As `bytes`, but with a deadline.
+pub async fn bytes_until(url: &str, retries: RetryPolicy, until: Instant) -> Result<Vec<u8>, DownloadError> {
+    Client::new(retries)?.bytes_until(url, Some(until)).await
 }
 
 /// Downloads a short text, such as a checksum list.

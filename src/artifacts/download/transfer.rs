@@ -88,20 +88,14 @@ impl Client {
 
     /// A complete short file.
     pub async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
-        self.bytes_until(url, None, || ()).await
+        self.bytes_until(url, None).await
     }
 
-    /// A complete short file, with an optional deadline; `before_try` is called before each attempt.
-    pub async fn bytes_until(
-        &self,
-        url: &str,
-        until: Option<Instant>,
-        before_try: impl Fn(),
-    ) -> Result<Vec<u8>, DownloadError> {
+    /// A complete short file, with an optional deadline.
+    pub async fn bytes_until(&self, url: &str, until: Option<Instant>) -> Result<Vec<u8>, DownloadError> {
         let (begun, mut tried) = (Instant::now(), 0);
         let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         loop {
-            before_try();
             let outcome = match left() {
                 None => self.try_bytes(url).await,
                 Some(left) => match timeout(left, self.try_bytes(url)).await {

@@ -70,8 +70,8 @@ struct Asked<'a> {
 impl Asked<'_> {
     async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
         let retries = Cache::new(&self.downloads.dir).retries();
-        let announce = || info!(target: PROGRESS, step = "installer", "looking up {} at {url}", self.wanted);
-        download::bytes_until(url, retries, self.until, announce).await
+        info!(target: PROGRESS, step = "installer", "looking up {} at {url}", self.wanted);
+        download::bytes_until(url, retries, self.until).await
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) async fn check(image: &str, downloads: &Downloads) -> Result<(), Oper
     let mut outcome = Ok(());
     for number in 1..=MOST {
         let url = format!("{store}/sha256={digest}/signature-{number}");
-        let message = match download::bytes_until(&url, retries, until, || ()).await {
+        let message = match download::bytes_until(&url, retries, until).await {
             Ok(message) => message,
             // There are no more.
             Err(_) if outcome.is_err() => break,
