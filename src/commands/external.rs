@@ -32,7 +32,8 @@ fn recall(session: &Session, node: &OneNode, again: &Again) -> Result<(NodeName,
 }
 
 pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()> {
-    let (node, Recalled { config, .. }) = recall(session, &command.node, &command.again)?;
+    let (node, recalled) = recall(session, &command.node, &command.again)?;
+    let config = &recalled.config;
     let file = command.file.clone();
     let file = file.unwrap_or_else(|| PathBuf::from(format!("{}-{node}.ign", config.name)));
     let image = file.with_extension("iso");
@@ -52,9 +53,10 @@ pub(super) fn join_file(session: &Session, command: &NodeJoinFile) -> Result<()>
         ip: command.ip,
     };
     let made = session.finish_or_stop(async {
-        let backend = connect_for(&config).await?;
-        passes::join_file(&backend, &config, &session.home, options).await
+        let backend = connect_for(config).await?;
+        passes::join_file(&backend, config, &session.home, options).await
     })?;
+    recalled.keep(session)?;
     let keyfiles = write(&file, &made)?;
     let installation = Installation {
         ignition: &file,
@@ -119,29 +121,27 @@ fn shown(arguments: &[OsString]) -> String {
 
 pub(super) fn join(session: &Session, command: &NodeJoin) -> Result<()> {
     let (node, recalled) = recall(session, &command.node, &command.again)?;
-    let Recalled {
-        config,
-        installed_workers,
-        ..
-    } = recalled;
+    let config = &recalled.config;
     let changed = session.finish_or_stop(async {
-        let backend = connect_for(&config).await?;
-        passes::join(&backend, &config, &session.home, &node, installed_workers).await
+        let backend = connect_for(config).await?;
+        passes::join(&backend, config, &session.home, &node, recalled.installed_workers).await
     })?;
+    recalled.keep(session)?;
     print_result(&command.output, &changed, || changed.text())
 }
 
 pub(super) fn remove(session: &Session, command: &NodeRemove) -> Result<()> {
     let (node, recalled) = recall(session, &command.node, &command.again)?;
-    let config = recalled.config;
+    let config = &recalled.config;
     let options = ScaleOptions {
         drain: scale::drain(&command.drain),
         installed_workers: recalled.installed_workers,
     };
     let changed = session.finish_or_stop(async {
-        let backend = connect_for(&config).await?;
-        passes::remove(&backend, &config, &session.home, &node, options).await
+        let backend = connect_for(config).await?;
+        passes::remove(&backend, config, &session.home, &node, options).await
     })?;
+    recalled.keep(session)?;
     print_result(&command.output, &changed, || changed.text())
 }
 

@@ -42,7 +42,7 @@ pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
 fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let cluster = session.cluster_name(command.node.of.cluster.as_deref())?;
     let recalled = saved_settings::load(session, &cluster, &command.again, &Counts::default())?;
-    let config = recalled.config;
+    let config = &recalled.config;
     let node = command.node.node.clone();
     let drain = scale::drain(&command.drain);
     let id = config.id();
@@ -67,13 +67,11 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     };
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
-        let backend = connect_for(&config).await?;
-        passes::replace(&backend, &config, &session.home, &node, drain, confirmed).await
+        let backend = connect_for(config).await?;
+        passes::replace(&backend, config, &session.home, &node, drain, confirmed).await
     })?;
     let Some(node) = node else { return Ok(()) };
-    if let Some(record) = &recalled.record {
-        saved_settings::keep(&session.home.cluster(&cluster), record)?;
-    }
+    recalled.keep(session)?;
     let replaced = Replaced {
         cluster: config.cluster_domain(),
         node,
@@ -84,7 +82,7 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
 /// Replaces this process by the user's ssh, or runs a command on the node.
 fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     let node = command.node()?;
-    let (known, table) = session.harvested(node.of.cluster.as_deref())?;
+    let (known, table) = session.harvested(Some(&session.cluster_of_node(&node)?))?;
     let node = session.node_of(&table, &node.node)?;
     passes::refuse_simulated(&known.name, known.backend_of(&node.name), node.ip)?;
     let dir = session.home.cluster(&known.name);

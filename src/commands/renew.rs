@@ -12,11 +12,12 @@ use crate::passes;
 pub fn run(session: &Session, command: &Renew) -> Result<()> {
     let cluster = session.cluster_name(command.of.cluster.as_deref())?;
     let recalled = saved_settings::load(session, &cluster, &command.again, &Counts::default())?;
-    let config = recalled.config;
+    let config = &recalled.config;
     session.progress.log_to(&session.home.cluster(&config.name));
     let renewed = session.finish_or_stop(async {
-        let backend = connect_for(&config).await?;
-        passes::renew(&backend, &config, &session.home, recalled.installed_workers).await
+        let backend = connect_for(config).await?;
+        passes::renew(&backend, config, &session.home, recalled.installed_workers).await
     })?;
+    recalled.keep(session)?;
     print_result(&command.output, &renewed, || renewed.text())
 }

@@ -154,6 +154,16 @@ pub(super) struct Recalled {
     pub record: Option<Vec<u8>>,
 }
 
+impl Recalled {
+    /// Makes the settings of `--env` the new record: the command has succeeded with them.
+    pub(super) fn keep(&self, session: &Session) -> Result<()> {
+        match &self.record {
+            Some(record) => keep(&session.home.cluster(&self.config.name), record),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The new numbers of workers; those not given do not change.
 #[derive(Debug, Default)]
 pub(super) struct Counts<'a> {
@@ -163,19 +173,6 @@ pub(super) struct Counts<'a> {
 
 /// Reads a cluster's settings from the sources of its deployment or from another env file, with new numbers of workers.
 pub(super) fn load(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) -> Result<Recalled> {
-    let (recalled, warnings) = recall(session, cluster, again, counts)?;
-    for warning in warnings {
-        tracing::warn!("{warning}");
-    }
-    Ok(recalled)
-}
-
-/// Reads a cluster's settings from the sources of its deployment, without warnings.
-pub(super) fn load_quietly(session: &Session, cluster: &str) -> Result<Recalled> {
-    Ok(recall(session, cluster, &Again::default(), &Counts::default())?.0)
-}
-
-fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) -> Result<(Recalled, Vec<String>)> {
     let known = session.known(cluster)?;
     let kept = read(&session.home, cluster)?;
     let (sources, mut warnings) = recalled_sources(session, &known, kept.as_ref(), again, counts)?;
@@ -199,12 +196,14 @@ fn recall(session: &Session, cluster: &str, again: &Again, counts: &Counts<'_>) 
         Some(kept) => kept.workers,
         None => in_table()?,
     };
-    let recalled = Recalled {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(Recalled {
         config,
         installed_workers,
         record,
-    };
-    Ok((recalled, warnings))
+    })
 }
 
 /// The sources of a cluster's settings with these numbers of workers, and what differs from its deployment.

@@ -21,7 +21,7 @@ pub fn run(session: &Session, command: &Scale) -> Result<()> {
         pools: &command.pools,
     };
     let recalled = saved_settings::load(session, &cluster, &command.again, &counts)?;
-    let config = recalled.config;
+    let config = &recalled.config;
     let options = ScaleOptions {
         drain: drain(&command.drain),
         installed_workers: recalled.installed_workers,
@@ -49,14 +49,12 @@ pub fn run(session: &Session, command: &Scale) -> Result<()> {
     };
     session.progress.log_to(&session.home.cluster(&config.name));
     let scaled = session.finish_or_stop(async {
-        let backend = connect_for(&config).await?;
-        passes::scale(&backend, &config, &session.home, options, confirmed).await
+        let backend = connect_for(config).await?;
+        passes::scale(&backend, config, &session.home, options, confirmed).await
     })?;
     match scaled {
         Some(scaled) => {
-            if let Some(record) = &recalled.record {
-                saved_settings::keep(&session.home.cluster(&cluster), record)?;
-            }
+            recalled.keep(session)?;
             print_result(&command.output, &scaled, || scaled.text())
         }
         None => Ok(()),

@@ -7,9 +7,9 @@ use anyhow::Result;
 use super::confirm::{self, Loss};
 use super::output::print_result;
 use super::platform::connect_known;
-use super::saved_settings;
+use super::saved_settings::{self, Counts};
 use super::session::Session;
-use crate::cli::Verify;
+use crate::cli::{Again, Verify};
 use crate::failure::DIFFERENT;
 use crate::passes::{self, VerifyOptions};
 use crate::printable::count;
@@ -36,9 +36,10 @@ pub fn run(session: &Session, command: &Verify) -> Result<ExitCode> {
         repair: command.repair,
         adopt: command.adopt.then_some(&confirm),
     };
+    let settings = saved_settings::load(session, &known.name, &Again::default(), &Counts::default());
+    let settings = settings.map(|recalled| recalled.config);
     let verified = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
-        let settings = || Ok(saved_settings::load_quietly(session, &known.name)?.config);
         passes::verify(&backend, &known, &session.home, settings, options).await
     })?;
     print_result(&command.output, &verified, || report::verified(&verified))?;

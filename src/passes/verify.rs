@@ -111,7 +111,7 @@ pub async fn verify(
     backend: &Platforms,
     known: &Known,
     home: &Home,
-    settings: impl FnOnce() -> Result<ClusterConfig>,
+    settings: Result<ClusterConfig>,
     VerifyOptions { repair, adopt }: VerifyOptions<'_>,
 ) -> Result<Verified> {
     let dir = home.cluster(&known.name);
@@ -175,7 +175,7 @@ pub async fn verify(
             }
             Err(error) => left_out.push(format!("nodes: {error}")),
         }
-        match settings() {
+        match settings {
             Ok(config) => {
                 let (texts, unknown) = nodes::compare(&dir, &table, &config).await;
                 let texts = texts.into_iter();

@@ -135,7 +135,11 @@ fn an_external_node_is_listed_and_its_machine_never_changed() {
         assert_eq!(refused.code, Some(2), "{verb}: {}", refused.stderr);
         assert!(refused.message().contains("is an external node"), "{}", refused.stderr);
     }
-    said(&["node", "join", "lab", "metal-0"]);
+    let env = sandbox.env("lab", &format!("{LAB}\nmtu=1400"));
+    let recorded = || std::fs::read_to_string(sandbox.home().cluster("lab").settings()).unwrap();
+    assert!(!recorded().contains("1400"));
+    said(&["node", "join", "lab", "metal-0", "--env", env.to_str().unwrap()]);
+    assert!(recorded().contains("\"mtu\": \"1400\""), "{}", recorded());
     assert_eq!(platform(&sandbox), before, "the platform was changed");
 
     // Workers can be added and removed, but none with its name.
