@@ -12,6 +12,7 @@ use crate::backend::connect::connect;
 use crate::backend::platforms::DEFAULT_LIMIT;
 use crate::cli::{Audit, Source};
 use crate::cluster::BackendConfig;
+use crate::error::{ErrorKind, OperationError};
 use crate::failure::DIFFERENT;
 use crate::passes::DeploymentOnPlatform;
 use crate::printable::shell_path;
@@ -43,7 +44,7 @@ pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
 }
 
 /// The env file's platform; without an env file, those of `./env.sh`, if it exists, and of all clusters in the state
-/// directory.
+/// directory. If there is none, nothing can be said about any platform.
 pub(super) fn platforms(session: &Session, env: Option<&Path>, clusters: &[Cluster]) -> Result<Vec<BackendConfig>> {
     let mut all = Vec::new();
     if env.is_some() || Path::new("env.sh").exists() {
@@ -65,6 +66,11 @@ pub(super) fn platforms(session: &Session, env: Option<&Path>, clusters: &[Clust
         places.push(place);
         is_new
     });
+    if all.is_empty() {
+        let text = "no platform to search: the state directory has no clusters";
+        let hint = "select the platform with --env ENV";
+        return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
+    }
     Ok(all)
 }
 

@@ -188,9 +188,6 @@ impl Audit {
 
     /// The text, platform by platform.
     pub fn text(&self) -> String {
-        if self.platforms.is_empty() {
-            return "no platform to search; select one with `--env ENV`\n".to_owned();
-        }
         let texts = self.platforms.iter().map(|on| {
             let clusters: String = on.clusters.iter().map(Found::text).collect();
             let platform = printable_line(&on.platform);

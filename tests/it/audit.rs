@@ -164,15 +164,15 @@ fn a_cluster_of_another_computer_is_found_and_destroyed_only_by_its_id() {
         told.stdout
     );
 
-    let nowhere = there(&["destroy", "lab.example.com", "--from-backend", "--yes"]);
-    assert_eq!(nowhere.code, Some(2));
-    assert!(
-        nowhere
-            .stderr
-            .contains("no platform to search: the state directory has no clusters"),
-        "{}",
-        nowhere.stderr
-    );
+    for arguments in [
+        &["destroy", "lab.example.com", "--from-backend", "--yes"][..],
+        &["audit"],
+    ] {
+        let nowhere = there(arguments);
+        assert_eq!(nowhere.code, Some(2), "{arguments:?}: {}", nowhere.stderr);
+        let why = "no platform to search: the state directory has no clusters";
+        assert!(nowhere.stderr.contains(why), "{}", nowhere.stderr);
+    }
 
     let words: Vec<&str> = destroy.split(' ').skip(1).collect();
     let before = sandbox.state();
