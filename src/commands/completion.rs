@@ -1,5 +1,6 @@
 //! Shell completion: for each completion, the shell calls this program, which knows clusters, nodes and settings.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -11,9 +12,12 @@ use clap_complete::{ArgValueCompleter, CompleteEnv, CompletionCandidate, Shell};
 use super::session;
 use crate::artifacts::catalogue;
 use crate::cli::Cli;
+use crate::passes::snapshot;
 use crate::settings::profile;
 use crate::settings::variables::{self, Kind, VARIABLES};
+use crate::state::home::Home;
 use crate::state::inventory::{self, Cluster};
+use crate::state::journal;
 
 const NAME: &str = "ocpdeploy";
 
@@ -41,12 +45,21 @@ pub(super) fn script(shell: Shell) -> Result<Vec<u8>> {
 
 /// Adds completions that depend on this computer. An argument has the same name in all commands.
 fn with_values(command: Command) -> Command {
-    // The cluster may be left out before a node.
-    let is_before_node = command.get_arguments().any(|arg| arg.get_id() == "node");
+    // The cluster may be left out before a node or a snapshot.
+    let has = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
+    let (is_before_node, is_before_snapshot) = (has("node"), has("name") && command.get_name() != "save");
     let add = |arg: Arg| match arg.get_id().as_str() {
-        "cluster" if is_before_node && arg.is_positional() => arg.add(ArgValueCompleter::new(names)),
+        "cluster" if is_before_node && arg.is_positional() => arg.add(names(nodes)),
+        "cluster" if is_before_snapshot && arg.is_positional() => arg.add(names(snapshots)),
         "cluster" => arg.add(ArgValueCompleter::new(|start: &OsStr| candidates(start, clusters()))),
-        "node" => arg.add(ArgValueCompleter::new(names)),
+        "node" => arg.add(names(nodes)),
+        "nodes" => arg.add(ArgValueCompleter::new(|start: &OsStr| {
+            candidates(start, of_cluster(nodes))
+        })),
+        "name" if is_before_snapshot => arg.add(names(snapshots)),
+        "pools" => arg.add(ArgValueCompleter::new(|start: &OsStr| {
+            candidates(start, of_cluster(pools))
+        })),
         "images" => arg.add(ArgValueCompleter::new(|start: &OsStr| {
             candidates(start, catalogue::helpers().iter().map(|helper| helper.name.clone()))
         })),
@@ -60,21 +73,27 @@ fn with_values(command: Command) -> Command {
     command.mut_args(add).mut_subcommands(with_values)
 }
 
-/// The nodes of the cluster on the command line; without one, all clusters, and the nodes if there is only one.
-fn names(start: &OsStr) -> Vec<CompletionCandidate> {
-    let words = words();
+/// Names of the cluster on the command line; without one, all clusters, and its names if there is only one.
+fn names(of: fn(&Cluster) -> Vec<String>) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |start: &OsStr| {
+        let names = of_cluster(of);
+        match named_cluster(&inventory()) {
+            Some(_) => candidates(start, names),
+            None => candidates(start, clusters().into_iter().chain(names)),
+        }
+    })
+}
+
+/// Names of the cluster on the command line, or without one, of the only cluster.
+fn of_cluster(of: fn(&Cluster) -> Vec<String>) -> Vec<String> {
     let all = inventory();
-    let is_named = |cluster: &&Cluster| words.contains(&cluster.known.name);
-    candidates(
-        start,
-        match all.iter().find(is_named) {
-            Some(cluster) => nodes(cluster),
-            None => {
-                let nodes = all.first().filter(|_| all.len() == 1).map(nodes).unwrap_or_default();
-                clusters().into_iter().chain(nodes).collect()
-            }
-        },
-    )
+    let only = all.first().filter(|_| all.len() == 1);
+    named_cluster(&all).or(only).map(of).unwrap_or_default()
+}
+
+fn named_cluster(all: &[Cluster]) -> Option<&Cluster> {
+    let words = words();
+    all.iter().find(|cluster| words.contains(&cluster.known.name))
 }
 
 /// The words before the one to complete: the shell's script passes the line after `--`, and the position.
@@ -93,15 +112,19 @@ fn candidates(start: &OsStr, names: impl IntoIterator<Item = String>) -> Vec<Com
     names.map(CompletionCandidate::new).collect()
 }
 
-/// The clusters in the state directory; none if it cannot be read.
-fn inventory() -> Vec<Cluster> {
+/// The state directory; `--home` may be on the command line.
+fn home() -> Option<Home> {
     let words = words();
     let at = words.iter().position(|word| word == "--home");
     let separate = at.and_then(|at| words.get(at + 1)).map(String::as_str);
     let given = separate.or(words.iter().find_map(|word| word.strip_prefix("--home=")));
     let variable = std::env::var_os("OCPDEPLOY_HOME");
-    let home = session::home(given.map(Path::new).or(variable.as_deref().map(Path::new)));
-    home.ok()
+    session::home(given.map(Path::new).or(variable.as_deref().map(Path::new))).ok()
+}
+
+/// The clusters in the state directory; none if it cannot be read.
+fn inventory() -> Vec<Cluster> {
+    home()
         .and_then(|home| inventory::clusters(&home).ok())
         .unwrap_or_default()
 }
@@ -114,6 +137,18 @@ fn nodes(cluster: &Cluster) -> Vec<String> {
     let tables = cluster.parameters.iter();
     let nodes = tables.flat_map(|table| table.nodes.iter().chain(&table.external));
     nodes.map(|node| node.name.to_string()).collect()
+}
+
+/// `POOL=` for each pool that has nodes.
+fn pools(cluster: &Cluster) -> Vec<String> {
+    let nodes = cluster.parameters.iter().flat_map(|table| &table.nodes);
+    let pools: BTreeSet<&str> = nodes.filter_map(|node| node.name.pool()).collect();
+    pools.into_iter().map(|pool| format!("{pool}=")).collect()
+}
+
+fn snapshots(cluster: &Cluster) -> Vec<String> {
+    let entries = home().and_then(|home| journal::read(&home.cluster(&cluster.known.name).journal()).ok());
+    snapshot::recorded(&entries.unwrap_or_default()).into_iter().collect()
 }
 
 fn profiles() -> Vec<String> {

@@ -25,11 +25,27 @@ use crate::error::{ErrorKind, OperationError};
 use crate::printable::count;
 use crate::state::home::{Home, remove_folder};
 use crate::state::inventory::Known;
-use crate::state::journal::Step;
+use crate::state::journal::{Entry, Event, Step};
 use crate::state::parameters::NodeAddress;
 
 /// The journal's notes of snapshots, with the name below it.
 const NOTES: &str = "snapshot";
+
+/// The snapshots that the journal says were saved and not deleted.
+pub fn recorded(entries: &[Entry]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        match (
+            entry.step.strip_prefix(NOTES).and_then(|rest| rest.strip_prefix('/')),
+            entry.event,
+        ) {
+            (_, Event::Forgotten) => names.retain(|name| !Event::forgets(&entry.step, &format!("{NOTES}/{name}"))),
+            (Some(name), _) => _ = names.insert(name.to_owned()),
+            _ => {}
+        }
+    }
+    names
+}
 
 /// Options of `snapshot save`.
 #[derive(Clone, Copy, Debug)]
