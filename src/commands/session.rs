@@ -23,6 +23,7 @@ use crate::openshift::installer;
 use crate::passes::no_node;
 use crate::printable::{shell_path, shell_word};
 use crate::settings::{self, Loaded, ResolvedValue, SettingsError, Sources, Whereabouts, envfile};
+use crate::state::dir::me;
 use crate::state::home::Home;
 use crate::state::inventory::{self, InventoryError, Known};
 use crate::state::journal::{self, BOOTSTRAP_REMOVED, is_done};
@@ -44,7 +45,14 @@ impl Session {
         let home = home(global.home.as_deref())?;
         if let Some(why) = home.distrust() {
             let text = format!("the state directory is not safe for secrets: {why}");
-            let hint = "make it private with chown and chmod, or choose another directory with --home";
+            let owner = home.root().metadata().map_or(0, |folder| folder.uid());
+            let hint = match me() == 0 && owner != 0 {
+                // su and doas do not say who called them.
+                true => format!(
+                    "if you trust user {owner}, run the command with SUDO_UID={owner} in the environment, as sudo sets it"
+                ),
+                false => "make it private with chown and chmod, or choose another directory with --home".to_owned(),
+            };
             return Err(OperationError::new(ErrorKind::Tool, text).hint(hint).into());
         }
         if let Some(path) = home.root_owned() {
@@ -215,9 +223,31 @@ impl Session {
         Ok(parameters)
     }
 
+    /// The cluster of a node: as `cluster_name`, but of several clusters the only one with a node of this name.
+    pub fn cluster_of_node(&self, node: &OneNode) -> Result<String> {
+        if node.of.cluster.is_none() && !Path::new(ENV_FILE).exists() {
+            let clusters = inventory::clusters(&self.home)?;
+            let tables = clusters.iter().filter_map(|cluster| cluster.parameters.as_ref());
+            let with_node: Vec<&str> = tables
+                .filter(|table| table.node(&node.node).is_some())
+                .map(|table| table.cluster.as_str())
+                .collect();
+            match with_node.as_slice() {
+                [] => {}
+                [cluster] => return Ok((*cluster).to_owned()),
+                several => {
+                    let text = format!("several clusters have a node {}: {}", node.node, several.join(", "));
+                    let hint = "give the name of the cluster before that of the node";
+                    return Err(OperationError::new(ErrorKind::Usage, text).hint(hint).into());
+                }
+            }
+        }
+        self.cluster_name(node.of.cluster.as_deref())
+    }
+
     /// A cluster and one of its nodes. Before pass one, any name may become that of a machine.
     pub fn node(&self, node: &OneNode) -> Result<(Known, NodeName)> {
-        let known = self.cluster(&node.of)?;
+        let known = self.known(&self.cluster_of_node(node)?)?;
         let name = node.node.clone();
         let table = Parameters::read(&self.home.cluster(&known.name).parameters())?;
         if let Some(table) = &table {

@@ -47,11 +47,12 @@ impl Sandbox {
     }
 
     #[track_caller]
-    fn refuses(&self, why: &str) {
+    fn refuses(&self, why: &str) -> String {
         let output = self.command(&["list"]).output().unwrap();
         let said = said(&output);
         assert_eq!(output.status.code(), Some(4), "{said}");
         assert!(said.contains(why) && said.contains("hint: "), "{said}");
+        said
     }
 }
 
@@ -85,7 +86,10 @@ fn a_folder_of_another_user_is_rejected_even_by_root() {
     let sandbox = Sandbox::new();
     for folder in [sandbox.home(), sandbox.home().join("clusters"), sandbox.cluster()] {
         chown(&folder, Some(MALLORY), None).unwrap();
-        sandbox.refuses(&format!("{} belongs to user {MALLORY}", folder.display()));
+        let said = sandbox.refuses(&format!("{} belongs to user {MALLORY}", folder.display()));
+        // su and doas do not set it.
+        let hint = format!("run the command with SUDO_UID={MALLORY} in the environment");
+        assert_eq!(said.contains(&hint), folder == sandbox.home(), "{said}");
         // With sudo, root may use the calling user's folder: `sudo ocpdeploy --home … dns apply`.
         let mut by_sudo = sandbox.command(&["list"]);
         assert!(by_sudo.env("SUDO_UID", MALLORY.to_string()).status().unwrap().success());
