@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             return ExitCode::from(ErrorKind::Usage.exit_code());
         }
         // Help and version.
-        Err(error) => error.exit(),
+        Err(error) => return output::print_help(&error),
     };
     output::configure(&cli.global);
     failure::report_panics(output::fail);

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::process::exit;
+use std::process::{ExitCode, exit};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
@@ -43,6 +43,21 @@ fn colored(is_terminal: bool) -> bool {
         Some(ColorChoice::Always) => true,
         Some(ColorChoice::Never) => false,
         _ => is_terminal && allowed(),
+    }
+}
+
+/// Writes clap's help or version to stdout. The exit code says whether it was written.
+pub fn print_help(help: &clap::Error) -> ExitCode {
+    let written = help.print().and_then(|()| io::stdout().flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(&Failure::without_hint(
+                ErrorKind::Tool,
+                &format!("write the result: {error}"),
+            ));
+            ExitCode::from(ErrorKind::Tool.exit_code())
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

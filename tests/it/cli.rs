@@ -420,6 +420,27 @@ fn an_interrupted_run_prints_how_to_resume_and_resumes() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let sandbox = Sandbox::with_cluster("lab");
+    for argument in ["--version", "--help", "list"] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .arg(argument)
+            .env_clear()
+            .env("OCPDEPLOY_HOME", sandbox.path("state"))
+            .env("HOME", sandbox.path("home"))
+            .stdout(fs::File::options().write(true).open("/dev/full").unwrap())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+            .wait_with_output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{argument}: {said}");
+        assert!(said.contains("write the result"), "{argument}: {said}");
+    }
+}
+
+#[test]
 fn a_closed_pipe_is_no_failure() {
     let sandbox = Sandbox::with_cluster("lab");
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
