@@ -85,6 +85,10 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
                     format!("this computer has no record of {domain}, {summary}; it may be in use\n")
                 }
             };
+            let machines = backend.list_machines(cluster).await?;
+            let objects = report::owned_briefly(domain, &owned, |name| {
+                machines.iter().any(|machine| machine.name.as_str() == name)
+            });
             let options = match (dir, &command.id) {
                 (None, None) => vec!["--id", cluster.deployment().as_str(), "--yes"],
                 _ => vec!["--yes"],
@@ -94,7 +98,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
             let lost = Loss {
                 operation: &format!("destroy {cluster}"),
                 cluster,
-                text: &(report::owned(domain, &owned) + &of_others),
+                text: &(objects + "--dry-run shows all objects by name\n" + &of_others),
                 hint: &with_dry_run(&hint),
                 canceled: "nothing was removed",
                 typed: dir.is_none().then_some(domain.as_str()),
@@ -158,7 +162,7 @@ fn contexts_here(dir: &ClusterDir) -> Vec<Owned> {
     let contexts = contexts.filter(|context| context.is_there(&kubeconfig));
     contexts
         .map(|context| Owned {
-            kind: "kubeconfig".to_owned(),
+            kind: "client kubeconfig".to_owned(),
             name: format!("{}: context {}", context.file.display(), context.name),
         })
         .collect()
@@ -325,10 +329,6 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Option<Target>> {
         };
         let places: Vec<String> = found.iter().map(place).collect();
         let (text, hint) = match places.as_slice() {
-            [] if searched.is_empty() => (
-                "no platform to search: the state directory has no clusters".to_owned(),
-                "select the platform with --env ENV",
-            ),
             [] => return Ok(None),
             _ if ids.len() > 1 => (
                 format!("there are several deployments of {domain}: {}", places.join("; ")),

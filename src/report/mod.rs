@@ -154,6 +154,33 @@ pub fn owned(cluster: &ClusterDomain, owned: &[Owned]) -> String {
     table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
 }
 
+/// How the kinds of objects that are on this computer begin.
+const OF_THIS_COMPUTER: &str = "client ";
+
+/// As `owned`, but only machines and changes of this computer by name; of all other kinds the number.
+pub fn owned_briefly(cluster: &ClusterDomain, owned: &[Owned], is_machine: impl Fn(&str) -> bool) -> String {
+    let machine = owned.iter().find(|owned| is_machine(&owned.name));
+    let of_machines = machine.map(|machine| machine.kind.as_str());
+    let is_named = |kind: &str| Some(kind) == of_machines || kind.starts_with(OF_THIS_COMPUTER);
+    let mut shown: Vec<Owned> = owned.iter().filter(|owned| is_named(&owned.kind)).cloned().collect();
+    let mut numbers: Vec<(&str, usize)> = Vec::new();
+    for kind in owned
+        .iter()
+        .map(|owned| owned.kind.as_str())
+        .filter(|kind| !is_named(kind))
+    {
+        match numbers.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, number)) => *number += 1,
+            None => numbers.push((kind, 1)),
+        }
+    }
+    shown.extend(numbers.into_iter().map(|(kind, number)| Owned {
+        kind: kind.to_owned(),
+        name: count(number, "object"),
+    }));
+    self::owned(cluster, &shown)
+}
+
 /// The differences from the table, one line each.
 pub fn verified(verified: &Verified) -> String {
     let mut text = String::new();
@@ -267,6 +294,33 @@ mod tests {
           STATE  ok
         ");
         assert_eq!(wrap("abcdefg hi", 3), ["abc", "def", "g", "hi"]);
+    }
+
+    #[test]
+    fn objects_are_summarized_except_machines_and_changes_of_this_computer() {
+        let objects = [
+            ("domain", "lab-master-0"),
+            ("volume", "lab-master-0.qcow2"),
+            ("domain", "lab-harvest-worker-0"),
+            ("volume", "lab-master-0-seed"),
+            ("dhcp host", "master-0 10.0.0.2"),
+            ("client dns", "/etc/hosts: 10.0.0.9 api.lab.example.com"),
+        ];
+        let objects = objects.map(|(kind, name)| Owned {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        });
+        let shown = owned_briefly(&ClusterDomain::new("lab", "example.com"), &objects, |name| {
+            name == "lab-master-0"
+        });
+        insta::assert_snapshot!(shown, @r"
+        KIND        NAME
+        domain      lab-master-0
+        domain      lab-harvest-worker-0
+        client dns  /etc/hosts: 10.0.0.9 api.lab.example.com
+        volume      2 objects
+        dhcp host   1 object
+        ");
     }
 
     #[test]
