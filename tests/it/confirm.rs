@@ -26,7 +26,8 @@ const COMMANDS: [Lossy; 5] = [
         &["--workers", "1"],
         "delete  machine  lab-worker-1  its node is drained first; all its disks are lost",
     ),
-    (&["destroy"], &[], "lab-master-0"),
+    // Machines by name, so that the question is not below 38 lines of other objects.
+    (&["destroy"], &[], "machine    lab-master-0"),
 ];
 
 #[test]

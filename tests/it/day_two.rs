@@ -296,6 +296,8 @@ fn a_deployment_keeps_its_settings_and_shows_what_has_changed_since() {
     let changed =
         "has changed since cluster lab was deployed (mtu, ntp_servers, worker_memory): its former settings are used";
     assert!(said.contains(changed), "{said}");
+    let verified = sandbox.run(&["verify", "lab"]).succeeded().stderr;
+    assert!(verified.contains(changed), "{verified}");
     let shown = sandbox.run(&["config", "lab", "--format", "json"]).succeeded().stdout;
     let shown: Value = serde_json::from_str(&shown).unwrap();
     let of = |name: &str| {
@@ -969,6 +971,26 @@ fn a_console_is_shown_and_followed() {
     assert!(said.stdout.contains("lab-worker-1 starts"), "{}", said.stdout);
     let absent = sandbox.run(&["node", "console", "worker-9"]);
     assert_eq!(absent.code, Some(2), "{}", absent.stderr);
+}
+
+#[test]
+fn the_name_of_a_node_is_enough_if_only_one_cluster_has_it() {
+    let sandbox = lab();
+    sandbox.env("other", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");
+    sandbox.deploy("other").succeeded();
+    let said = sandbox.run(&["node", "console", "worker-1"]).succeeded();
+    assert!(said.stdout.contains("lab-worker-1 starts"), "{}", said.stdout);
+    let of_both = sandbox.run(&["node", "ssh", "worker-0"]);
+    assert_eq!(of_both.code, Some(2), "{}", of_both.stderr);
+    let words = "several clusters have a node worker-0: lab, other";
+    assert!(of_both.stderr.contains(words), "{}", of_both.stderr);
+    // What deletes a machine always needs the cluster's name.
+    let replace = sandbox.run(&["node", "replace", "worker-1"]);
+    assert!(
+        replace.stderr.contains("there are several clusters"),
+        "{}",
+        replace.stderr
+    );
 }
 
 fn kubeconfig(sandbox: &Sandbox, arguments: &[&str]) -> Outcome {
