@@ -351,7 +351,7 @@ pub struct List {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy logs lab                        # writes lab-logs-TIME.tar.gz
-  ocpdeploy logs lab master-0 worker-1      # only journals and consoles of these
+  ocpdeploy logs worker-1                   # only its journal and console
   ocpdeploy logs lab -o logs                # a directory")]
 pub struct Logs {
     #[command(flatten)]
@@ -360,7 +360,7 @@ pub struct Logs {
     #[arg(value_name = "NODE", value_parser = args::node_name)]
     pub nodes: Vec<NodeName>,
     /// Archive to write (.tar.gz or .tgz), or a new directory
-    #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub again: Again,
@@ -627,6 +627,7 @@ pub struct Verify {
 ///
 /// Connects to the api VIP and verifies the server's certificate by name
 /// (tls-server-name). Requires oc 4.7 or kubectl 1.20, or later.
+///
 /// With --merge, adds it as a context to the file that kubectl changes: the first
 /// existing file in KUBECONFIG, otherwise ~/.kube/config. Other entries are kept, but as
 /// with kubectl, comments are not. `destroy` removes the context.
@@ -634,7 +635,7 @@ pub struct Verify {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy kubeconfig lab -o lab.kubeconfig
-  ocpdeploy kubeconfig lab --merge           # then: kubectl --context lab get nodes
+  ocpdeploy kubeconfig lab --merge           # for kubectl --context lab
   ocpdeploy kubeconfig lab --by-name         # as openshift-install wrote it")]
 pub struct Kubeconfig {
     #[command(flatten)]

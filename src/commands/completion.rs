@@ -47,7 +47,8 @@ pub(super) fn script(shell: Shell) -> Result<Vec<u8>> {
 fn with_values(command: Command) -> Command {
     // The cluster may be left out before a node or a snapshot.
     let has = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
-    let (is_before_node, is_before_snapshot) = (has("node"), has("name") && command.get_name() != "save");
+    let is_before_node = has("node") || has("nodes");
+    let is_before_snapshot = has("name") && command.get_name() != "save";
     let add = |arg: Arg| match arg.get_id().as_str() {
         "cluster" if is_before_node && arg.is_positional() => arg.add(names(nodes)),
         "cluster" if is_before_snapshot && arg.is_positional() => arg.add(names(snapshots)),

@@ -13,23 +13,25 @@ use super::output_file::OutputFile;
 use super::platform::connect_for;
 use super::saved_settings::{self, Counts};
 use super::session::Session;
-use crate::cli::Logs;
+use crate::cli::{Logs, OneCluster, OneNode};
+use crate::cluster::NodeName;
 use crate::error::{ErrorKind, OperationError};
 use crate::passes::{diagnose, no_node};
 use crate::state::home::{create_private_dir, write_where_asked};
+use crate::state::inventory::Known;
 use crate::state::parameters::Parameters;
 
 /// Lists what could not be fetched.
 const NOT_FETCHED: &str = "not-fetched.txt";
 
 pub fn run(session: &Session, command: &Logs) -> Result<()> {
-    let cluster = session.cluster_name(command.of.cluster.as_deref())?;
+    let (cluster, nodes) = names(session, command)?;
     // Its secrets are needed to mask them.
     let config = saved_settings::load(session, &cluster, &command.again, &Counts::default())?.config;
     let dir = session.home.cluster(&cluster);
     let table = Parameters::read(&dir.parameters())?;
     if let Some(table) = &table
-        && let Some(unknown) = command.nodes.iter().find(|node| table.node(node).is_none())
+        && let Some(unknown) = nodes.iter().find(|node| table.node(node).is_none())
     {
         return Err(no_node(table, unknown).into());
     }
@@ -41,16 +43,31 @@ pub fn run(session: &Session, command: &Logs) -> Result<()> {
     let missing = session.finish_or_stop(async {
         let backend = connect_for(&config).await;
         let each = |name: &str, bytes: &[u8]| target.add(name, bytes);
-        diagnose::collect(backend.as_ref(), &config, table.as_ref(), &dir, &command.nodes, each).await
+        diagnose::collect(backend.as_ref(), &config, table.as_ref(), &dir, &nodes, each).await
     })?;
-    let lines: String = missing.iter().map(|missing| format!("{missing}\n")).collect();
+    let mut text: String = missing.iter().map(|missing| format!("  {missing}\n")).collect();
     if !missing.is_empty() {
-        target.add(NOT_FETCHED, lines.as_bytes())?;
+        text.insert_str(0, "not fetched:\n");
+        target.add(NOT_FETCHED, text.as_bytes())?;
     }
     target.finish()?;
-    let head = if missing.is_empty() { "" } else { "not fetched:\n" };
-    let lines: String = missing.iter().map(|missing| format!("  {missing}\n")).collect();
-    print(&format!("{head}{lines}logs written to {}\n", path.display()))
+    print(&format!("{text}logs written to {}\n", path.display()))
+}
+
+/// The cluster and the nodes. As in the commands of one node, the cluster may be left out before a node.
+fn names(session: &Session, command: &Logs) -> Result<(String, Vec<NodeName>)> {
+    let mut nodes = command.nodes.clone();
+    let is_node = |node: &NodeName| node.number().is_some() || *node == NodeName::bootstrap();
+    let alone = command.of.cluster.as_deref().and_then(|name| name.parse().ok());
+    let cluster = match alone.filter(is_node) {
+        Some(node) if Known::read(&session.home.cluster(node.as_str()))?.is_none() => {
+            nodes.insert(0, node.clone());
+            let of = OneCluster { cluster: None };
+            session.cluster_of_node(&OneNode { of, node })?
+        }
+        _ => session.cluster_name(command.of.cluster.as_deref())?,
+    };
+    Ok((cluster, nodes))
 }
 
 /// Where the logs are written.

@@ -222,9 +222,13 @@ fn content<'a>(config: &'a Map<String, Value>, entry: &Entry, name: &str) -> &'a
     found.map_or(&Value::Null, |found| &found[entry.kind])
 }
 
-/// YAML as people and kubectl write it. The error quotes nothing.
+/// YAML as people and kubectl write it, which has the same content when it is read. The error quotes nothing.
 fn block_yaml(config: &Map<String, Value>) -> Result<String, String> {
-    serde_saphyr::to_string(config).map_err(|_| "it cannot be written as YAML".to_owned())
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    let text = serde_saphyr::to_string_with_options(config, options).ok();
+    let is_same = |text: &String| parse(text).is_ok_and(|read| read.as_object() == Some(config));
+    text.filter(is_same)
+        .ok_or_else(|| "it cannot be written as YAML".to_owned())
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl AddedContext {
     /// Whether `remove` would change the file.
     pub fn is_there(&self, of_cluster: &str) -> bool {
         let removed = |text: String| without_context(&text, of_cluster, &self.name);
-        self.read().is_ok_and(|text| matches!(removed(text), Ok(Some(_))))
+        self.judge().is_ok() && self.read().is_ok_and(|text| matches!(removed(text), Ok(Some(_))))
     }
 
     /// Changes the file while kubectl, oc and other instances of this program wait or fail.

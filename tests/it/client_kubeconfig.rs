@@ -85,11 +85,10 @@ fn a_context_is_added_beside_all_others_and_destroy_removes_only_it() {
         }
     }
     // Again, nothing changes; the namespace that the user chose is kept.
-    let chosen = added.replace("cluster: lab\n", "cluster: lab\n      namespace: web\n");
-    let inode = {
-        std::fs::write(&file, &chosen).unwrap();
-        file.metadata().unwrap().ino()
-    };
+    let mut chosen = after;
+    chosen["contexts"][1]["context"]["namespace"] = json!("web");
+    std::fs::write(&file, chosen.to_string()).unwrap();
+    let inode = file.metadata().unwrap().ino();
     let again = merge(&sandbox, &[]).succeeded().stdout;
     assert_eq!(again, format!("{} already has context lab\n", file.display()));
     assert_eq!(file.metadata().unwrap().ino(), inode, "it was written again");

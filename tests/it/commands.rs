@@ -631,7 +631,7 @@ fn bash_completes_clusters_nodes_settings_profiles_and_backends() {
     assert_eq!(completed(&sandbox, &["node", "console", "lab", "wor"]), ["worker-0"]);
     assert_eq!(completed(&sandbox, &["node", "show", "wor"]), ["worker-0"]);
     assert_eq!(completed(&sandbox, &["node", "ssh", "la"]), ["lab"]);
-    assert_eq!(completed(&sandbox, &["logs", "lab", "worker-0", "mast"]), ["master-0"]);
+    assert_eq!(completed(&sandbox, &["logs", "lab", "worker-0", "bo"]), ["bootstrap"]);
     for name in ["first", "second"] {
         sandbox.run(&["snapshot", "save", "lab", name]).succeeded();
     }

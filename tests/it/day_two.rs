@@ -974,6 +974,23 @@ fn a_console_is_shown_and_followed() {
 }
 
 #[test]
+fn logs_are_written_without_those_that_are_missing() {
+    let sandbox = lab();
+    sandbox.edit(|world| _ = world["machines"].as_object_mut().unwrap().remove("lab-worker-1"));
+    let said = sandbox.run(&["logs", "lab", "-o", "logs"]).succeeded().stdout;
+    assert_eq!(
+        said,
+        "not fetched:\n  console of lab-worker-1: the platform does not have this machine\n  journals: the guests of a \
+         rehearsal have no SSH server\nlogs written to logs\n"
+    );
+    let consoles = std::fs::read_dir(sandbox.path().join("logs/consoles")).unwrap();
+    assert_eq!(consoles.count(), 4);
+    sandbox.run(&["logs", "worker-0", "-o", "one"]).succeeded();
+    let console = std::fs::read_to_string(sandbox.path().join("one/consoles/lab-worker-0.txt")).unwrap();
+    assert!(console.contains("lab-worker-0 starts"), "{console}");
+}
+
+#[test]
 fn the_name_of_a_node_is_enough_if_only_one_cluster_has_it() {
     let sandbox = lab();
     sandbox.env("other", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");

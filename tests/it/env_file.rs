@@ -991,7 +991,7 @@ fn a_rehearsal_finds_the_guests_of_the_installed_package() {
     let load = |folder: &'static str| {
         settings::load(&Sources {
             env_file: None,
-            environment: BTreeMap::new(),
+            environment: BTreeMap::from([("HOME".to_owned(), "/nowhere".to_owned())]),
             flags: BTreeMap::from([("backend".to_owned(), "libvirt".to_owned())]),
             current_dir: "/nowhere".into(),
             home: "/state".into(),

@@ -11,7 +11,7 @@ pub type Fetched = Result<File, NotFetched>;
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct NotFetched {
-    what: String,
+    pub what: String,
     why: String,
 }
 

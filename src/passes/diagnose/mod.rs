@@ -19,7 +19,7 @@ use self::fetched::{Fetched, File};
 use crate::PROGRESS;
 use crate::backend::PlatformError;
 use crate::backend::platforms::Platforms;
-use crate::cluster::{ClusterConfig, ClusterId, InstallerChoice, NodeName, Role};
+use crate::cluster::{ClusterConfig, ClusterId, InstallerChoice, MachineName, NodeName, Role};
 use crate::openshift::api::ApiError;
 use crate::openshift::installer::fetch::Choice;
 use crate::openshift::installer::{Installer, Mask, WaitContext};
@@ -83,7 +83,13 @@ pub async fn explain(
     info!(target: PROGRESS, step = "gather", "gathering logs");
     let id = wait.config.id();
     let mut files: Vec<File> = consoles(backend, &id, |_| true).await.into_iter().flatten().collect();
-    let text = |(name, bytes): &File| (place_of(name), String::from_utf8_lossy(bytes).into_owned());
+    let text = |(name, bytes): &File| {
+        let machine = name.trim_start_matches("consoles/").trim_end_matches(".txt");
+        (
+            format!("console of {machine}"),
+            String::from_utf8_lossy(bytes).into_owned(),
+        )
+    };
     let mut texts: Vec<(String, String)> = files.iter().map(text).collect();
     match from_api(wait).await {
         Ok((objects, operators)) => {
@@ -137,10 +143,26 @@ pub async fn collect(
     mut each: impl FnMut(&str, &[u8]) -> io::Result<()>,
 ) -> anyhow::Result<Vec<NotFetched>> {
     info!(target: PROGRESS, step = "gather", "gathering logs");
-    let is_wanted = |node: &NodeName| nodes.is_empty() || nodes.contains(node);
+    let is_removed = is_done(&journal::read(&dir.journal())?, BOOTSTRAP_REMOVED);
+    let is_wanted = |node: &&NodeAddress| match nodes {
+        [] => !(is_removed && node.role == Role::Bootstrap),
+        _ => nodes.contains(&node.name),
+    };
+    let tables = || table.into_iter();
+    let planned: Vec<_> = tables().flat_map(|table| &table.nodes).filter(is_wanted).collect();
+    let external = tables().flat_map(|table| &table.external).filter(is_wanted);
     let mut fetched = match backend {
-        Ok(backend) => consoles(backend, &config.id(), is_wanted).await,
-        Err(error) => vec![Err(NotFetched::new("consoles", error))],
+        Ok(backend) => {
+            let is_wanted = |node: &NodeName| nodes.is_empty() || nodes.contains(node);
+            let consoles = consoles(backend, &config.id(), is_wanted).await;
+            with_missing(
+                consoles,
+                planned
+                    .iter()
+                    .map(|node| MachineName::of_node(&config.name, &node.name)),
+            )
+        }
+        Err(error) => vec![Err(NotFetched::new(CONSOLES, error))],
     };
     let log_bundles = files_in(&dir.installer(), is_log_bundle)?;
     match (table, &config.installer) {
@@ -150,10 +172,8 @@ pub async fn collect(
         }
         (None, _) => fetched.push(Err(NotFetched::new("journals", "the addresses are not known yet"))),
         (Some(table), InstallerChoice::OpenshiftInstall(_)) => {
-            let is_removed = is_done(&journal::read(&dir.journal())?, BOOTSTRAP_REMOVED);
-            let of_table = table.nodes.iter().chain(&table.external);
-            let there = of_table.filter(|node| is_wanted(&node.name) && !(is_removed && node.role == Role::Bootstrap));
-            fetched.extend(journals::journals(config, dir, there).await);
+            let with_ssh = planned.iter().copied().chain(external);
+            fetched.extend(journals::journals(config, dir, with_ssh).await);
             if nodes.is_empty() {
                 let wait = WaitContext {
                     config,
@@ -192,6 +212,21 @@ pub async fn collect(
     Ok(missing)
 }
 
+/// Adds the machines that the platform does not have.
+fn with_missing(mut consoles: Vec<Fetched>, planned: impl Iterator<Item = MachineName>) -> Vec<Fetched> {
+    let is_of = |fetched: &Fetched, machine: &MachineName| match fetched {
+        Ok((name, _)) => *name == console_file(machine),
+        Err(why) => [CONSOLES, &console_of(machine)].contains(&why.what.as_str()),
+    };
+    for machine in planned {
+        if !consoles.iter().any(|console| is_of(console, &machine)) {
+            let why = "the platform does not have this machine";
+            consoles.push(Err(NotFetched::new(console_of(&machine), why)));
+        }
+    }
+    consoles
+}
+
 /// Objects of the cluster's API, and if the bootstrap answers, the logs that the installer collects from it.
 async fn of_cluster(wait: &WaitContext<'_>, fetched: &[Fetched]) -> Vec<Fetched> {
     let mut all = match from_api(wait).await {
@@ -218,28 +253,35 @@ fn first_line(error: impl ToString) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
+/// What was not fetched, if no machine could be listed.
+const CONSOLES: &str = "consoles";
+
+fn console_of(machine: &MachineName) -> String {
+    format!("console of {machine}")
+}
+
+fn console_file(machine: &MachineName) -> String {
+    format!("{CONSOLES}/{machine}.txt")
+}
+
 /// The consoles of a cluster's machines.
 async fn consoles(backend: &Platforms, id: &ClusterId, is_wanted: impl Fn(&NodeName) -> bool) -> Vec<Fetched> {
     let machines = match backend.list_machines(id).await {
         Ok(machines) => machines,
-        Err(error) => return vec![Err(NotFetched::new("consoles", error))],
+        Err(error) => return vec![Err(NotFetched::new(CONSOLES, error))],
     };
     let mut consoles = Vec::new();
     for machine in machines.into_iter().filter(|machine| is_wanted(&machine.node)) {
-        let not_fetched = |why: String| NotFetched::new(format!("console of {}", machine.name), why);
         consoles.push(match backend.console_tail(id, &machine.name).await {
-            Ok(Some(text)) => Ok((format!("consoles/{}.txt", machine.name), text.into_bytes())),
-            Ok(None) => Err(not_fetched("the platform keeps none, or it is empty".to_owned())),
-            Err(error) => Err(not_fetched(error.to_string())),
+            Ok(Some(text)) => Ok((console_file(&machine.name), text.into_bytes())),
+            Ok(None) => Err(NotFetched::new(
+                console_of(&machine.name),
+                "the platform keeps none, or it is empty",
+            )),
+            Err(error) => Err(NotFetched::new(console_of(&machine.name), error)),
         });
     }
     consoles
-}
-
-/// `console of <machine>`, for the name of its file.
-fn place_of(name: &str) -> String {
-    let machine = name.trim_start_matches("consoles/").trim_end_matches(".txt");
-    format!("console of {machine}")
 }
 
 /// Nodes, requests, operators, version, etcd, pools and events as JSON.
@@ -305,7 +347,7 @@ fn local_files(dir: &ClusterDir) -> io::Result<Vec<File>> {
     for path in files_in(&dir.log(), |name| name.ends_with(".log"))? {
         files.push((format!("log/{}", name_of(&path)), fs::read(&path)?));
     }
-    // With all details (openshift/installer: `cmd/openshift-install/log.go`).
+    // With all details (openshift/installer: `cmd/openshift-install/command/log.go`).
     for path in files_in(&dir.installer(), |name| name == ".openshift_install.log")? {
         files.push((
             format!("log/{}", name_of(&path).trim_start_matches('.')),
