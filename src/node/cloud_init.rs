@@ -64,9 +64,11 @@ mod tests {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    const EGRESS: [&str; 2] = ["a.example.com:443", "b.example.com:5000"];
+
     fn documents(host_name: &str, keys: &[String]) -> [String; 3] {
         let mac = Mac([0x52, 0x54, 0, 1, 2, 3]);
-        match helper_payload(host_name, mac, keys, &["a.example.com:443".to_owned()]).unwrap() {
+        match helper_payload(host_name, mac, keys, &EGRESS.map(str::to_owned)).unwrap() {
             Payload::CloudInit {
                 user_data,
                 meta_data,
@@ -93,7 +95,7 @@ mod tests {
         assert_eq!(read[0]["ssh_authorized_keys"], json!(keys));
         assert_eq!(
             read[1],
-            json!({"instance-id": "lab-harvest-master-0", "local-hostname": "lab-harvest-master-0", "egress": "a.example.com:443"})
+            json!({"instance-id": "lab-harvest-master-0", "local-hostname": "lab-harvest-master-0", "egress": EGRESS.join(" ")})
         );
         assert_eq!(
             read[2],
@@ -110,9 +112,16 @@ mod tests {
                 assert!(checked.unwrap().success(), "{command}");
             }
         }
+        // One word for each.
+        assert!(
+            user_data.contains("for endpoint in a.example.com:443 b.example.com:5000; do"),
+            "{user_data}"
+        );
+        let without_keys = &python_reads(&documents("a", &[])[..1])[0];
         assert_eq!(
-            python_reads(&documents("a", &[])[..1])[0]["ssh_authorized_keys"],
-            json!([])
+            without_keys.get("ssh_authorized_keys"),
+            None,
+            "cloud-init's schema forbids an empty list"
         );
     }
 
@@ -138,7 +147,8 @@ mod tests {
         for (index, (name, keys)) in cases.iter().enumerate() {
             let [user_data, meta_data] = [&read[3 * index], &read[3 * index + 1]];
             assert_eq!(user_data["hostname"], json!(name));
-            assert_eq!(user_data["ssh_authorized_keys"], json!(keys));
+            let read = user_data.get("ssh_authorized_keys").cloned();
+            assert_eq!(read, (!keys.is_empty()).then(|| json!(keys)));
             assert_eq!(meta_data["local-hostname"], json!(name));
         }
     }
