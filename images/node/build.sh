@@ -11,19 +11,15 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 kubernetes=${KUBERNETES:-$out/../kubernetes/bin}
 programs=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet)
-export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
-umask 022
-say() { echo "node image: $* (after $SECONDS s)"; }
-# list FILE: prints its lines without comments.
-list() { sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$here/$1"; }
-
+guest=node
 . "$here/../common/disk.sh"
+. "$here/../common/debian.sh"
 # One build at a time: a second one waits, then finds the result.
 exec 8>"$out/.node-lock"
 flock 8
 
 # Nothing to do if recipe and inputs have not changed since the last build.
-stamp=$({ echo "$kernel"; cd "$here"; find . -printf '%m %p\n' | sort; find . ../common/cmdline ../common/disk.sh -type f -print0 | sort -z | xargs -0 sha256sum
+stamp=$({ echo "$kernel"; cd "$here"; find . -printf '%m %p\n' | sort; find . ../common/{cmdline,disk.sh,debian.sh,removed.txt} -type f -print0 | sort -z | xargs -0 sha256sum
           cd "$kubernetes"; sha256sum "${programs[@]}"; } | sha256sum | cut -d' ' -f1)
 if [ -s "$out/node.qcow2" ] && [ "$(cat "$out/.node-stamp" 2>/dev/null)" = "$stamp" ]; then
     echo "node image: up to date in $out"
@@ -31,19 +27,6 @@ if [ -s "$out/node.qcow2" ] && [ "$(cat "$out/.node-stamp" 2>/dev/null)" = "$sta
 fi
 work=$(mktemp -d "$out/.node.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
-
-mirrors() { "$here/../../tests/lab/mirrors.sh" deb; }
-[ -n "$(mirrors)" ] || apt-get -q -q update
-mirrors >"$work/sources.list"
-# This machine's apt options for connections to the mirrors, such as proxies.
-mapfile -t options < <(apt-config dump | sed -nE 's/^Acquire::(https?|Check|Retries)[^ ]* "[^"]+";$/--aptopt=&/p')
-for path in doc man info locale bug lintian; do options+=("--dpkgopt=path-exclude=/usr/share/$path/*"); done
-# bootstrap VARIANT LIST TARGET OPTION...: installs the packages of LIST into TARGET, a directory or a tar file.
-bootstrap() {
-    mmdebstrap --quiet --mode=root --variant="$1" --include="$(list "$2" | paste -sd,)" --dpkgopt=force-unsafe-io \
-        --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' "${options[@]}" "${@:4}" \
-        bookworm "$3" "$work/sources.list"
-}
 
 say "container image"
 mkdir "$work/image"
@@ -65,21 +48,16 @@ root=$work/root
 KERNEL=$kernel IMAGE=$work/tools.tar PROGRAMS=$(realpath "${programs[@]}") \
     bootstrap essential packages-guest.txt "$root" --customize-hook="$here/guest.sh"
 mv "$root/boot/initrd" "$work/initrd"
-while read -r pattern; do
-    eval "rm -rf -- $(printf %q "$root")/$pattern"
-done < <(list removed.txt)
+remove "$root" ../common/removed.txt
+remove "$root" removed.txt
 : >"$root/etc/resolv.conf"
 # With this value, systemd recognizes the first boot and applies the presets, including those of Ignition.
 echo uninitialized >"$root/etc/machine-id"
 find "$root/usr/lib/systemd/system" -xtype l ! -lname /dev/null -delete
 
 say "disk"
-img=$work/node.img root_mb=8192
-boot_disk "$img" "$work/initrd" "$(cat "$here/cmdline" "$here/../common/cmdline" | paste -sd' ')" $root_mb
-mke2fs -q -t ext4 -L root -O ^metadata_csum -m 0 -J size=16 \
-    -E "offset=$root_offset,lazy_itable_init=1,lazy_journal_init=1,nodiscard" -d "$root" "$img" "${root_mb}M"
-say "initramfs $(($(stat -c %s "$work/initrd") / 1048576)) MiB, root $(du -sm --apparent-size "$root" | cut -f1) MiB"
-qemu-img convert -c -o compression_type=zstd -O qcow2 "$img" "$work/node.qcow2"
+root_disk "$work/node.img" "$root" "$work/initrd" "$(cat "$here/cmdline" "$here/../common/cmdline" | paste -sd' ')" 8192
+qemu-img convert -c -o compression_type=zstd -O qcow2 "$work/node.img" "$work/node.qcow2"
 
 rm -f "$out/.node-stamp"
 mv "$work/node.qcow2" "$out/node.qcow2"
