@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-upload bench-page bench-small dist test-dist run-tests compile install-all install-build prepare-labs root bench-nodes mutants docs tour reliability build test test-fast test-labs test-rehearsal test-libvirt test-nodes test-openstack test-kubernetes test-rest lint deny lab-openstack node-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
+.PHONY: bench-upload bench-page bench-small dist test-dist run-tests compile install-all install-build prepare-labs root bench-nodes mutants docs tour reliability build test test-fast test-labs test-rehearsal test-libvirt test-nodes test-cloud test-openstack test-kubernetes test-rest lint deny lab-openstack node-image cloud-image rehearse bench bench-ignition bench-download fuzz life install nextest clean help
 
 # All backends, or all except libvirt if libvirt's headers are missing. Evaluated at each use: a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openpgp,openstack,ovirt
@@ -43,11 +43,12 @@ test: ## check the format, run clippy, all tests without a lab and a rehearsal o
 	[ -z "$$is_root" ] || phase $(MAKE) test-rehearsal; \
 	$(print_left_out)
 
-LABS := libvirt nodes openstack kubernetes rest
+LABS := libvirt nodes cloud openstack kubernetes rest
 LAB ?= $(LABS)
 # Duration of each lab on a slow computer while another lab runs.
 libvirt_seconds := 1500
 nodes_seconds := 1500
+cloud_seconds := 1800
 openstack_seconds := 1800
 kubernetes_seconds := 1000
 rest_seconds := 600
@@ -56,12 +57,12 @@ lab = lab() { \
 	if [ $$(($${TEST_DEADLINE:-9999999999} - $$(date +%s))) -ge "$$1" ]; then phase $(MAKE) "test-$$2"; \
 	else echo "LEFT OUT: lab $$2: it might not finish by TEST_DEADLINE" >>$(TEST_LEFT_OUT); fi; }
 
-test-labs: install-all ## run the tests on real platforms (root, 30 to 60 minutes; LAB=libvirt, nodes, openstack, kubernetes or rest selects; LAB_TESTS=all adds the slowest)
+test-labs: install-all ## run the tests on real platforms (root, 30 to 60 minutes; LAB=libvirt, nodes, cloud, openstack, kubernetes or rest selects; LAB_TESTS=all adds the slowest)
 	@# Two labs at once: a single lab leaves a processor idle while its guests and servers start one after the other.
 	@$(begin); $(lab); \
 	{ $(foreach lab,$(filter openstack kubernetes,$(LAB)),lab $($(lab)_seconds) $(lab);) :; } >target/test-servers.log 2>&1 & servers=$$!; \
 	trap wait EXIT; \
-	$(foreach lab,$(filter libvirt nodes rest,$(LAB)),lab $($(lab)_seconds) $(lab);) \
+	$(foreach lab,$(filter libvirt nodes cloud rest,$(LAB)),lab $($(lab)_seconds) $(lab);) \
 	wait $$servers || { cat target/test-servers.log; exit 1; }; \
 	cat target/test-servers.log; \
 	$(print_left_out)
@@ -76,6 +77,10 @@ test-libvirt: nextest
 test-nodes: export OCPDEPLOY_LAB = nodes
 test-nodes: nextest node-image # OCPDEPLOY_LAB: can run alongside another lab
 	tests/lab/with.sh tests/lab/nodes/test.sh $(FEATURES)
+
+test-cloud: export OCPDEPLOY_LAB = cloud
+test-cloud: nextest cloud-image # OCPDEPLOY_LAB: can run alongside another lab
+	tests/lab/with.sh tests/lab/cloud.sh $(FEATURES)
 
 test-openstack: nextest # OCPDEPLOY_OPENSTACK_SHAPE=ovn: with ML2/OVN; OCPDEPLOY_OPENSTACK_SERVICES=all: with Cinder, Swift and Octavia
 	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
@@ -138,6 +143,10 @@ node-image: ## build target/images/node.qcow2, a guest that behaves like a CoreO
 	tests/lab/install.sh images/node/packages.txt
 	tests/lab/kubernetes/build.sh target/kubernetes
 	images/node/build.sh target/images
+
+cloud-image: ## build target/images/cloud-*.qcow2, Debian 12 with the real cloud-init, for each of its renderers (root, 3 minutes)
+	tests/lab/install.sh images/node/packages.txt
+	images/cloud/build.sh target/images
 
 rehearse: install-build ## run both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
 	@# Packages and guests are prepared while the compiler runs. Optimization and the other backends would only cost time.
@@ -225,7 +234,7 @@ install-all: root # packages of all labs at once
 	tests/lab/openstack/install.sh target/openstack/packages & \
 	tests/ovirt/install.sh && tests/openstacksdk/install.sh && tests/nmcli.sh && wait $$!
 
-prepare-labs: install-all node-image # network-bound tasks and Go builds, run in the background while the tests run
+prepare-labs: install-all node-image cloud-image # network-bound tasks and Go builds, run in the background while the tests run
 
 install-build: root # packages of the build
 	tests/lab/install.sh tests/packages-build.txt

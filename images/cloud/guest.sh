@@ -4,6 +4,9 @@
 set -euo pipefail
 root=$1 here=$(cd "$(dirname "$0")" && pwd)
 umask 022
+# systemd-resolved replaced it by a link.
+rm -f "$root/etc/resolv.conf"
+cp -L /etc/resolv.conf "$root/etc/"
 chroot "$root" apt-get clean
 chroot "$root" apt-get -q -q install --download-only --no-install-recommends qemu-guest-agent
 mv "$root"/var/cache/apt/archives/*.deb "$PACKAGES"

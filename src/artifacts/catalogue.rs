@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn the_catalog_is_valid_and_starts_with_the_default_helper() {
         let names: Vec<&str> = helpers().iter().map(|helper| helper.name.as_str()).collect();
-        assert_eq!(names, [DEFAULT_HELPER, "centos10stream", "centos7"]);
+        assert_eq!(names, [DEFAULT_HELPER, "centos10stream", "almalinux9", "centos7"]);
         for helper in helpers() {
             assert!(
                 helper.url.starts_with("https://") && helper.sums.starts_with("https://"),

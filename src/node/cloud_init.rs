@@ -1,4 +1,4 @@
-//! cloud-init documents for the CentOS machines of pass one.
+//! cloud-init documents for the machines of pass one.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ pub const ADDRESS_LINE: &str = "ocpdeploy-address";
 /// Starts the line that it writes there for each endpoint. The endpoint and `ok` or `failed` follow.
 pub const EGRESS_LINE: &str = "ocpdeploy-egress";
 
-/// The cloud-init documents of a CentOS machine of pass one: its name, its SSH keys, and the use of its MAC as DHCP
+/// The cloud-init documents of a machine of pass one: its name, its SSH keys, and the use of its MAC as DHCP
 /// client id, as in CoreOS in pass two.
 ///
 /// The machine tries to connect to each endpoint of `egress`: `HOST:PORT` of letters, digits, dots and hyphens.

@@ -36,7 +36,7 @@ fn uri() -> Option<String> {
 }
 
 /// A unique name for each test, so that tests can run in parallel.
-fn cluster(test: &str) -> ClusterId {
+pub(super) fn cluster(test: &str) -> ClusterId {
     cluster_id(&format!("lv-{test}-{}", std::process::id()), "lab.test")
 }
 
@@ -44,7 +44,7 @@ fn name_of(cluster: &ClusterId) -> &str {
     cluster.domain().name()
 }
 
-async fn connect() -> Option<Libvirt> {
+pub(super) async fn connect() -> Option<Libvirt> {
     let config = LibvirtConfig {
         uri: uri()?,
         pool: POOL.to_owned(),
@@ -54,7 +54,7 @@ async fn connect() -> Option<Libvirt> {
     Some(Libvirt::connect(&config).await.unwrap())
 }
 
-fn try_virsh(arguments: &[&str]) -> Output {
+pub(super) fn try_virsh(arguments: &[&str]) -> Output {
     let uri = uri().unwrap();
     Command::new("virsh")
         .args(["-q", "-c", &uri])
@@ -63,7 +63,7 @@ fn try_virsh(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn virsh(arguments: &[&str]) -> String {
+pub(super) fn virsh(arguments: &[&str]) -> String {
     let output = try_virsh(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "virsh {arguments:?}: {errors}");
@@ -149,7 +149,7 @@ fn mac(cluster: &ClusterId, node: &str) -> Mac {
         .unwrap()
 }
 
-fn spec(cluster: &ClusterId, index: usize, image: &ImageHandle) -> MachineSpec {
+pub(super) fn spec(cluster: &ClusterId, index: usize, image: &ImageHandle) -> MachineSpec {
     let node = NodeName::node(Role::Master, index);
     MachineSpec {
         cluster: cluster.clone(),
@@ -174,7 +174,7 @@ fn spec(cluster: &ClusterId, index: usize, image: &ImageHandle) -> MachineSpec {
 }
 
 /// Destroys a cluster, and checks with virsh that nothing remains.
-async fn destroy(backend: &Libvirt, cluster: &ClusterId) {
+pub(super) async fn destroy(backend: &Libvirt, cluster: &ClusterId) {
     let machines = backend.list_machines(cluster).await.unwrap();
     for outcome in join_all(
         machines

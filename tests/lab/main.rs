@@ -12,6 +12,7 @@
     reason = "tests may panic and print"
 )]
 
+mod cloud;
 mod deployments;
 mod dns;
 mod dual_stack;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # test.sh [CARGO FLAGS]: runs the tests marked `#[ignore]` on the lab's libvirt, in the namespace that reaches its guests.
-# Tests on OpenStack, on Kubernetes and with real nodes as guests have their own scripts in their directories.
+# Tests on OpenStack, on Kubernetes and with real nodes as guests have their own scripts in their directories, those with
+# cloud images have cloud.sh.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 images/build.sh target/images
@@ -8,7 +9,7 @@ images/build.sh target/images
 export NEXTEST_PROFILE=lab
 cargo nextest run "$@" --test lab --test it --no-run
 export OCPDEPLOY_LAB_URI=qemu:///system
-selected='not test(on_openstack::) and not test(/^kubernetes::/) and not test(/^nodes::/)'
+selected='not test(on_openstack::) and not test(/^kubernetes::/) and not test(/^(cloud|nodes)::/)'
 # These tests take twenty minutes, which is too long for `make test-labs`. Most of them create their own hosts; other tests
 # cover the rest. `make life` runs life.rs.
 [ "${LAB_TESTS-}" = all ] || selected+=' and not test(/^other_hosts::(users_without_root|workers_on_a_second_host|a_host_over_ssh)/)
