@@ -1010,7 +1010,7 @@ fn a_rehearsal_finds_the_guests_of_the_installed_package() {
     ] {
         let config = load(folder).unwrap_or_else(|error| panic!("{error}")).config;
         let images = ["coreos.qcow2", "helper.qcow2"].map(|file| ImageSource::File(Path::new(folder).join(file)));
-        assert_eq!([config.image, config.helper_image], images);
+        assert_eq!([config.image, config.harvest_image], images);
     }
     let error = load("/elsewhere").unwrap_err().to_string();
     assert!(error.contains("/state/images/coreos.qcow2 does not exist"), "{error}");
