@@ -22,7 +22,7 @@ fn lab(kubeconfig: &str) -> Sandbox {
     let network =
         json!({"cidr": "127.94.0.0/24", "gateway": "127.94.0.1", "dhcp_from": "127.94.0.2", "dhcp_to": "127.94.0.254"});
     let sandbox = Sandbox::new(json!({"networks": {"default": network}}));
-    sandbox.env("lab", "masters=1\nworkers=0\nimage=coreos\nhelper_image=helper");
+    sandbox.env("lab", "masters=1\nworkers=0\nimage=coreos\nharvest_image=helper");
     sandbox.deploy("lab").succeeded();
     let path = sandbox.home().cluster("lab").kubeconfig();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();

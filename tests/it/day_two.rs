@@ -993,7 +993,7 @@ fn logs_are_written_without_those_that_are_missing() {
 #[test]
 fn the_name_of_a_node_is_enough_if_only_one_cluster_has_it() {
     let sandbox = lab();
-    sandbox.env("other", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");
+    sandbox.env("other", "masters=1\nworkers=1\nimage=coreos\nharvest_image=helper");
     sandbox.deploy("other").succeeded();
     let said = sandbox.run(&["node", "console", "worker-1"]).succeeded();
     assert!(said.stdout.contains("lab-worker-1 starts"), "{}", said.stdout);
