@@ -638,7 +638,8 @@ fn bash_completes_clusters_nodes_settings_profiles_and_backends() {
     sandbox
         .run(&["snapshot", "delete", "lab", "second", "--yes"])
         .succeeded();
-    assert_eq!(completed(&sandbox, &["snapshot", "restore", "lab", ""]), ["first"]);
+    assert_eq!(completed(&sandbox, &["snapshot", "restore", "lab", "fi"]), ["first"]);
+    assert_eq!(completed(&sandbox, &["snapshot", "restore", "lab", "se"]), [""; 0]);
     assert_eq!(
         completed(&sandbox, &["deploy", "--set", "profile=com"]),
         ["profile=compact"]
