@@ -34,6 +34,7 @@ KERNEL=$kernel PACKAGES=$work/packages bootstrap minbase packages-guest.txt "$ro
 mv "$root/boot/initrd" "$work/initrd"
 remove "$root" ../common/removed.txt
 cp "$here/root/etc/apt/sources.list" "$root/etc/apt/"
+rm -f "$root"/etc/apt/sources.list.d/*
 : >"$root/etc/machine-id"
 rm -f "$root/etc/resolv.conf"
 : >"$root/etc/resolv.conf"

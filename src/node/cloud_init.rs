@@ -104,13 +104,11 @@ mod tests {
                 "dhcp4": true, "dhcp-identifier": "mac",
             }}})
         );
-        for list in ["bootcmd", "runcmd"] {
-            for command in read[0][list].as_array().unwrap() {
-                let checked = std::process::Command::new("sh")
-                    .args(["-n", "-c", command.as_str().unwrap()])
-                    .status();
-                assert!(checked.unwrap().success(), "{command}");
-            }
+        for command in read[0]["bootcmd"].as_array().unwrap() {
+            let checked = std::process::Command::new("sh")
+                .args(["-n", "-c", command.as_str().unwrap()])
+                .status();
+            assert!(checked.unwrap().success(), "{command}");
         }
         // One word for each.
         assert!(
