@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::cluster::Architecture;
+
 /// The default pass-one image.
 pub const DEFAULT_HELPER: &str = "centos9stream";
-
-/// The architecture of all machines, in CoreOS's spelling.
-const ARCHITECTURE: &str = "x86_64";
 
 /// Suffixes of files that are decompressed.
 const PACKED: [&str; 3] = [".gz", ".xz", ".zst"];
@@ -76,9 +75,21 @@ struct File {
 pub struct Helper {
     pub name: String,
     pub about: String,
-    pub url: String,
-    /// URL of the published checksums.
-    pub sums: String,
+    pub architectures: Vec<Architecture>,
+    /// Contains `{arch}`.
+    url: String,
+    /// URL of the published checksums, which contains `{arch}`, too.
+    sums: String,
+}
+
+impl Helper {
+    pub fn url(&self, arch: Architecture) -> String {
+        self.url.replace("{arch}", arch.as_str())
+    }
+
+    pub fn sums(&self, arch: Architecture) -> String {
+        self.sums.replace("{arch}", arch.as_str())
+    }
 }
 
 static HELPERS: LazyLock<Vec<Helper>> = LazyLock::new(|| {
@@ -127,10 +138,10 @@ pub enum CoreOs {
 ///
 /// Accepts the stream of `openshift-install coreos print-stream-json` (from 4.8) and the older `rhcos.json`
 /// (openshift/installer: `data/data/rhcos.json`).
-pub fn coreos(json: &[u8], platform: &str) -> Result<CoreOs, String> {
+pub fn coreos(json: &[u8], platform: &str, arch: Architecture) -> Result<CoreOs, String> {
     let json: Value = serde_json::from_slice(json).map_err(|error| format!("not valid JSON: {error}"))?;
     if let Some(architectures) = json.get("architectures") {
-        let ours = &architectures[ARCHITECTURE];
+        let ours = &architectures[arch.as_str()];
         if let Some(image) = ours["images"][platform]["digest-ref"].as_str() {
             return Ok(CoreOs::Container(image.to_owned()));
         }
@@ -143,7 +154,7 @@ pub fn coreos(json: &[u8], platform: &str) -> Result<CoreOs, String> {
         });
         return disk.map(CoreOs::Disk).ok_or_else(|| {
             let stream = json["stream"].as_str().unwrap_or("without a name");
-            format!("stream {stream} has no image for {platform} on {ARCHITECTURE}")
+            format!("stream {stream} has no image for {platform} on {arch}")
         });
     }
     let image = &json["images"][platform];
@@ -183,14 +194,6 @@ const OTHERS: [&str; 13] = [
     "rhel-",
     "rocky",
     "ubuntu",
-];
-
-/// Other architectures, as images name them, and their names in CoreOS's spelling.
-const OTHER_ARCHITECTURES: [(&str, &str); 4] = [
-    ("aarch64", "aarch64"),
-    ("arm64", "aarch64"),
-    ("ppc64le", "ppc64le"),
-    ("s390x", "s390x"),
 ];
 
 /// Properties in the name of a CoreOS image, e.g. `rhcos-4.19.0-x86_64-qemu.x86_64.qcow2`.
@@ -251,16 +254,6 @@ pub fn names_other_distribution(file: &str) -> bool {
     named(&file).build.is_none() && OTHERS.iter().any(|other| file.contains(other))
 }
 
-/// The architecture in the name of an image, if machines do not have it.
-pub fn other_architecture(file: &str) -> Option<&'static str> {
-    let file = file.to_ascii_lowercase();
-    let mut words = file.split(|c: char| !c.is_ascii_alphanumeric());
-    words.find_map(|word| {
-        let known = OTHER_ARCHITECTURES.iter().find(|(name, _)| *name == word);
-        known.map(|(_, architecture)| *architecture)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,11 +265,15 @@ mod tests {
         let names: Vec<&str> = helpers().iter().map(|helper| helper.name.as_str()).collect();
         assert_eq!(names, [DEFAULT_HELPER, "centos10stream", "almalinux9", "centos7"]);
         for helper in helpers() {
-            assert!(
-                helper.url.starts_with("https://") && helper.sums.starts_with("https://"),
-                "{helper:?}"
-            );
-            assert!(file_name(&helper.url).contains(".qcow2"), "{helper:?}");
+            for arch in &helper.architectures {
+                let (url, sums) = (helper.url(*arch), helper.sums(*arch));
+                assert!(
+                    url.starts_with("https://") && sums.starts_with("https://"),
+                    "{helper:?}"
+                );
+                assert!(file_name(&url).contains(".qcow2") && !url.contains('{'), "{helper:?}");
+                assert_eq!(Architecture::in_name(file_name(&url)), Some(*arch), "{helper:?}");
+            }
         }
     }
 
@@ -309,11 +306,14 @@ mod tests {
             unpack: true,
         };
         assert_eq!(expected.content_name(), "rhcos-9.6.2-0-qemu.x86_64.qcow2");
-        assert_eq!(coreos(&stream, "qemu"), Ok(CoreOs::Disk(expected)));
-        let container = CoreOs::Container("registry.example.com/rhcos@sha256:0".to_owned());
-        assert_eq!(coreos(&stream, "kubevirt"), Ok(container));
         assert_eq!(
-            coreos(&stream, "openstack"),
+            coreos(&stream, "qemu", Architecture::X86_64),
+            Ok(CoreOs::Disk(expected))
+        );
+        let container = CoreOs::Container("registry.example.com/rhcos@sha256:0".to_owned());
+        assert_eq!(coreos(&stream, "kubevirt", Architecture::X86_64), Ok(container));
+        assert_eq!(
+            coreos(&stream, "openstack", Architecture::X86_64),
             Err("stream rhcos-4.19 has no image for openstack on x86_64".to_owned())
         );
         // OKD's (openshift/installer: `data/data/coreos/scos.json`).
@@ -321,13 +321,14 @@ mod tests {
             "release": "10.0.20250628-0", "formats": {"qcow2.gz": {"disk": {
                 "location": "https://a.example.com/c10s/scos-10.0.20250628-0-openstack.x86_64.qcow2.gz",
                 "sha256": SUM, "uncompressed-sha256": SUM}}}}}}}});
-        let Ok(CoreOs::Disk(okd)) = coreos(&serde_json::to_vec(&okd).unwrap(), "openstack") else {
+        let Ok(CoreOs::Disk(okd)) = coreos(&serde_json::to_vec(&okd).unwrap(), "openstack", Architecture::X86_64)
+        else {
             panic!("not found")
         };
         assert_eq!(okd.content_name(), "scos-10.0.20250628-0-openstack.x86_64.qcow2");
         let old = br#"{"baseURI": "https://b.example.com/43.80/", "buildid": "43.80", "images": {
             "openstack": {"path": "rhcos-43.80-openstack.x86_64.qcow2", "sha256": "01", "uncompressed-sha256": "02", "size": 3}}}"#;
-        let Ok(CoreOs::Disk(found)) = coreos(old, "openstack") else {
+        let Ok(CoreOs::Disk(found)) = coreos(old, "openstack", Architecture::X86_64) else {
             panic!("not found")
         };
         assert_eq!(
@@ -339,7 +340,7 @@ mod tests {
             (Some("01"), Some("02"))
         );
         for bad in ["", "[]", "{}", r#"{"architectures": 3}"#] {
-            assert!(coreos(bad.as_bytes(), "qemu").is_err(), "{bad}");
+            assert!(coreos(bad.as_bytes(), "qemu", Architecture::X86_64).is_err(), "{bad}");
         }
     }
 
@@ -380,30 +381,22 @@ mod tests {
     }
 
     #[test]
-    fn image_names_contain_distribution_and_architecture() {
-        for (file, build, is_other, architecture) in [
-            ("rhcos-4.19.0-x86_64-qemu.x86_64.qcow2", Some("rhcos"), false, None),
-            (
-                "rhcos-4.19.0-aarch64-qemu.aarch64.qcow2",
-                Some("rhcos"),
-                false,
-                Some("aarch64"),
-            ),
+    fn image_names_contain_distribution() {
+        for (file, build, is_other) in [
+            ("rhcos-4.19.0-x86_64-qemu.x86_64.qcow2", Some("rhcos"), false),
             (
                 "fedora-coreos-42.20250609.3.0-qemu.s390x.qcow2.xz",
                 Some("fedora-coreos"),
                 false,
-                Some("s390x"),
             ),
-            ("scos-9.0.20250510-0-qemu.x86_64.qcow2", Some("scos"), false, None),
-            ("CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2", None, true, None),
-            ("debian-12-genericcloud-arm64.qcow2", None, true, Some("aarch64")),
-            ("rhel-9.4-x86_64-kvm.qcow2", None, true, None),
-            ("mine.qcow2", None, false, None),
+            ("scos-9.0.20250510-0-qemu.x86_64.qcow2", Some("scos"), false),
+            ("CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2", None, true),
+            ("debian-12-genericcloud-arm64.qcow2", None, true),
+            ("rhel-9.4-x86_64-kvm.qcow2", None, true),
+            ("mine.qcow2", None, false),
         ] {
             assert_eq!(named(file).build, build, "{file}");
             assert_eq!(names_other_distribution(file), is_other, "{file}");
-            assert_eq!(other_architecture(file), architecture, "{file}");
         }
     }
 }

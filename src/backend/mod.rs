@@ -21,7 +21,8 @@ use ipnetwork::{IpNetwork, Ipv6Network};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::cluster::{
-    AddressAssignment, ClusterId, Creation, Dhcp, ExternalVips, Mac, MachineName, NodeName, Pass, Role, Size, Vip,
+    AddressAssignment, Architecture, ClusterId, Creation, Dhcp, ExternalVips, Mac, MachineName, NodeName, Pass, Role,
+    Size, Vip,
 };
 use crate::digest::sha256;
 
@@ -236,6 +237,8 @@ pub struct Requirements {
     /// Virtual IPs that are reserved in the DHCP range without a machine.
     pub vips: Vec<(NodeName, Mac)>,
     pub cluster: Option<ClusterId>,
+    /// The architectures of the machines.
+    pub architectures: BTreeSet<Architecture>,
     /// The largest amount of memory in use at one time, in MiB: that of the larger pass.
     pub memory_mib: u64,
     pub cpus_per_machine: u32,
@@ -321,7 +324,13 @@ pub struct Ipv6Facts {
 #[serde(rename_all = "lowercase")]
 pub enum ImageRequest {
     /// A local qcow2 file. Its identity on every platform is `sha256`, the digest of its bytes in hex.
-    File { path: PathBuf, sha256: String, bytes: u64 },
+    File {
+        path: PathBuf,
+        sha256: String,
+        bytes: u64,
+        #[serde(default, skip_serializing_if = "Architecture::is_default")]
+        arch: Architecture,
+    },
     /// The name of an image on the platform.
     Platform(String),
 }
@@ -374,6 +383,8 @@ pub struct MachineSpec {
     pub node: NodeName,
     pub role: Role,
     pub pass: Pass,
+    #[serde(skip_serializing_if = "Architecture::is_default")]
+    pub arch: Architecture,
     pub cpus: u32,
     pub memory_mib: u64,
     pub disk_gib: u64,

@@ -102,6 +102,7 @@ pub(super) fn conflict(message: impl Into<String>) -> BackendError {
 mod tests {
     use super::*;
     use crate::backend::{ImageHandle, Payload};
+    use crate::cluster::Architecture;
 
     fn spec(tag: &str) -> MachineSpec {
         MachineSpec {
@@ -110,6 +111,7 @@ mod tests {
             node: NodeName::node(Role::Master, 0),
             role: Role::Master,
             pass: Pass::Two,
+            arch: Architecture::X86_64,
             cpus: 4,
             memory_mib: 1,
             disk_gib: 1,

@@ -26,6 +26,7 @@ impl ClusterConfig {
                 id: "x7k2pqrs".parse().expect("an id"),
                 creation: "anna@laptop 2026-11-28T09:12:13Z".parse().expect("a creation"),
             },
+            arch: Architecture::X86_64,
             tenant: String::new(),
             backend: BackendConfig::Sim(SimConfig {
                 state: PathBuf::from("sim.json"),
@@ -59,6 +60,7 @@ impl ClusterConfig {
             harvest_image: ImageSource::Platform("centos".to_owned()),
             worker_image: ImageSource::Platform("rhcos".to_owned()),
             worker_harvest_image: ImageSource::Platform("centos".to_owned()),
+            foreign_images: BTreeMap::new(),
             given: GivenAddresses::default(),
             address_ranges: vec![],
             harvest: Harvest::Boot,

@@ -1,6 +1,6 @@
 //! Names, roles, sizes and the validated configuration of one cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::sha256;
 
+mod architecture;
 pub mod capabilities;
 mod choices;
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod size;
 mod text_type;
 mod version_lock;
 
+pub use self::architecture::Architecture;
 pub use self::capabilities::Capabilities;
 pub use self::choices::*;
 pub use self::identity::*;
@@ -69,6 +71,20 @@ pub struct Downloads {
     pub installer_mirror_timeout: Duration,
     /// A directory with images by their file names, in place of their publishers.
     pub image_mirror: Option<String>,
+}
+
+/// The images of an architecture that only pools have, on every platform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignImages {
+    pub coreos: ImageSource,
+    pub helper: ImageSource,
+}
+
+/// The images of the machines of one architecture on one platform.
+#[derive(Clone, Copy, Debug)]
+pub struct BootImages<'c> {
+    pub coreos: &'c ImageSource,
+    pub helper: &'c ImageSource,
 }
 
 /// The proxies of the nodes.
@@ -185,6 +201,8 @@ pub struct ClusterConfig {
     /// The base domain; the cluster's own names end in `<name>.<domain>`.
     pub domain: String,
     pub deployment: Deployment,
+    /// Of all machines, except those of pools with another one.
+    pub arch: Architecture,
     /// The env file, for commands in hints.
     pub env_file: Option<PathBuf>,
     pub backend: BackendConfig,
@@ -215,6 +233,8 @@ pub struct ClusterConfig {
     /// As `image` and `harvest_image`, for the workers' platform.
     pub worker_image: ImageSource,
     pub worker_harvest_image: ImageSource,
+    /// The images of pools with another architecture.
+    pub foreign_images: BTreeMap<Architecture, ForeignImages>,
     pub given: GivenAddresses,
     /// Addresses to choose from: for VIPs that are not set, and with `Harvest::Static` also for the nodes.
     pub address_ranges: Vec<AddressRange>,
@@ -314,7 +334,11 @@ impl ClusterConfig {
             ),
         );
         // A tuple of strings and numbers can always be serialized.
-        sha256(serde_json::to_vec(&parts).unwrap_or_default())
+        let mut inputs = serde_json::to_vec(&parts).unwrap_or_default();
+        if !self.arch.is_default() {
+            inputs.extend_from_slice(self.arch.as_str().as_bytes());
+        }
+        sha256(inputs)
     }
 
     /// The mirrors of each source: those of `registry_mirrors`, then the cache.
@@ -356,6 +380,7 @@ pub struct NodeSpec<'c> {
     pub role: Role,
     /// The role that stands for the platform of its machine; see `place_of`.
     pub place: Role,
+    pub arch: Architecture,
     /// In pass two.
     pub size: &'c Size,
     /// The name of the machine network on its platform.
@@ -415,6 +440,7 @@ impl ClusterConfig {
             name,
             role,
             place,
+            arch: pool.map_or(self.arch, |pool| pool.arch),
             size,
             network,
             extra_networks: pool.map_or(&self.extra_networks, |pool| &pool.extra_networks),
@@ -472,6 +498,22 @@ impl ClusterConfig {
     /// Whether the workers' own platform has any machine.
     pub fn has_workers_elsewhere(&self) -> bool {
         self.nodes().iter().any(|node| node.place == Role::Worker)
+    }
+
+    /// The platforms (see `place_of`) and architectures of all machines: each needs its own images.
+    pub fn boot_places(&self) -> BTreeSet<(Role, Architecture)> {
+        let nodes = self.nodes().into_iter().map(|node| (node.place, node.arch));
+        nodes.chain([(Role::Master, self.arch)]).collect()
+    }
+
+    /// The CoreOS and the helper image of machines.
+    pub fn boot_images(&self, (place, arch): (Role, Architecture)) -> BootImages<'_> {
+        let (coreos, helper) = match (self.foreign_images.get(&arch), place) {
+            (Some(foreign), _) => (&foreign.coreos, &foreign.helper),
+            (None, Role::Worker) => (&self.worker_image, &self.worker_helper_image),
+            (None, _) => (&self.image, &self.helper_image),
+        };
+        BootImages { coreos, helper }
     }
 
     /// The backend of the machines at a place.

@@ -46,6 +46,13 @@ pub struct LibvirtConfig {
     pub disk_cache: DiskCache,
 }
 
+impl LibvirtConfig {
+    /// Whether the host is this computer: local URIs, such as `qemu:///system`, contain no host.
+    pub fn is_local(&self) -> bool {
+        self.uri.contains(":///")
+    }
+}
+
 /// The location of OpenStack servers' disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

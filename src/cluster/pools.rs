@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+use super::architecture::Architecture;
 use super::names::Mac;
 use super::size::Size;
 
@@ -14,6 +15,9 @@ use super::size::Size;
 pub struct Pool {
     pub name: String,
     pub nodes: usize,
+    /// That of the cluster, unless the release is for several architectures.
+    #[serde(skip_serializing_if = "Architecture::is_default")]
+    pub arch: Architecture,
     pub size: Size,
     /// Networks of the additional NICs of its nodes.
     pub extra_networks: Vec<String>,
@@ -57,6 +61,7 @@ impl Pool {
         Self {
             name: name.to_owned(),
             nodes,
+            arch: config.arch,
             size: config.worker_size,
             extra_networks: config.extra_networks,
             labels: BTreeMap::new(),

@@ -14,7 +14,7 @@ use crate::artifacts::download::{Cache, Cached};
 use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, ImageRequest};
 use crate::cli::{DownloadsDir, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
-use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
+use crate::cluster::{Architecture, BootImages, ClusterConfig, Downloads, Harvest, ImageSource, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer::Installer;
 use crate::passes;
@@ -76,9 +76,11 @@ struct ListedHelper {
 fn list(command: &ImageList) -> Result<()> {
     let cache = cache(&command.folder)?.list();
     let helper = |helper: &Helper| ListedHelper {
-        cached: cache
-            .iter()
-            .any(|cached| catalogue::file_name(&cached.url) == catalogue::file_name(&helper.url)),
+        cached: helper.architectures.iter().any(|arch| {
+            let url = helper.url(*arch);
+            let mut cached = cache.iter().map(|cached| catalogue::file_name(&cached.url));
+            cached.any(|name| name == catalogue::file_name(&url))
+        }),
         helper: helper.clone(),
     };
     let listed = Listed {
@@ -114,21 +116,27 @@ impl Listed {
 fn pull(session: &Session, command: &ImagePull) -> Result<()> {
     if !command.images.is_empty() {
         // Without settings, `./env.sh` is not read: images can be downloaded before there is one.
-        let downloads = match command.source.env.is_some() || !command.source.overrides().is_empty() {
-            true => config(session, command)?.downloads,
-            false => Downloads {
-                dir: cache(&command.folder)?.root().to_owned(),
-                version: None,
-                installer_mirror: None,
-                installer_mirror_key: None,
-                signature_store: None,
-                installer_mirror_sha256: None,
-                installer_mirror_insecure: false,
-                allow_downgrade: false,
-                // Only version queries use it, and none is made here.
-                installer_mirror_timeout: Duration::ZERO,
-                image_mirror: None,
-            },
+        let (downloads, arch) = match command.source.env.is_some() || !command.source.overrides().is_empty() {
+            true => {
+                let config = config(session, command)?;
+                (config.downloads, config.arch)
+            }
+            false => (
+                Downloads {
+                    dir: cache(&command.folder)?.root().to_owned(),
+                    version: None,
+                    installer_mirror: None,
+                    installer_mirror_key: None,
+                    signature_store: None,
+                    installer_mirror_sha256: None,
+                    installer_mirror_insecure: false,
+                    allow_downgrade: false,
+                    // Only version queries use it, and none is made here.
+                    installer_mirror_timeout: Duration::ZERO,
+                    image_mirror: None,
+                },
+                Architecture::THIS_COMPUTER,
+            ),
         };
         let named = |text: &String| match text.contains("://") {
             true => settings::image_url(text).map(ImageSource::Url),
@@ -143,7 +151,14 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
                 OperationError::new(ErrorKind::Usage, why)
                     .hint("use a name that `ocpdeploy image list` shows, or a URL")
             })?;
-        let pulled = session.finish_or_stop(pull_all(&downloads, None, "", &sources))?;
+        let shop = Shop {
+            downloads: &downloads,
+            installer: None,
+            arch,
+            platform: "",
+            fetched_there: false,
+        };
+        let pulled = session.finish_or_stop(pull_all(shop, &sources))?;
         return print_pulled(command, pulled);
     }
     let config = config(session, command)?;
@@ -151,9 +166,15 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
     let pulled = session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
         let mut pulled = Vec::new();
-        for (role, sources) in wanted(&config) {
-            let platform = Capabilities::of(config.backend_at(role)).image_artifact;
-            pulled.extend(pull_all(&config.downloads, installer.as_ref(), platform, &sources).await?);
+        for place in config.boot_places() {
+            let shop = Shop {
+                downloads: &config.downloads,
+                installer: installer.as_ref(),
+                arch: place.1,
+                platform: Capabilities::of(config.backend_at(place.0)).image_artifact,
+                fetched_there: false,
+            };
+            pulled.extend(pull_all(shop, &wanted(&config, place)).await?);
         }
         Ok(pulled)
     })?;
@@ -189,40 +210,23 @@ fn print_pulled(command: &ImagePull, images: Vec<StoredImage>) -> Result<()> {
     print_result(&command.output, &stored, || stored.images.iter().map(line).collect())
 }
 
-/// The boot images of a deployment, for each of its platforms.
-fn wanted(config: &ClusterConfig) -> Vec<(Role, Vec<ImageSource>)> {
-    let pair = |image: &ImageSource, helper: &ImageSource| {
-        let helper = (config.harvest == Harvest::Boot).then(|| helper.clone());
-        std::iter::once(image.clone()).chain(helper).collect()
-    };
-    let all = (Role::Master, pair(&config.image, &config.harvest_image));
-    let workers = config.workers_on.as_ref().map(|_| {
-        let images = pair(&config.worker_image, &config.worker_harvest_image);
-        (Role::Worker, images)
-    });
-    std::iter::once(all).chain(workers).collect()
+/// The boot images of the machines of one architecture on one platform.
+fn wanted(config: &ClusterConfig, place: (Role, Architecture)) -> Vec<ImageSource> {
+    let BootImages { coreos, helper } = config.boot_images(place);
+    let helper = (config.harvest == Harvest::Boot).then(|| helper.clone());
+    std::iter::once(coreos.clone()).chain(helper).collect()
 }
 
 /// The installer, if an image is that of the release.
 async fn installer(config: &ClusterConfig, dir: &ClusterDir) -> Result<Option<Installer>> {
-    match [&config.image, &config.worker_image].contains(&&ImageSource::Release) {
+    let mut places = config.boot_places().into_iter();
+    match places.any(|place| *config.boot_images(place).coreos == ImageSource::Release) {
         true => Ok(Some(Installer::obtain(config, dir).await?)),
         false => Ok(None),
     }
 }
 
-async fn pull_all(
-    downloads: &Downloads,
-    installer: Option<&Installer>,
-    platform: &'static str,
-    sources: &[ImageSource],
-) -> Result<Vec<StoredImage>> {
-    let shop = Shop {
-        downloads,
-        installer,
-        platform,
-        fetched_there: false,
-    };
+async fn pull_all(shop: Shop<'_>, sources: &[ImageSource]) -> Result<Vec<StoredImage>> {
     let mut stored = Vec::new();
     for source in sources {
         let request = shop
@@ -278,20 +282,21 @@ async fn push_all(
     installer: Option<&Installer>,
 ) -> Result<Vec<StoredImage>> {
     let mut stored = Vec::new();
-    for (role, sources) in wanted(config) {
-        let capabilities = backend.capabilities(role);
+    for place in config.boot_places() {
+        let capabilities = backend.capabilities(place.0);
         let shop = Shop {
             downloads: &config.downloads,
             installer,
+            arch: place.1,
             platform: capabilities.image_artifact,
             fetched_there: capabilities.fetches_images,
         };
-        for source in sources {
+        for source in wanted(config, place) {
             let request = shop
                 .request(&source)
                 .await
                 .with_context(|| format!("get image {source}"))?;
-            let handle = backend.ensure_image(role, &config.id(), &request).await?;
+            let handle = backend.ensure_image(place.0, &config.id(), &request).await?;
             stored.push(StoredImage {
                 image: source.to_string(),
                 path: None,

@@ -18,8 +18,8 @@ use crate::PROGRESS;
 use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, Carrier, Finding, NetworkFacts, PlatformError, Verdict};
 use crate::cluster::{
-    AddressAssignment, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Precedence, Role, Vip, domain_problem,
-    major_minor, overlap, platform_names, unsupported_release,
+    AddressAssignment, BootImages, ClusterConfig, Dhcp, Dns, Harvest, Lb, Mac, NodeName, Precedence, Role, Vip,
+    domain_problem, major_minor, overlap, platform_names, unsupported_release,
 };
 use crate::error::{ErrorKind, OperationError};
 use crate::local::network_probe;
@@ -190,13 +190,14 @@ pub(super) async fn look_around(
 
 /// The images that anyone on the network could replace.
 fn unprotected_images(config: &ClusterConfig, seen: &CheckedFacts) -> Vec<Finding> {
-    let mut images = vec![&config.image, &config.worker_image];
-    if config.harvest == Harvest::Boot && seen.table.is_none() {
-        images.extend([&config.harvest_image, &config.worker_harvest_image]);
-    }
+    let has_helpers = config.harvest == Harvest::Boot && seen.table.is_none();
+    let images = config.boot_places().into_iter().flat_map(|place| {
+        let BootImages { coreos, helper } = config.boot_images(place);
+        let images = std::iter::once(coreos).chain(has_helpers.then_some(helper));
+        images.map(move |image| image_sources::unprotected(image, &config.downloads, place.1))
+    });
     let mut findings: Vec<Finding> = Vec::new();
-    for image in images {
-        let found = image_sources::unprotected(image, &config.downloads);
+    for found in images {
         findings.extend(found.filter(|found| !findings.contains(found)));
     }
     findings
@@ -352,11 +353,10 @@ pub(super) async fn find_installer(
     if report.take("installer", fips)?.is_some() && !is_rejected {
         report.add("installer", [Finding::ok(describe_installer(&choice))]);
     }
-    let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
-    images.dedup_by_key(|(_, image)| *image);
-    for (role, image) in images.into_iter().filter(|_| !config.is_rehearsal()) {
-        let artifact = Capabilities::of(config.backend_at(role)).image_artifact;
-        let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
+    for place in config.boot_places().into_iter().filter(|_| !config.is_rehearsal()) {
+        let artifact = Capabilities::of(config.backend_at(place.0)).image_artifact;
+        let image = config.boot_images(place).coreos;
+        let fits = image_sources::check(image, version, artifact, place.1).map_err(anyhow::Error::from);
         let fits = report.take("images", fits)?;
         report.add("images", fits);
     }

@@ -13,7 +13,7 @@ use crate::artifacts::catalogue::{self, Artifact, CoreOs};
 use crate::artifacts::download::{self, Cache, Cached, DownloadError};
 use crate::artifacts::format::Format;
 use crate::backend::{Finding, ImageRequest};
-use crate::cluster::{ClusterConfig, Downloads, ImageSource, Role, major_minor};
+use crate::cluster::{Architecture, ClusterConfig, Downloads, ImageSource, Role, major_minor};
 use crate::digest;
 use crate::error::{ErrorKind, OperationError};
 use crate::ignition::Version;
@@ -34,8 +34,12 @@ pub enum ImageError {
         release: (u32, u32),
         version: String,
     },
-    #[error("image {image} is for {architecture}; all machines are x86_64")]
-    OtherArchitecture { image: String, architecture: &'static str },
+    #[error("image {image} is for {architecture}; the machines are {wanted}")]
+    OtherArchitecture {
+        image: String,
+        architecture: Architecture,
+        wanted: Architecture,
+    },
     #[error("image {image} {why}")]
     NoDisk { image: String, why: String },
     #[error("image {image} is for {platform}; this platform requires the image for {wanted}")]
@@ -48,8 +52,8 @@ pub enum ImageError {
     NoSum { url: String, file: String },
     #[error("find the CoreOS of openshift-install {version}: {why}")]
     NoCoreOs { version: String, why: String },
-    #[error("no image {name} in the catalog")]
-    NotInCatalogue { name: String },
+    #[error("no image {name} for {arch} in the catalog")]
+    NotInCatalogue { name: String, arch: Architecture },
 }
 
 impl ImageError {
@@ -59,7 +63,8 @@ impl ImageError {
             Self::Newer { .. } => {
                 "use an image of the same or an older minor version, or image=auto for the installer's own"
             }
-            Self::Older { .. } | Self::OtherArchitecture { .. } => "set image=auto for the installer's own",
+            Self::Older { .. } => "set image=auto for the installer's own",
+            Self::OtherArchitecture { .. } => "set image=auto for the installer's own, or arch to that of the image",
             Self::NoDisk { .. } => "use a qcow2 image of CoreOS, and compare it with its checksum",
             Self::OtherPlatform { .. } => "it would read its Ignition config from the wrong source; set image=auto",
             Self::NoSum { .. } => "the checksum file must be in the same directory as the image on image_mirror",
@@ -70,7 +75,12 @@ impl ImageError {
 }
 
 /// What is known about a CoreOS image before it is used: by its name, and by the first bytes of a file.
-pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result<Finding, ImageError> {
+pub fn check(
+    image: &ImageSource,
+    version: &str,
+    wanted: &'static str,
+    arch: Architecture,
+) -> Result<Finding, ImageError> {
     let Some(name) = file_name(image) else {
         return Ok(match image {
             ImageSource::Release => Finding::ok(format!("{image} is compatible with {version}")),
@@ -79,18 +89,21 @@ pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result
             )),
         });
     };
-    let by_name = check_name(&name, version, wanted)?;
+    let by_name = check_name(&name, version, wanted, arch)?;
     match image {
         ImageSource::File(path) => Ok(check_content(path)?.unwrap_or(by_name)),
         _ => Ok(by_name),
     }
 }
 
-fn check_name(image: &str, version: &str, wanted: &'static str) -> Result<Finding, ImageError> {
+fn check_name(image: &str, version: &str, wanted: &'static str, arch: Architecture) -> Result<Finding, ImageError> {
     let named = catalogue::named(image);
-    if let Some(architecture) = catalogue::other_architecture(image) {
-        let image = image.to_owned();
-        return Err(ImageError::OtherArchitecture { image, architecture });
+    if let Some(architecture) = Architecture::in_name(image).filter(|named| *named != arch) {
+        return Err(ImageError::OtherArchitecture {
+            image: image.to_owned(),
+            architecture,
+            wanted: arch,
+        });
     }
     if let (Some(release), Some(ours)) = (named.release, major_minor(version)) {
         let (image, version) = (image.to_owned(), version.to_owned());
@@ -174,23 +187,24 @@ pub fn newest_spec(config: &ClusterConfig, role: Role, installed: (u32, u32)) ->
 /// A failure for an image that anyone on the network could replace: over plain http, and without a digest from elsewhere.
 ///
 /// The CoreOS image of a release is named by digest in openshift-install.
-pub fn unprotected(image: &ImageSource, downloads: &Downloads) -> Option<Finding> {
+pub fn unprotected(image: &ImageSource, downloads: &Downloads, arch: Architecture) -> Option<Finding> {
     let is_plain = |url: &str| url.to_ascii_lowercase().starts_with("http:");
     let (url, sums) = match image {
-        ImageSource::Url(url) if is_plain(url) && !url.contains("#sha") => {
-            (url.trim_end_matches('#').to_owned(), "a source that you trust")
-        }
+        ImageSource::Url(url) if is_plain(url) && !url.contains("#sha") => (
+            url.trim_end_matches('#').to_owned(),
+            "a source that you trust".to_owned(),
+        ),
         // KubeVirt's own download compares no digest.
         ImageSource::Platform(name) => (
             name.strip_prefix("import:").filter(|url| is_plain(url))?.to_owned(),
-            "its publisher",
+            "its publisher".to_owned(),
         ),
         ImageSource::Catalogue(name) => {
             let folder = downloads.image_mirror.as_deref().filter(|folder| is_plain(folder))?;
             let helper = catalogue::helper(name)?;
             (
-                format!("{folder}/{}", catalogue::file_name(&helper.url)),
-                helper.sums.as_str(),
+                format!("{folder}/{}", catalogue::file_name(&helper.url(arch))),
+                helper.sums(arch),
             )
         }
         _ => return None,
@@ -220,6 +234,8 @@ pub struct Shop<'a> {
     pub downloads: &'a Downloads,
     /// Provides the CoreOS of its release.
     pub installer: Option<&'a Installer>,
+    /// Of the machines.
+    pub arch: Architecture,
     /// `qemu`, `openstack` or `kubevirt`.
     pub platform: &'static str,
     /// The platform itself downloads images given by URL.
@@ -229,7 +245,7 @@ pub struct Shop<'a> {
 impl Shop<'_> {
     /// Provides an image, downloading it if necessary, with its digest, which identifies it on every platform.
     pub async fn request(&self, source: &ImageSource) -> Result<ImageRequest> {
-        if let Some(Finding { text, hint, .. }) = unprotected(source, self.downloads) {
+        if let Some(Finding { text, hint, .. }) = unprotected(source, self.downloads, self.arch) {
             let hints = hint.into_iter().collect();
             return Err(OperationError {
                 hints,
@@ -241,11 +257,11 @@ impl Shop<'_> {
             ImageSource::Platform(name) => Ok(ImageRequest::Platform(name.clone())),
             ImageSource::Url(url) if self.fetched_there => Ok(ImageRequest::Platform(url.clone())),
             ImageSource::File(path) => self.file(path).await,
-            ImageSource::Url(url) => Ok(request(self.url(url).await?)),
-            ImageSource::Catalogue(name) => Ok(request(self.helper(name).await?)),
+            ImageSource::Url(url) => Ok(self.stored(self.url(url).await?)),
+            ImageSource::Catalogue(name) => Ok(self.stored(self.helper(name).await?)),
             ImageSource::Release => match self.coreos().await? {
                 CoreOs::Container(image) => Ok(ImageRequest::Platform(image)),
-                CoreOs::Disk(artifact) => Ok(request(self.cache().fetch(&artifact).await?)),
+                CoreOs::Disk(artifact) => Ok(self.stored(self.cache().fetch(&artifact).await?)),
             },
         }
     }
@@ -254,18 +270,32 @@ impl Shop<'_> {
         Cache::new(&self.downloads.dir)
     }
 
+    fn stored(&self, cached: Cached) -> ImageRequest {
+        ImageRequest::File {
+            path: cached.path,
+            sha256: cached.sha256,
+            bytes: cached.bytes,
+            arch: self.arch,
+        }
+    }
+
     /// A plain file is used in place; a compressed one is unpacked into the cache once per state of the file.
     async fn file(&self, path: &Path) -> Result<ImageRequest> {
         let data = fs::metadata(path)?;
         let state = format!("{}-{}.{}", data.len(), data.mtime(), data.mtime_nsec());
         let artifact = local_artifact(path, &state);
         if artifact.is_packed() {
-            return Ok(request(self.cache().fetch(&artifact).await?));
+            return Ok(self.stored(self.cache().fetch(&artifact).await?));
         }
-        let (path, bytes) = (path.to_owned(), data.len());
+        let (path, bytes, arch) = (path.to_owned(), data.len(), self.arch);
         let read = move || {
             let sha256 = digest::sha256_of(fs::File::open(&path)?)?;
-            Ok(ImageRequest::File { path, sha256, bytes })
+            Ok(ImageRequest::File {
+                path,
+                sha256,
+                bytes,
+                arch,
+            })
         };
         let request: io::Result<ImageRequest> = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?;
         Ok(request?)
@@ -291,19 +321,23 @@ impl Shop<'_> {
 
     /// A pass-one image of the catalog, in its publisher's current version.
     async fn helper(&self, name: &str) -> Result<Cached> {
-        let helper = catalogue::helper(name).ok_or_else(|| ImageError::NotInCatalogue { name: name.to_owned() })?;
+        let helper = catalogue::helper(name).filter(|helper| helper.architectures.contains(&self.arch));
+        let helper = helper.ok_or_else(|| ImageError::NotInCatalogue {
+            name: name.to_owned(),
+            arch: self.arch,
+        })?;
         let folder = self.downloads.image_mirror.as_deref();
         let mut artifact = Artifact {
-            url: helper.url.clone(),
+            url: helper.url(self.arch),
             sha256: None,
             content_sha256: None,
             unpack: true,
         }
         .in_folder(folder);
-        let sums = match folder {
-            Some(folder) => format!("{folder}/{}", catalogue::file_name(&helper.sums)),
-            None => helper.sums.clone(),
-        };
+        let mut sums = helper.sums(self.arch);
+        if let Some(folder) = folder {
+            sums = format!("{folder}/{}", catalogue::file_name(&sums));
+        }
         let cache = self.cache();
         let (list, unreachable) = match download::text(&sums, cache.retries()).await {
             Ok(list) => (list, None),
@@ -336,7 +370,7 @@ impl Shop<'_> {
             .context("the CoreOS version is unknown without openshift-install")?;
         let version = installer.version().await?;
         let stream = installer.coreos_stream(self.downloads).await?;
-        let found = catalogue::coreos(&stream, self.platform);
+        let found = catalogue::coreos(&stream, self.platform, self.arch);
         let found = found.map_err(|why| ImageError::NoCoreOs {
             version: version.clone(),
             why,
@@ -360,14 +394,6 @@ fn local_artifact(path: &Path, state: &str) -> Artifact {
         sha256: None,
         content_sha256: None,
         unpack: true,
-    }
-}
-
-fn request(cached: Cached) -> ImageRequest {
-    ImageRequest::File {
-        path: cached.path,
-        sha256: cached.sha256,
-        bytes: cached.bytes,
     }
 }
 
@@ -415,7 +441,7 @@ mod tests {
             // openshift-install names its digest.
             (ImageSource::Release, "http://m", None),
         ] {
-            let found = unprotected(&image, &downloads(folder));
+            let found = unprotected(&image, &downloads(folder), Architecture::X86_64);
             let found = found.map(|finding| finding.hint.unwrap_or_default());
             assert_eq!(found.is_some(), hint.is_some(), "{image} {folder}: {found:?}");
             assert!(
@@ -446,7 +472,7 @@ mod tests {
             ),
         ] {
             let name = file_name(&ImageSource::File(image.into())).unwrap();
-            let error = check_name(&name, "4.19.3", "qemu").err();
+            let error = check_name(&name, "4.19.3", "qemu", Architecture::X86_64).err();
             assert_eq!(error.map(|error| error.to_string()).as_deref(), expected);
         }
     }
@@ -485,7 +511,7 @@ mod tests {
                 "is not CoreOS",
             ),
         ] {
-            let text = match check_name(image, version, "qemu") {
+            let text = match check_name(image, version, "qemu", Architecture::X86_64) {
                 Ok(found) if found.text == format!("{image} is compatible with {version}") => "ok".to_owned(),
                 Ok(found) => found.text,
                 Err(error) => error.to_string(),

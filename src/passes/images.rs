@@ -1,6 +1,7 @@
 //! The images of the machines, on each of the cluster's platforms.
 
 use anyhow::{Context, Result};
+use futures::future::try_join_all;
 use serde::Serialize;
 use tracing::info;
 
@@ -8,28 +9,36 @@ use super::run::Run;
 use super::version_lock;
 use crate::PROGRESS;
 use crate::backend::{ImageHandle, ImageRequest};
-use crate::cluster::{ImageSource, Role};
+use crate::cluster::{Architecture, BootImages, ImageSource, Role};
 use crate::openshift::installer::Installer;
 use crate::passes::image_sources::Shop;
+use crate::plan::machines::Planned;
 use crate::state::journal::Step;
 
-/// One value for each platform with machines: see `place_of`.
+/// One value for each platform and architecture with machines: see `ClusterConfig::boot_images`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PerPlatform<T> {
     all: T,
     /// On the workers' own platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<T>,
+    /// For pools of another architecture.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    foreign: Vec<(Role, Architecture, T)>,
 }
 
 /// The handles of one kind of image.
 pub(super) type Handles = PerPlatform<ImageHandle>;
 
 impl<T> PerPlatform<T> {
-    pub(super) fn at(&self, place: Role) -> &T {
-        match (&self.workers, place) {
-            (Some(workers), Role::Worker) => workers,
-            _ => &self.all,
+    pub(super) fn of(&self, machine: &Planned) -> &T {
+        let mut foreign = self.foreign.iter();
+        match foreign.find(|(place, arch, _)| (*place, *arch) == (machine.place, machine.arch)) {
+            Some((.., foreign)) => foreign,
+            None => match (&self.workers, machine.place) {
+                (Some(workers), Role::Worker) => workers,
+                _ => &self.all,
+            },
         }
     }
 
@@ -40,8 +49,27 @@ impl<T> PerPlatform<T> {
                 None => Ok(None),
             }
         };
-        let (all, workers) = futures::try_join!(work(&self.all), workers)?;
-        Ok(PerPlatform { all, workers })
+        let foreign = self.foreign.iter();
+        let foreign = try_join_all(foreign.map(async |(place, arch, value)| Ok((*place, *arch, work(value).await?))));
+        let (all, workers, foreign) = futures::try_join!(work(&self.all), workers, foreign)?;
+        Ok(PerPlatform { all, workers, foreign })
+    }
+}
+
+impl<T> PerPlatform<Option<T>> {
+    /// All values, or `None` if one is missing.
+    fn transpose(self) -> Option<PerPlatform<T>> {
+        let foreign = self.foreign.into_iter();
+        Some(PerPlatform {
+            all: self.all?,
+            workers: match self.workers {
+                Some(workers) => Some(workers?),
+                None => None,
+            },
+            foreign: foreign
+                .map(|(place, arch, value)| Some((place, arch, value?)))
+                .collect::<Option<_>>()?,
+        })
     }
 }
 
@@ -50,6 +78,7 @@ struct NeededImage<'i> {
     /// The name of the step that makes it available on the platform.
     step: String,
     place: Role,
+    arch: Architecture,
     source: &'i ImageSource,
     /// For node images.
     installer: Option<&'i Installer>,
@@ -84,31 +113,44 @@ impl Run<'_> {
     }
 
     fn images_of_nodes<'i>(&'i self, installer: Option<&'i Installer>) -> PerPlatform<NeededImage<'i>> {
-        let sources = [&self.config.image, &self.config.worker_image];
-        self.needed_images("pass-two", sources, installer)
+        self.needed_images("pass-two", |images| images.coreos, installer)
     }
 
     fn images_of_helpers(&self, workflow: &str) -> PerPlatform<NeededImage<'_>> {
-        let sources = [&self.config.harvest_image, &self.config.worker_harvest_image];
-        self.needed_images(workflow, sources, None)
+        self.needed_images(workflow, |images| images.helper, None)
     }
 
     fn needed_images<'i>(
-        &self,
+        &'i self,
         workflow: &str,
-        [all, workers]: [&'i ImageSource; 2],
+        source: impl Fn(BootImages<'i>) -> &'i ImageSource,
         installer: Option<&'i Installer>,
     ) -> PerPlatform<NeededImage<'i>> {
-        let image = |step, place, source| NeededImage {
-            step: format!("{workflow}/{step}"),
-            place,
-            source,
-            installer,
+        let ours = self.config.arch;
+        let image = |(place, arch)| {
+            let of_workers = if place == Role::Worker { "worker-" } else { "" };
+            let of_arch = if arch == ours {
+                String::new()
+            } else {
+                format!("-{arch}")
+            };
+            NeededImage {
+                step: format!("{workflow}/{of_workers}image{of_arch}"),
+                place,
+                arch,
+                source: source(self.config.boot_images((place, arch))),
+                installer,
+            }
         };
-        let has_workers = self.config.has_workers_elsewhere();
+        let mut places = self.config.boot_places();
+        places.remove(&(Role::Master, ours));
         PerPlatform {
-            all: image("image", Role::Master, all),
-            workers: has_workers.then(|| image("worker-image", Role::Worker, workers)),
+            all: image((Role::Master, ours)),
+            workers: places.take(&(Role::Worker, ours)).map(image),
+            foreign: places
+                .into_iter()
+                .map(|(place, arch)| (place, arch, image((place, arch))))
+                .collect(),
         }
     }
 
@@ -132,12 +174,7 @@ impl Run<'_> {
             }
             self.journal.output::<ImageHandle>(&image.step)
         });
-        let PerPlatform { all, workers } = judged.await?;
-        let all = all.filter(|_| !matches!(workers, Some(None)));
-        Ok(all.map(|all| Handles {
-            all,
-            workers: workers.flatten(),
-        }))
+        Ok(judged.await?.transpose())
     }
 
     async fn image(&self, image: &NeededImage<'_>) -> Result<ImageHandle> {
@@ -213,6 +250,7 @@ impl Run<'_> {
         Shop {
             downloads: &self.config.downloads,
             installer: image.installer,
+            arch: image.arch,
             platform: capabilities.image_artifact,
             fetched_there: capabilities.fetches_images,
         }

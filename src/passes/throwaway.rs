@@ -156,7 +156,7 @@ impl Run<'_> {
     fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let egress: Vec<String> = self.egress()?.into_iter().flatten().collect();
         let payload = cloud_init::helper_payload(machine.name.as_str(), machine.mac, &self.config.ssh_keys, &egress)?;
-        Ok(machine.spec(self.config, images.at(machine.place), payload))
+        Ok(machine.spec(self.config, images.of(machine), payload))
     }
 
     /// The endpoints that nodes must reach; none if no release is installed.

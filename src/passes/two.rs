@@ -58,7 +58,7 @@ pub(super) fn served_step(role: Role) -> String {
 
 /// The step that creates a machine.
 fn create_step(machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<Step> {
-    let input = (machine, config, images.at(machine.place));
+    let input = (machine, config, images.of(machine));
     Step::new(format!("pass-two/create/{}", machine.node), &input)
 }
 
@@ -380,7 +380,7 @@ impl Run<'_> {
 
     pub(super) fn node_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let ignition = fs_err::read(self.dir.ignition(machine.node.as_str()))?;
-        Ok(machine.spec(self.config, images.at(machine.place), Payload::Ignition(ignition)))
+        Ok(machine.spec(self.config, images.of(machine), Payload::Ignition(ignition)))
     }
 
     /// Compares each node's address with the table: the same MAC does not guarantee the same address.

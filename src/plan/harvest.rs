@@ -255,7 +255,7 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::backend::{Nic, SeenNic};
-    use crate::cluster::{Pass, Role, Size};
+    use crate::cluster::{Architecture, Pass, Role, Size};
 
     /// A NIC's MAC and its addresses.
     type Nics<'a> = &'a [(Mac, &'a [[u8; 4]])];
@@ -294,6 +294,7 @@ mod tests {
             role: Role::Master,
             place: Role::Master,
             pass: Pass::One,
+            arch: Architecture::X86_64,
             size: Size {
                 cpus: 1,
                 memory_mib: 1,

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, NetworkFacts, Nic, Payload, Requirements};
 use crate::cluster::{
-    self, AddressAssignment, ClusterConfig, Dhcp, ImageSource, InstallerChoice, Lb, Mac, MachineName, Mcs, NodeName,
-    NodeSpec, Pass, Role, Size, Vip,
+    self, AddressAssignment, Architecture, ClusterConfig, Dhcp, ImageSource, InstallerChoice, Lb, Mac, MachineName,
+    Mcs, NodeName, NodeSpec, Pass, Role, Size, Vip,
 };
 use crate::plan::addresses::derive_mac;
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -23,6 +23,8 @@ pub struct Planned {
     #[serde(skip)]
     pub place: Role,
     pub pass: Pass,
+    #[serde(skip_serializing_if = "Architecture::is_default")]
+    pub arch: Architecture,
     pub size: Size,
     pub nics: Vec<Nic>,
     /// Of the first NIC, which identifies the machine.
@@ -45,6 +47,7 @@ impl Planned {
             node: self.node.clone(),
             role: self.role,
             pass: self.pass,
+            arch: self.arch,
             cpus: self.size.cpus,
             memory_mib: self.size.memory_mib,
             disk_gib: self.size.disk_gib,
@@ -206,6 +209,7 @@ pub fn pass_one(config: &ClusterConfig, macs: &MacTable, vips: VipSource) -> Vec
                 role: node.role,
                 place: node.place,
                 pass: Pass::One,
+                arch: node.arch,
                 size: config.harvest_size.clone(),
                 nics: vec![Nic { network, mac }],
                 mac,
@@ -254,6 +258,7 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
             role: node.role,
             place: node.place,
             pass: Pass::Two,
+            arch: node.arch,
             size: node.size.clone(),
             nics,
             mac,
@@ -306,6 +311,7 @@ fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Req
             .collect(),
         vips: Vec::new(),
         cluster: Some(config.id()),
+        architectures: one.iter().chain(two).map(|machine| machine.arch).collect(),
         memory_mib: sum(one, |size| size.memory_mib).max(sum(two, |size| size.memory_mib)),
         cpus_per_machine: two.iter().map(|machine| machine.size.cpus).max().unwrap_or(1),
         disk_gib: sum(one, disk).max(sum(two, disk)),

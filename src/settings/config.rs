@@ -21,6 +21,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     }
     let names = checks::names(values);
     let backend = platforms::backend(values);
+    let arch = platforms::arch(values, backend.as_ref());
     let masters = checks::masters(values);
     let workers = checks::workers(values);
     let [bootstrap_size, master_size, arbiter_size, worker_size, harvest_size] = sizes::sizes(values);
@@ -30,7 +31,13 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let elsewhere = workers_on.as_ref().and_then(Option::as_ref);
     let extra_networks = values.texts("extra_networks");
     let id = names.as_ref().map(|(name, domain)| ClusterDomain::new(name, domain));
-    let pools = pools::pools(values, id.as_ref(), worker_size.as_ref(), extra_networks.as_deref());
+    let pools = pools::pools(
+        values,
+        id.as_ref(),
+        arch,
+        worker_size.as_ref(),
+        extra_networks.as_deref(),
+    );
     let of_pools = pools.as_deref().unwrap_or_default();
     platforms::on_pods(values, backend.as_ref(), elsewhere);
     let dhcp = platforms::dhcp(values, backend.as_ref(), elsewhere);
@@ -61,7 +68,8 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     checks::room_for_machines(values, given.as_ref(), nodes);
 
     let [image, harvest_image, worker_image, worker_harvest_image] =
-        images::images(values, backend.as_ref(), elsewhere, harvest);
+        images::images(values, backend.as_ref(), elsewhere, harvest, arch);
+    let foreign_images = images::foreign(values, backend.as_ref(), harvest, arch, of_pools);
     let mcs = mcs(values);
     let lock = version_lock::read(values);
     let installer = images::installer(values);
@@ -86,6 +94,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         deployment: Some(values.sources.deployment.clone()),
         env_file: Some(values.sources.env_file.as_ref().map(|(path, _)| path.clone())),
         tenant: Some(platforms::tenant(values.sources, backend.as_ref())),
+        arch,
         backend,
         workers_on,
         masters,
@@ -105,6 +114,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         harvest_image,
         worker_image,
         worker_harvest_image,
+        foreign_images,
         given,
         address_ranges,
         harvest,

@@ -1,5 +1,6 @@
 //! Where images, openshift-install and oc come from.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::platforms::is_image_name;
@@ -7,7 +8,9 @@ use super::values::{Values, read_all};
 use super::{parse, platforms};
 use crate::artifacts::catalogue;
 use crate::backend::Capabilities;
-use crate::cluster::{BackendConfig, Downloads, Harvest, ImageSource, InstallerChoice, WorkersOn};
+use crate::cluster::{
+    Architecture, BackendConfig, Downloads, ForeignImages, Harvest, ImageSource, InstallerChoice, Pool, WorkersOn,
+};
 
 /// The CoreOS and the pass-one image, and those of the workers' platform.
 pub(super) fn images(
@@ -15,13 +18,15 @@ pub(super) fn images(
     backend: Option<&BackendConfig>,
     workers: Option<&WorkersOn>,
     harvest: Option<Harvest>,
+    arch: Option<Architecture>,
 ) -> [Option<ImageSource>; 4] {
+    let arch = arch.unwrap_or_default();
     let of_workers = workers.map(|workers| {
         let names = ["worker_image", "worker_harvest_image"];
-        of_platform(values, names, Some(&workers.backend), harvest)
+        of_platform(values, names, Some(&workers.backend), harvest, arch)
     });
     let [coreos, helper] = match platforms::is_known(values) {
-        true => of_platform(values, ["image", "harvest_image"], backend, harvest),
+        true => of_platform(values, ["image", "harvest_image"], backend, harvest, arch),
         false => [None, None],
     };
     let [worker_coreos, worker_helper] = of_workers.unwrap_or_else(|| [coreos.clone(), helper.clone()]);
@@ -35,6 +40,7 @@ fn of_platform(
     [coreos, helper]: [&'static str; 2],
     backend: Option<&BackendConfig>,
     harvest: Option<Harvest>,
+    arch: Architecture,
 ) -> [Option<ImageSource>; 2] {
     let rehearse = values.sources.rehearse;
     let simulated = backend.filter(|backend| Capabilities::of(backend).simulated);
@@ -52,22 +58,19 @@ fn of_platform(
         let Some(folder) = values.path("images_dir") else {
             return [None, None];
         };
-        for (name, file) in [(coreos, "coreos.qcow2"), (helper, "helper.qcow2")] {
+        for (name, file) in [(coreos, "coreos"), (helper, "helper")] {
             // One that is on the platform is chosen with care, and not every platform takes uploads.
             let value = values.value(name);
             if !value.is_some_and(|value| is_image_name(backend, &value.text)) {
-                let path = rehearsal_image(values, folder.join(file));
+                let path = rehearsal_image(values, folder.join(arch.image_file(file)));
                 values.replace(name, "rehearsal", path.display().to_string());
             }
         }
     }
-    let coreos = image(values, coreos, "rhcos.qcow2", ImageSource::Release, backend);
+    let coreos = image(values, coreos, ("rhcos", arch), ImageSource::Release, backend);
     // Only harvest=boot boots it.
     let helper = match harvest {
-        Some(Harvest::Boot) | None => {
-            let chosen = ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned());
-            image(values, helper, "centos.qcow2", chosen, backend)
-        }
+        Some(Harvest::Boot) | None => image(values, helper, ("centos", arch), default_helper(), backend),
         _ => {
             values.text(helper);
             Some(ImageSource::Platform(String::new()))
@@ -87,21 +90,61 @@ fn rehearsal_image(values: &Values<'_>, path: PathBuf) -> PathBuf {
     all.find(|path| (values.sources.is_file)(path)).unwrap_or(path)
 }
 
-/// `auto`: the file of this name in `images_dir` if it exists, else `chosen`.
+/// The images of each architecture that only pools have: always those that `auto` chooses.
+pub(super) fn foreign(
+    values: &mut Values<'_>,
+    backend: Option<&BackendConfig>,
+    harvest: Option<Harvest>,
+    arch: Option<Architecture>,
+    pools: &[Pool],
+) -> Option<BTreeMap<Architecture, ForeignImages>> {
+    let is_simulated = backend.is_some_and(|backend| Capabilities::of(backend).simulated);
+    let mut image = |rehearsed: &str, name: (&str, Architecture), chosen| match (is_simulated, values.sources.rehearse)
+    {
+        (true, _) => Some(ImageSource::Platform(rehearsed.to_owned())),
+        (false, true) => {
+            let path = values.path("images_dir")?.join(name.1.image_file(rehearsed));
+            let path = rehearsal_image(values, path);
+            existing(values, "pool_arch", path)
+        }
+        (false, false) => auto(values, name, chosen),
+    };
+    let archs: BTreeSet<_> = pools.iter().map(|pool| pool.arch).collect();
+    let others = archs.into_iter().filter(|other| Some(*other) != arch);
+    let images = others.map(|other| {
+        let helper = match harvest {
+            Some(Harvest::Boot) => image("helper", ("centos", other), default_helper())?,
+            _ => ImageSource::Platform(String::new()),
+        };
+        let coreos = image("coreos", ("rhcos", other), ImageSource::Release)?;
+        Some((other, ForeignImages { coreos, helper }))
+    });
+    images.collect()
+}
+
+fn default_helper() -> ImageSource {
+    ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned())
+}
+
+/// The file of this name and architecture in `images_dir` if it exists, else `chosen`.
+fn auto(values: &mut Values<'_>, (file, arch): (&str, Architecture), chosen: ImageSource) -> Option<ImageSource> {
+    let path = values.path("images_dir")?.join(arch.image_file(file));
+    Some(match (values.sources.is_file)(&path) {
+        true => ImageSource::File(path),
+        false => chosen,
+    })
+}
+
 fn image(
     values: &mut Values<'_>,
     name: &'static str,
-    file: &str,
+    file: (&str, Architecture),
     chosen: ImageSource,
     backend: Option<&BackendConfig>,
 ) -> Option<ImageSource> {
     let value = values.value(name)?;
     if value.text == "auto" {
-        let path = values.path("images_dir")?.join(file);
-        return Some(match (values.sources.is_file)(&path) {
-            true => ImageSource::File(path),
-            false => chosen,
-        });
+        return auto(values, file, chosen);
     }
     if is_image_name(backend, &value.text) {
         return Some(ImageSource::Platform(value.text));
@@ -110,12 +153,23 @@ fn image(
         return values.read(name, parse::image_url).map(ImageSource::Url);
     }
     if !value.text.contains('/') {
-        return Some(match catalogue::helper(&value.text) {
-            Some(_) => ImageSource::Catalogue(value.text),
-            None => ImageSource::Platform(value.text),
-        });
+        let Some(helper) = catalogue::helper(&value.text) else {
+            return Some(ImageSource::Platform(value.text));
+        };
+        let (_, arch) = file;
+        if !helper.architectures.contains(&arch) {
+            let message = format!("`{name}`: the catalog has no image {} for {arch}", helper.name);
+            values.problem(&[name, "arch"], message, "list all images with `ocpdeploy image list`");
+            return None;
+        }
+        return Some(ImageSource::Catalogue(value.text));
     }
     let path = values.path(name)?;
+    existing(values, name, path)
+}
+
+/// An image file, which must exist.
+fn existing(values: &mut Values<'_>, name: &'static str, path: PathBuf) -> Option<ImageSource> {
     if !(values.sources.is_file)(&path) {
         let hint = if values.sources.rehearse {
             "install the package ocpdeploy-rehearsal; in the source tree, `make rehearse` builds the images"

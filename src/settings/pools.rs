@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::checks::MOST_MACHINES;
-use super::parse;
 use super::values::{self, Values};
-use crate::cluster::{ClusterDomain, Effect, NodeName, Pool, Size, Taint};
+use super::{choices, parse};
+use crate::cluster::{Architecture, ClusterDomain, Effect, NodeName, Pool, Size, Taint};
 use crate::printable::count;
 
 /// Longest name of a pool: its machines' names must not be longer than those of pass one.
@@ -57,6 +57,7 @@ pub(super) fn counts(values: &mut Values<'_>) -> Option<Vec<(String, usize)>> {
 pub(super) fn pools(
     values: &mut Values<'_>,
     id: Option<&ClusterDomain>,
+    arch: Option<Architecture>,
     worker_size: Option<&Size>,
     extra_networks: Option<&[String]>,
 ) -> Option<Vec<Pool>> {
@@ -76,6 +77,8 @@ pub(super) fn pools(
         });
         single(values, setting, entries?)
     };
+    let archs = entries(values, "pool_arch", names, choices::choice::<Architecture>)
+        .and_then(|archs| single(values, "pool_arch", archs));
     let cpus = number(values, "pool_numcpus", 1, 512);
     let memory = number(values, "pool_memory", 128, 16 << 20);
     let disk = number(values, "pool_disk_size", 1, 64 << 10);
@@ -96,6 +99,7 @@ pub(super) fn pools(
     warn_of_little_memory(values, memory.as_ref());
 
     let (counts, id, size, extra_networks) = (counts?, id?, worker_size?, extra_networks?);
+    let (arch, archs) = (arch?, archs?);
     let (cpus, memory, disk, extra_disks) = (cpus?, memory?, disk?, extra_disks?);
     let (networks, labels, taints, macs, ips) = (networks?, labels?, taints?, macs?, ips?);
     let own_configs = own_configs?;
@@ -135,6 +139,7 @@ pub(super) fn pools(
             own_configs: own_configs.contains(&name),
             macs: of(&macs, &name),
             ips: of(&ips, &name),
+            arch: archs.get(&name).copied().unwrap_or(arch),
             name,
             nodes,
         };

@@ -6,8 +6,8 @@
 use super::choices::choices;
 use super::entry::{Group, Kind, Variable};
 use crate::cluster::{
-    AccessMode, Affinity, BackendConfig, CacheUse, Dhcp, DiskCache, Dns, Eviction, Expose, Harvest, Lb, Mcs, OsBoot,
-    OsIgnition, Registry, Routes, VirtType, VolumeMode, WorkersWhen,
+    AccessMode, Affinity, Architecture, BackendConfig, CacheUse, Dhcp, DiskCache, Dns, Eviction, Expose, Harvest, Lb,
+    Mcs, OsBoot, OsIgnition, Registry, Routes, VirtType, VolumeMode, WorkersWhen,
 };
 
 macro_rules! kind {
@@ -112,6 +112,8 @@ settings! {
     "platform" on all {
         /// Platform to deploy on: libvirt, ovirt, openstack, kubevirt, or sim (simulated, stored in a file).
         backend: Choice<BackendConfig> = "libvirt";
+        /// Architecture of the machines. Default: that of this computer if libvirt_uri is local, otherwise x86_64.
+        arch: Choice<Architecture> = "x86_64";
         /// Network of the first NIC of every machine, in both passes.
         network: Text = "default";
         /// Platform of the workers, if different from backend. It must reach the same machine network.
@@ -320,6 +322,9 @@ settings! {
         /// creates the nodes infra-0, infra-1 and gpu-0. A value that is not set for a pool is that of the other
         /// workers.
         pools: List<Text>;
+        /// Architecture of a pool's nodes, such as arm:aarch64. Default: that of arch. Requires a release image for
+        /// several architectures.
+        pool_arch: PerPool<Text>;
         /// Memory of each node of a pool in MiB, such as infra:16384.
         pool_memory: PerPool<Mib>;
         /// Virtual CPUs of each node of a pool.
@@ -412,7 +417,8 @@ settings! {
         service_network: Networks = "172.30.0.0/16";
     }
     "images and installer" on all {
-        /// Directory of images. A rehearsal uses coreos.qcow2 and helper.qcow2 in it.
+        /// Directory of images. A rehearsal uses coreos.qcow2 and helper.qcow2 in it. The names of images for other
+        /// architectures than x86_64 contain the architecture, such as rhcos-aarch64.qcow2.
         images_dir: Path = "$OCPDEPLOY_HOME/images";
         /// CoreOS image: a URL, a file (a path with a /), or the name of an image on the platform.
         /// auto: $images_dir/rhcos.qcow2 if it exists, otherwise the image of the release.

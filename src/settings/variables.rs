@@ -53,6 +53,7 @@ pub fn connection_settings(platform: &str) -> &'static [&'static str] {
 const FOREIGN: &[(&str, &str)] = &[
     ("additionaltrustbundle", "ca"),
     ("apivips", "api_ip"),
+    ("architecture", "arch"),
     ("basedomain", "domain"),
     ("compute", "workers"),
     ("controlplane", "masters"),

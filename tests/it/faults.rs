@@ -19,7 +19,7 @@ use ocpdeploy::backend::{
     Payload, PlatformError, Requirements, Stop,
 };
 use ocpdeploy::cluster::{
-    AddressAssignment, ClusterConfig, Lb, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip,
+    AddressAssignment, Architecture, ClusterConfig, Lb, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip,
 };
 use ocpdeploy::failure::explain;
 use ocpdeploy::openshift::drain::Drain;
@@ -500,6 +500,7 @@ async fn every_method_is_repeated_after_silence_and_never_after_a_rejection() {
         node: node.clone(),
         role: Role::Worker,
         pass: Pass::Two,
+        arch: Architecture::X86_64,
         cpus: 1,
         memory_mib: 1024,
         disk_gib: 1,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ocpdeploy::artifacts::download::Trust;
 use ocpdeploy::backend::ImageRequest;
-use ocpdeploy::cluster::{ClusterConfig, ImageSource, InstallerChoice};
+use ocpdeploy::cluster::{Architecture, ClusterConfig, ImageSource, InstallerChoice};
 use ocpdeploy::digest::sha256;
 use ocpdeploy::failure::explain;
 use ocpdeploy::openshift::installer::Installer;
@@ -368,6 +368,7 @@ fn the_coreos_image_of_the_release_is_downloaded_for_the_platform() {
         let shop = Shop {
             downloads: &bench.config.downloads,
             installer: Some(&installer),
+            arch: Architecture::X86_64,
             platform: "qemu",
             fetched_there: false,
         };
@@ -378,7 +379,10 @@ fn the_coreos_image_of_the_release_is_downloaded_for_the_platform() {
             assert!(error.contains("plain http does not protect"), "{error}");
             continue;
         }
-        let ImageRequest::File { path, sha256, bytes } = request.unwrap() else {
+        let ImageRequest::File {
+            path, sha256, bytes, ..
+        } = request.unwrap()
+        else {
             panic!("not a file");
         };
         assert_eq!(path.file_name().unwrap(), "rhcos-9.6.2-0-qemu.x86_64.qcow2");

@@ -1,7 +1,7 @@
 //! Objects of other owners with the name or the id of ours: never used, never deleted.
 
 use ocpdeploy::backend::{BackendErrorKind as Kind, ImageRequest, MachineSpec, PlatformError};
-use ocpdeploy::cluster::{ClusterId, Role};
+use ocpdeploy::cluster::{Architecture, ClusterId, Role};
 use ocpdeploy::digest;
 
 use crate::support::cluster::cluster_id;
@@ -201,7 +201,12 @@ fn an_image_whose_size_the_engine_rounds_is_shared() {
     bytes[24..32].copy_from_slice(&(GIB + 512).to_be_bytes());
     std::fs::write(&path, &bytes).unwrap();
     let (sha256, bytes) = (digest::sha256(&bytes), bytes.len() as u64);
-    let image = ImageRequest::File { path, sha256, bytes };
+    let image = ImageRequest::File {
+        path,
+        sha256,
+        bytes,
+        arch: Architecture::X86_64,
+    };
     for cluster in ["lab", "other"] {
         upload(&client, &image, &cluster_id(cluster, "example.com")).unwrap();
     }

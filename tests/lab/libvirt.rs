@@ -20,7 +20,7 @@ use ocpdeploy::backend::{
     ReservationState,
 };
 use ocpdeploy::cluster::{
-    AddressAssignment, ClusterId, LibvirtConfig, Mac, MachineName, NodeName, Pass, Role, VirtType,
+    AddressAssignment, Architecture, ClusterId, LibvirtConfig, Mac, MachineName, NodeName, Pass, Role, VirtType,
 };
 use ocpdeploy::digest;
 
@@ -132,7 +132,12 @@ impl TestImage {
         let bytes = bytes.len() as u64;
         Self {
             folder,
-            request: ImageRequest::File { path, sha256, bytes },
+            request: ImageRequest::File {
+                path,
+                sha256,
+                bytes,
+                arch: Architecture::X86_64,
+            },
             key,
         }
     }
@@ -156,6 +161,7 @@ pub(super) fn spec(cluster: &ClusterId, index: usize, image: &ImageHandle) -> Ma
         name: MachineName::of_node(name_of(cluster), &node),
         role: Role::Master,
         pass: Pass::Two,
+        arch: Architecture::X86_64,
         cpus: 1,
         memory_mib: 128,
         disk_gib: 1,
@@ -453,6 +459,7 @@ async fn upload_for_another_process() {
         path,
         sha256: digest::sha256(&bytes),
         bytes: bytes.len() as u64,
+        arch: Architecture::X86_64,
     };
     let cluster = cluster_id("lv-killed", "lab.test");
     backend.ensure_image(&cluster, &request).await.unwrap();
@@ -816,6 +823,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
         path,
         sha256: digest::sha256(&bytes),
         bytes: bytes.len() as u64,
+        arch: Architecture::X86_64,
     };
     let handle = backend.ensure_image(&cluster, &request).await.unwrap();
     let mut spec = spec(&cluster, 0, &handle);

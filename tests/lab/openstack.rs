@@ -15,7 +15,8 @@ mod on_openstack {
     use ocpdeploy::backend::openstack::OpenStack;
     use ocpdeploy::backend::{Backend, ImageRequest, MachineSpec, Nic, Payload, Power};
     use ocpdeploy::cluster::{
-        Affinity, Insecure, MachineName, NodeName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Pass, Role,
+        Affinity, Architecture, Insecure, MachineName, NodeName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Pass,
+        Role,
     };
     use ocpdeploy::digest;
     use ocpdeploy::state::parameters::Parameters;
@@ -451,6 +452,7 @@ mod on_openstack {
                 path,
                 sha256: digest::sha256(&bytes),
                 bytes: bytes.len() as u64,
+                arch: Architecture::X86_64,
             };
             let image = &backend.ensure_image(&cluster, &request).await.unwrap();
             let spec = |index: usize| {
@@ -463,6 +465,7 @@ mod on_openstack {
                     node,
                     role: Role::Worker,
                     pass: Pass::Two,
+                    arch: Architecture::X86_64,
                     cpus: 1,
                     memory_mib: 192,
                     disk_gib: 1,

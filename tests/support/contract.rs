@@ -20,7 +20,7 @@ use ocpdeploy::backend::{
     Action, AddressReservation, BackendErrorKind, ImageHandle, ImageRequest, Machine, MachineSpec, Nic, Payload,
     PlatformError, Power, Requirements, ReservationState, Snapshot, Stop, Verdict,
 };
-use ocpdeploy::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, Pass, Role};
+use ocpdeploy::cluster::{AddressAssignment, Architecture, ClusterId, Mac, MachineName, NodeName, Pass, Role};
 use ocpdeploy::digest;
 use ocpdeploy::plan::addresses::{Others, free_addresses};
 
@@ -244,6 +244,7 @@ impl<G: Ground> Stage<G> {
             node,
             role: Role::Worker,
             pass: Pass::Two,
+            arch: Architecture::X86_64,
             cpus: 1,
             memory_mib: 192,
             disk_gib: 1,

@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use ocpdeploy::backend::kubevirt::Kubevirt;
 use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{AddressReservation, ImageRequest, MachineSpec, Snapshot};
-use ocpdeploy::cluster::{AddressAssignment, Affinity, Insecure, KubevirtConfig, MachineName, PodNetwork};
+use ocpdeploy::cluster::{
+    AddressAssignment, Affinity, Architecture, Insecure, KubevirtConfig, MachineName, PodNetwork,
+};
 use ocpdeploy::digest;
 use serde_json::json;
 
@@ -122,6 +124,7 @@ impl Ground for KubevirtGround {
             path: self.folder.path().join("image.qcow2"),
             sha256: digest::sha256(b"an image"),
             bytes: 8,
+            arch: Architecture::X86_64,
         }
     }
 

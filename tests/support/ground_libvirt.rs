@@ -8,7 +8,7 @@ use std::sync::{Mutex, Once};
 use ocpdeploy::backend::libvirt::Libvirt;
 use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{ImageRequest, Snapshot};
-use ocpdeploy::cluster::{LibvirtConfig, MachineName, VirtType};
+use ocpdeploy::cluster::{Architecture, LibvirtConfig, MachineName, VirtType};
 use ocpdeploy::digest;
 use virt::connect::Connect;
 use virt::storage_pool::StoragePool;
@@ -92,6 +92,7 @@ impl LibvirtGround {
                 path: image,
                 sha256: digest::sha256(&bytes),
                 bytes: bytes.len() as u64,
+                arch: Architecture::X86_64,
             },
             boots: folder.is_none(),
             _image_folder: folder,

@@ -11,7 +11,9 @@ use std::sync::Once;
 use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::openstack::OpenStack;
 use ocpdeploy::backend::platforms::Platforms;
-use ocpdeploy::cluster::{Affinity, Insecure, MachineName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition};
+use ocpdeploy::cluster::{
+    Affinity, Architecture, Insecure, MachineName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition,
+};
 use ocpdeploy::digest;
 use serde_json::{Value, json};
 
@@ -84,6 +86,7 @@ impl OpenStackGround {
                 path,
                 sha256: digest::sha256(&bytes),
                 bytes: bytes.len() as u64,
+                arch: Architecture::X86_64,
             },
             _folder: folder,
         })
@@ -247,6 +250,7 @@ impl Ground for PretendGround {
             path: self.folder.path().join("image.qcow2"),
             sha256: digest::sha256(&image),
             bytes: image.len() as u64,
+            arch: Architecture::X86_64,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{ImageRequest, Snapshot};
-use ocpdeploy::cluster::MachineName;
+use ocpdeploy::cluster::{Architecture, MachineName};
 use ocpdeploy::digest;
 use serde_json::json;
 
@@ -64,6 +64,7 @@ impl Ground for OvirtGround {
             path: self.folder.path().join("image.qcow2"),
             sha256: digest::sha256(&image),
             bytes: image.len() as u64,
+            arch: Architecture::X86_64,
         }
     }
 

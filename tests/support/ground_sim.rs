@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::sim::Sim;
 use ocpdeploy::backend::{ImageRequest, Snapshot};
-use ocpdeploy::cluster::{ClusterId, MachineName, SimConfig};
+use ocpdeploy::cluster::{Architecture, ClusterId, MachineName, SimConfig};
 use ocpdeploy::digest;
 use serde_json::{Value, json};
 
@@ -66,6 +66,7 @@ impl Ground for SimGround {
             path: self.folder.path().join("image.qcow2"),
             sha256: digest::sha256(b"an image"),
             bytes: 8,
+            arch: Architecture::X86_64,
         }
     }
 

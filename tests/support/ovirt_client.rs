@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::backend::platforms::Platforms;
 use ocpdeploy::backend::{ImageHandle, ImageRequest, MachineSpec, Nic, Payload, PlatformError};
-use ocpdeploy::cluster::{Affinity, ClusterId, MachineName, NodeName, OvirtConfig, Pass, Password, Role};
+use ocpdeploy::cluster::{Affinity, Architecture, ClusterId, MachineName, NodeName, OvirtConfig, Pass, Password, Role};
 use ocpdeploy::digest;
 
 use crate::support::fake_engine::FakeEngine;
@@ -74,6 +74,7 @@ impl Client {
             path: self.path(name),
             sha256: digest::sha256(&image),
             bytes: image.len() as u64,
+            arch: Architecture::X86_64,
         }
     }
 
@@ -98,6 +99,7 @@ impl Client {
             node,
             role: Role::Master,
             pass: Pass::Two,
+            arch: Architecture::X86_64,
             cpus: 4,
             memory_mib: 16_384,
             disk_gib: 120,

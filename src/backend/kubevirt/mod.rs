@@ -110,7 +110,9 @@ impl Backend for Kubevirt {
         self.make_namespace().await?;
         match image {
             ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name).await,
-            ImageRequest::File { path, sha256, bytes } => {
+            ImageRequest::File {
+                path, sha256, bytes, ..
+            } => {
                 let image = LocalImage {
                     path,
                     sha256,

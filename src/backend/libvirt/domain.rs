@@ -302,7 +302,7 @@ impl TaggedDomain {
 mod tests {
     use super::*;
     use crate::backend::{ImageHandle, Payload};
-    use crate::cluster::{NodeName, Pass, Role};
+    use crate::cluster::{Architecture, NodeName, Pass, Role};
     use crate::xml;
 
     fn spec() -> MachineSpec {
@@ -312,6 +312,7 @@ mod tests {
             node: NodeName::node(Role::Master, 0),
             role: Role::Master,
             pass: Pass::Two,
+            arch: Architecture::X86_64,
             cpus: 4,
             memory_mib: 16384,
             disk_gib: 120,

@@ -424,7 +424,7 @@ mod tests {
     use super::super::session::open_test_driver;
     use super::*;
     use crate::backend::ImageHandle;
-    use crate::cluster::{NodeName, Pass, Role, VirtType};
+    use crate::cluster::{Architecture, NodeName, Pass, Role, VirtType};
 
     fn spec(name: &str) -> MachineSpec {
         MachineSpec {
@@ -433,6 +433,7 @@ mod tests {
             node: NodeName::node(Role::Worker, 0),
             role: Role::Worker,
             pass: Pass::Two,
+            arch: Architecture::X86_64,
             cpus: 1,
             memory_mib: 64,
             disk_gib: 1,

@@ -162,7 +162,9 @@ impl Backend for Libvirt {
                 };
                 self.call_storage(find).await
             }
-            ImageRequest::File { path, sha256, bytes } => {
+            ImageRequest::File {
+                path, sha256, bytes, ..
+            } => {
                 let ensure = move |storage: &Storage, _: &Connect, progress: &CallProgress| {
                     let (path, sha256) = (path.as_path(), sha256.as_str());
                     let image = images::ImageFile { path, sha256, bytes };
@@ -306,8 +308,7 @@ impl Backend for Libvirt {
     }
 
     async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
-        // Local URIs, such as `qemu:///system`, contain no host.
-        if !self.config.uri.contains(":///") {
+        if !self.config.is_local() {
             return Ok(None);
         }
         let folder = |storage: &Storage, _: &Connect, _: &CallProgress| {

@@ -86,7 +86,9 @@ impl Ovirt {
                 self.template(name).await?;
                 Ok(ImageHandle(name.clone()))
             }
-            ImageRequest::File { path, sha256, bytes } => {
+            ImageRequest::File {
+                path, sha256, bytes, ..
+            } => {
                 let data_center = &self.site().await?.data_center;
                 let upload = ImageUpload::new(cluster, data_center, path, sha256, *bytes);
                 // Before the tag, because `destroy` treats a tagged template with our mark as ours. While a template is

@@ -217,7 +217,9 @@ impl Backend for Sim {
                 })
                 .await
             }
-            ImageRequest::File { path, sha256, bytes } => {
+            ImageRequest::File {
+                path, sha256, bytes, ..
+            } => {
                 let handle = format!("sha256:{sha256}");
                 self.call(Call::EnsureImage, &handle, |world, _| {
                     if !world.uploads.contains_key(&handle) {

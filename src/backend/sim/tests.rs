@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::backend::{Nic, Payload, Power, Verdict};
-use crate::cluster::{Mac, NodeName, Pass, Role};
+use crate::cluster::{Architecture, Mac, NodeName, Pass, Role};
 use crate::digest;
 
 const IMAGE: &str = "coreos";
@@ -39,6 +39,7 @@ fn spec(index: u8) -> MachineSpec {
         node,
         role: Role::Worker,
         pass: Pass::Two,
+        arch: Architecture::X86_64,
         cpus: 1,
         memory_mib: 1024,
         disk_gib: 1,
@@ -339,6 +340,7 @@ async fn an_image_file_must_match_its_digest_and_size() {
         path: path.clone(),
         sha256,
         bytes,
+        arch: Architecture::X86_64,
     };
     let digest = digest::sha256(b"image");
     for bad in [request(digest.clone(), 4), request("00".to_owned(), 5)] {

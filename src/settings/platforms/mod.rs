@@ -13,7 +13,7 @@ use super::choices::choices;
 use super::parse;
 use super::sources::Sources;
 use super::values::Values;
-use crate::cluster::{BackendConfig, Pool, SimConfig, WorkersOn};
+use crate::cluster::{Architecture, BackendConfig, Pool, SimConfig, WorkersOn};
 
 /// The platform, whose own defaults of other settings are set.
 pub(super) fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
@@ -31,6 +31,14 @@ pub(super) fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
         _ => {}
     }
     Some(backend)
+}
+
+/// The architecture of the machines: on a local libvirt by default that of this computer.
+pub(super) fn arch(values: &mut Values<'_>, backend: Option<&BackendConfig>) -> Option<Architecture> {
+    if matches!(backend, Some(BackendConfig::Libvirt(config)) if config.is_local()) {
+        values.replace_default("arch", "this computer", Architecture::THIS_COMPUTER.as_str());
+    }
+    values.choice("arch")
 }
 
 /// What separates MACs of clusters with the same name, see `ClusterConfig::tenant`.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::backend::{BackendErrorKind, ImageHandle, LoadBalancer, MachineSpec, Nic, Payload, Power};
-use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, OsBoot, Pass, Role, Vip};
+use crate::cluster::{AddressAssignment, Architecture, ClusterId, Mac, MachineName, NodeName, OsBoot, Pass, Role, Vip};
 
 fn lab() -> ClusterId {
     ClusterId::read("lab.example.com.x7k2pqrs").unwrap()
@@ -17,6 +17,7 @@ fn spec(node: NodeName, role: Role) -> MachineSpec {
         node,
         role,
         pass: Pass::Two,
+        arch: Architecture::X86_64,
         cpus: 4,
         memory_mib: 16384,
         disk_gib: 100,
