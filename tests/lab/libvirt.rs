@@ -5,6 +5,7 @@
 #![cfg(feature = "libvirt")]
 
 use crate::support::cluster::cluster_id;
+use crate::support::left_out::left_out;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use futures::future::join_all;
 use ocpdeploy::backend::libvirt::Libvirt;
 use ocpdeploy::backend::{
     Action, AddressReservation, Backend, BackendErrorKind, ImageHandle, ImageRequest, MachineSpec, Nic, Payload, Power,
-    ReservationState,
+    Requirements, ReservationState,
 };
 use ocpdeploy::cluster::{
     AddressAssignment, Architecture, ClusterId, LibvirtConfig, Mac, MachineName, NodeName, Pass, Role, VirtType,
@@ -261,6 +262,70 @@ async fn machines_are_created_adopted_and_deleted() {
     assert_eq!(again, Action::Unchanged(()));
     destroy(&backend, &cluster).await;
     assert_eq!(inventory(&image.key), BTreeSet::new());
+}
+
+/// libvirt validates each definition with its schema; QEMU starts the machine's firmware, which finds no system.
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test-labs runs it"]
+async fn machines_of_each_architecture_are_defined_and_started() {
+    let Some(backend) = connect().await else { return };
+    let cluster = cluster("arch");
+    let image = TestImage::new(cluster.domain().as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    for (index, (arch, expected)) in [
+        (
+            Architecture::X86_64,
+            ["machine='pc-q35-", "<sysinfo type='fwcfg'>", "isa-serial"],
+        ),
+        (
+            Architecture::Aarch64,
+            ["machine='virt-", "<sysinfo type='fwcfg'>", "pl011"],
+        ),
+        (
+            Architecture::Ppc64le,
+            ["machine='pseries-", "<serial>ignition</serial>", "spapr-vty"],
+        ),
+        (
+            Architecture::S390x,
+            ["machine='s390-ccw-virtio-", "<serial>ignition</serial>", "sclpconsole"],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut spec = spec(&cluster, index, &handle);
+        (spec.arch, spec.memory_mib) = (arch, 512);
+        let needs = Requirements {
+            architectures: [arch].into(),
+            ..Requirements::default()
+        };
+        let findings = backend.preflight(&needs).await.unwrap();
+        if let Some(missing) = findings
+            .iter()
+            .find(|finding| finding.text.contains("cannot run machines of"))
+        {
+            left_out(format!("machines of {arch}: {}", missing.text));
+            continue;
+        }
+        backend.create_machine(&spec).await.unwrap();
+        let described = virsh(&["dumpxml", spec.name.as_str()]);
+        for part in expected {
+            assert!(described.contains(part), "no {part} in {described}");
+        }
+        // Firmware that writes nothing would have another console.
+        let console = async || backend.console_tail(&cluster, &spec.name).await.unwrap();
+        let is_quiet = arch == Architecture::X86_64;
+        let begun = Instant::now();
+        while !is_quiet && console().await.is_none() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{arch}: nothing on the console"
+            );
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        backend.delete_machine(&cluster, &spec.name).await.unwrap();
+    }
+    destroy(&backend, &cluster).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use super::ffi;
 use super::session::{document, if_supported};
 use crate::backend::error::if_exists;
 use crate::backend::{BackendError, Choice, Finding, HostCapacity, PlatformChoices, SettingChoices};
-use crate::cluster::{LibvirtConfig, VirtType};
+use crate::cluster::{Architecture, LibvirtConfig, VirtType};
 use crate::printable::{count, shell_word};
 use crate::xml::{self, Element};
 
@@ -47,8 +47,10 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Backe
             node.memory / 1024
         )),
     ];
+    let capabilities = document(connect.capabilities())?;
+    let arch = capabilities.text_of("host/cpu/arch").and_then(Architecture::in_name);
     seen.push(
-        match HostPlatform::choose(&document(connect.capabilities())?, version, VirtType::Auto) {
+        match HostPlatform::of(connect, arch.unwrap_or_default(), VirtType::Auto) {
             Ok(platform) if platform.domain_type == "qemu" => Finding::warn(
                 "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal".to_owned(),
             ),

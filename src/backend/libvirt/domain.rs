@@ -1,12 +1,14 @@
 //! The domain XML of a machine: writing and reading.
 
 use uuid::Uuid;
+use virt::connect::Connect;
 
 use super::attachment::Attachment;
 use super::ffi::DhcpLease;
+use super::session::{document, if_supported};
 use crate::backend::ownership::Ownership;
 use crate::backend::{BackendError, BackendErrorKind, MachineSpec, Nic};
-use crate::cluster::{ClusterId, DiskCache, MachineName, VirtType};
+use crate::cluster::{Architecture, ClusterId, DiskCache, MachineName, VirtType};
 use crate::xml::Element;
 
 /// The namespace of the ownership tag in a domain's metadata.
@@ -16,45 +18,81 @@ const NAMESPACE: &str = "https://ocpdeploy.dev/1";
 /// one namespace (libvirt/libvirt: src/conf/domain_conf.c, `virDomainDefSetMetadata`).
 pub(super) const LEASES: (&str, &str) = ("https://ocpdeploy.dev/leases/1", "ocpdeploy-leases");
 
-/// The first libvirt with CPU mode `maximum` for QEMU (libvirt/libvirt: docs/formatdomain.rst, "Since 7.1.0").
-const MAXIMUM: u32 = 7_001_000;
+/// What the machines of an architecture have.
+struct Hardware {
+    /// QEMU's name of the machine type, without its version.
+    machine: &'static str,
+    /// The elements in `features`. Without ACPI, virtio NICs of q35 get no interrupts.
+    features: &'static [&'static str],
+    /// Whether it boots by UEFI, which the host must have. The others boot by firmware of QEMU itself.
+    efi: bool,
+    /// Whether Ignition reads its config from fw_cfg, otherwise from a disk with serial number `ignition`
+    /// (coreos/ignition: `internal/providers/qemu`).
+    fw_cfg: bool,
+}
 
-/// The virtualization of this host.
+const fn hardware(arch: Architecture) -> Hardware {
+    let (machine, features, efi, fw_cfg): (_, &[&str], _, _) = match arch {
+        Architecture::X86_64 => ("q35", &["acpi", "apic"], false, true),
+        Architecture::Aarch64 => ("virt", &["acpi"], true, true),
+        Architecture::Ppc64le => ("pseries", &[], false, false),
+        Architecture::S390x => ("s390-ccw-virtio", &[], false, false),
+    };
+    Hardware {
+        machine,
+        features,
+        efi,
+        fw_cfg,
+    }
+}
+
+/// Whether machines read their Ignition config from fw_cfg, otherwise from a disk.
+pub(super) const fn reads_fw_cfg(arch: Architecture) -> bool {
+    hardware(arch).fw_cfg
+}
+
+/// The virtualization of this host for one architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostPlatform {
     /// `kvm`, `qemu` or another type of this driver.
     pub domain_type: String,
-    arch: String,
-    /// `q35` if supported, else the driver's default.
+    arch: Architecture,
+    /// The architecture's name on this host.
+    arch_name: String,
+    /// That of `hardware` if supported, else the driver's default.
     machine: Option<&'static str>,
-    has_maximum: bool,
+    cpu: Option<Element>,
 }
 
 impl HostPlatform {
-    /// Selects from the host's capabilities and libvirt's version.
-    pub fn choose(capabilities: &Element, version: u32, virt_type: VirtType) -> Result<Self, BackendError> {
-        let hvm = |guest: &&Element| guest.find("os_type").is_some_and(|os| os.text == "hvm");
-        let archs: Vec<&Element> = capabilities
-            .all("guest")
-            .into_iter()
-            .filter(hvm)
-            .flat_map(|guest| guest.all("arch"))
-            .collect();
-        let x86_64 = archs.iter().find(|arch| arch.get("name") == Some("x86_64"));
-        let Some(arch) = x86_64.or(archs.first()) else {
-            let message = "the host supports no hardware-virtualized machines";
-            return Err(BackendError::new(BackendErrorKind::Rejected, message));
-        };
-        // libvirt's test driver has only i686.
-        if let Some(other) = arch.get("name").filter(|name| !["x86_64", "i686"].contains(name)) {
-            let words = format!("hosts of architecture {other} are not supported: the images are for x86_64");
-            return Err(BackendError::new(BackendErrorKind::Rejected, words));
+    /// Reads the capabilities of the host, and of the domains of this architecture on it.
+    pub fn of(connect: &Connect, arch: Architecture, virt_type: VirtType) -> Result<Self, BackendError> {
+        let chosen = Self::choose(&document(connect.capabilities())?, arch, virt_type)?;
+        let kind = Some(chosen.domain_type.as_str());
+        let described = connect.domain_capabilities(None, Some(&chosen.arch_name), chosen.machine, kind, 0);
+        let described = if_supported(described.map_err(BackendError::from))?;
+        match described {
+            Some(described) => chosen.with(&crate::xml::parse(&described)?),
+            None => Ok(chosen),
         }
-        let offered: Vec<&str> = arch
-            .all("domain")
-            .into_iter()
-            .filter_map(|domain| domain.get("type"))
-            .collect();
+    }
+
+    /// Selects from the host's capabilities.
+    fn choose(capabilities: &Element, arch: Architecture, virt_type: VirtType) -> Result<Self, BackendError> {
+        let rejected = |words: String| BackendError::new(BackendErrorKind::Rejected, words);
+        let hvm = |guest: &&Element| guest.find("os_type").is_some_and(|os| os.text == "hvm");
+        let guests = capabilities.all("guest").into_iter().filter(hvm);
+        let archs: Vec<&Element> = guests.flat_map(|guest| guest.all("arch")).collect();
+        let named = |name: &str| archs.iter().find(|arch| arch.get("name") == Some(name)).copied();
+        let host = capabilities.text_of("host/cpu/arch").unwrap_or("unknown");
+        // libvirt's test driver has only i686.
+        let i686 = (arch == Architecture::X86_64).then(|| named("i686")).flatten();
+        let Some(found) = named(arch.as_str()).or(i686) else {
+            let words = format!("the host, of architecture {host}, cannot run machines of {arch}");
+            return Err(rejected(words).hint(format!("install QEMU for {arch} on the host, or set arch={host}")));
+        };
+        let domains = found.all("domain").into_iter();
+        let offered: Vec<&str> = domains.filter_map(|domain| domain.get("type")).collect();
         let wanted = match virt_type {
             VirtType::Kvm => offered.iter().find(|offer| **offer == "kvm"),
             VirtType::Qemu => offered.iter().find(|offer| **offer == "qemu"),
@@ -64,34 +102,52 @@ impl HostPlatform {
                 .or(offered.first()),
         };
         let Some(domain_type) = wanted else {
-            let failure = BackendError::new(
-                BackendErrorKind::Rejected,
-                format!("the host supports only domain type {}", offered.join(", ")),
-            );
-            return Err(failure.hint("set virt_type=auto"));
+            let words = format!("the host supports only domain type {} for {arch}", offered.join(", "));
+            return Err(rejected(words).hint("set virt_type=auto"));
         };
-        let machines = arch.all("machine").into_iter().chain(arch.all("domain/machine"));
-        let q35 = machines.into_iter().any(|machine| machine.text == "q35");
+        let machines = found.all("machine").into_iter().chain(found.all("domain/machine"));
+        let wanted = hardware(arch).machine;
+        let has_machine = machines.into_iter().any(|machine| machine.text == wanted);
         Ok(Self {
             domain_type: (*domain_type).to_owned(),
-            arch: arch.get("name").unwrap_or("x86_64").to_owned(),
-            machine: q35.then_some("q35"),
-            has_maximum: version >= MAXIMUM,
+            arch,
+            arch_name: found.get("name").unwrap_or(arch.as_str()).to_owned(),
+            machine: has_machine.then_some(wanted),
+            cpu: None,
         })
     }
 
-    fn cpu(&self) -> Option<Element> {
+    /// Selects from the capabilities of the chosen domains.
+    fn with(self, domain: &Element) -> Result<Self, BackendError> {
+        let supported = |mode: &str| {
+            let mut modes = domain.all("cpu/mode").into_iter();
+            modes.any(|known| known.get("name") == Some(mode) && known.get("supported") == Some("yes"))
+        };
         let cpu = Element::new("cpu");
-        Some(match self.domain_type.as_str() {
-            "kvm" => cpu.attr("mode", "host-passthrough"),
-            "qemu" if self.has_maximum => cpu.attr("mode", "maximum"),
-            // x86-64-v2, which CoreOS requires; QEMU's default CPU is older.
-            "qemu" => cpu
-                .attr("mode", "custom")
-                .attr("match", "exact")
-                .child(Element::new("model").text("Nehalem")),
-            _ => return None,
-        })
+        let cpu = match self.domain_type.as_str() {
+            "kvm" => Some(cpu.attr("mode", "host-passthrough")),
+            _ if supported("maximum") => Some(cpu.attr("mode", "maximum")),
+            // x86-64-v2, which CoreOS requires; QEMU's default CPU is older. Before libvirt 7.1.
+            "qemu" if self.arch == Architecture::X86_64 => {
+                let cpu = cpu.attr("mode", "custom").attr("match", "exact");
+                Some(cpu.child(Element::new("model").text("Nehalem")))
+            }
+            // QEMU's default for pseries is recent.
+            _ => None,
+        };
+        let firmware = domain.all("os/enum/value");
+        if hardware(self.arch).efi && firmware.iter().all(|value| value.text != "efi") {
+            let words = format!("the host has no UEFI firmware for {}", self.arch);
+            return Err(BackendError::new(BackendErrorKind::Rejected, words)
+                .hint("install it on the host: package edk2-aarch64, on Debian and Ubuntu qemu-efi-aarch64"));
+        }
+        Ok(Self { cpu, ..self })
+    }
+
+    /// Whether its machines are emulated because the host has another architecture.
+    pub fn is_foreign(&self, capabilities: &Element) -> bool {
+        let host = capabilities.text_of("host/cpu/arch");
+        self.domain_type == "qemu" && host.is_some_and(|host| host != self.arch_name)
     }
 }
 
@@ -112,17 +168,23 @@ pub(super) fn uuid_of(cluster: &ClusterId, machine: &MachineName) -> Uuid {
 }
 
 pub(super) fn to_xml(spec: &MachineSpec, platform: &HostPlatform, paths: &Paths, cache: DiskCache) -> Element {
-    let mut kind = Element::new("type").attr("arch", &platform.arch);
+    let hardware = hardware(platform.arch);
+    let mut kind = Element::new("type").attr("arch", &platform.arch_name);
     if let Some(machine) = platform.machine {
         kind = kind.attr("machine", machine);
     }
-    let os = Element::new("os")
-        .child(kind.text("hvm"))
-        .child(Element::new("boot").attr("dev", "hd"));
-    // Without ACPI, virtio NICs of q35 get no interrupts.
-    let features = Element::new("features")
-        .child(Element::new("acpi"))
-        .child(Element::new("apic"));
+    let mut os = Element::new("os");
+    if hardware.efi {
+        // Without Secure Boot, as on x86_64: libvirt prefers firmware that enforces it.
+        let off = |name| Element::new("feature").attr("enabled", "no").attr("name", name);
+        let firmware = Element::new("firmware").children(["enrolled-keys", "secure-boot"].map(off));
+        os = os.attr("firmware", "efi").child(kind.text("hvm")).child(firmware);
+    } else {
+        os = os.child(kind.text("hvm"));
+    }
+    let os = os.child(Element::new("boot").attr("dev", "hd"));
+    let features = hardware.features.iter().map(|name| Element::new(name));
+    let features = (!hardware.features.is_empty()).then(|| Element::new("features").children(features));
     let fw_cfg = |file: &String| {
         let entry = Element::new("entry")
             .attr("name", "opt/com.coreos/config")
@@ -136,16 +198,16 @@ pub(super) fn to_xml(spec: &MachineSpec, platform: &HostPlatform, paths: &Paths,
         .child(Element::new("metadata").child(tag(spec)))
         .child(Element::new("memory").attr("unit", "MiB").text(spec.memory_mib))
         .child(Element::new("vcpu").text(spec.cpus))
-        .children(paths.ignition.as_ref().map(fw_cfg))
+        .children(paths.ignition.as_ref().filter(|_| hardware.fw_cfg).map(fw_cfg))
         .child(os)
-        .child(features)
-        .children(platform.cpu())
+        .children(features)
+        .children(platform.cpu.clone())
         .child(Element::new("clock").attr("offset", "utc"))
         .child(Element::new("on_poweroff").text("destroy"))
         .child(Element::new("on_reboot").text("restart"))
         // A machine that panicked remains for inspection, and is reported as broken.
         .child(Element::new("on_crash").text("preserve"))
-        .child(devices(spec, paths, cache))
+        .child(devices(spec, paths, cache, hardware.fw_cfg))
 }
 
 fn tag(spec: &MachineSpec) -> Element {
@@ -159,17 +221,18 @@ fn tag(spec: &MachineSpec) -> Element {
         .attr("creation", &spec.creation)
 }
 
-fn devices(spec: &MachineSpec, paths: &Paths, cache: DiskCache) -> Element {
+fn devices(spec: &MachineSpec, paths: &Paths, cache: DiskCache, fw_cfg: bool) -> Element {
     let disks = std::iter::once(&paths.disk).chain(&paths.extra_disks);
     let mut all: Vec<Element> = disks
         .enumerate()
         .map(|(index, path)| disk(index, path, "qcow2", cache))
         .collect();
-    let seed = paths
-        .seed
-        .as_ref()
-        .map(|path| disk(all.len(), path, "raw", cache).child(Element::new("readonly")));
-    all.extend(seed);
+    let read_only = |path: &String| disk(all.len(), path, "raw", cache).child(Element::new("readonly"));
+    let ignition = paths.ignition.as_ref().filter(|_| !fw_cfg);
+    let ignition = ignition.map(|path| read_only(path).with("serial", "ignition"));
+    // A machine has one of them.
+    let config = ignition.or_else(|| paths.seed.as_ref().map(read_only));
+    all.extend(config);
     all.extend(spec.nics.iter().map(|nic| {
         Attachment::read(&nic.network)
             .to_xml()
@@ -335,15 +398,6 @@ mod tests {
         }
     }
 
-    fn platform(domain_type: &str) -> HostPlatform {
-        HostPlatform {
-            domain_type: domain_type.to_owned(),
-            arch: "x86_64".to_owned(),
-            machine: Some("q35"),
-            has_maximum: true,
-        }
-    }
-
     fn paths() -> Paths {
         Paths {
             disk: "/pool/it's & more/disk.qcow2".to_owned(),
@@ -357,7 +411,7 @@ mod tests {
     #[test]
     fn all_disks_have_the_cache_of_the_settings() {
         for (cache, attribute) in [(DiskCache::None, "cache='none'"), (DiskCache::Unsafe, "cache='unsafe'")] {
-            let document = to_xml(&spec(), &platform("kvm"), &paths(), cache).to_string();
+            let document = to_xml(&spec(), &host_of(Architecture::X86_64, true), &paths(), cache).to_string();
             let disks = 1 + paths().extra_disks.len() + usize::from(paths().seed.is_some());
             assert_eq!(
                 document.replace('"', "'").matches(attribute).count(),
@@ -369,7 +423,15 @@ mod tests {
 
     #[test]
     fn a_node_of_coreos() {
-        insta::assert_snapshot!(to_xml(&spec(), &platform("kvm"), &paths(), DiskCache::Default).to_string());
+        insta::assert_snapshot!(
+            to_xml(
+                &spec(),
+                &host_of(Architecture::X86_64, true),
+                &paths(),
+                DiskCache::Default
+            )
+            .to_string()
+        );
     }
 
     #[test]
@@ -382,13 +444,21 @@ mod tests {
             seed: Some("/pool/seed.img".to_owned()),
             ..Paths::default()
         };
-        insta::assert_snapshot!(to_xml(&spec, &platform("qemu"), &paths, DiskCache::Default).to_string());
+        insta::assert_snapshot!(
+            to_xml(&spec, &host_of(Architecture::X86_64, false), &paths, DiskCache::Default).to_string()
+        );
     }
 
     #[test]
     fn written_xml_is_read_back() {
         let spec = spec();
-        let document = to_xml(&spec, &platform("kvm"), &paths(), DiskCache::Default).to_string();
+        let document = to_xml(
+            &spec,
+            &host_of(Architecture::X86_64, true),
+            &paths(),
+            DiskCache::Default,
+        )
+        .to_string();
         let ours = TaggedDomain::read(&xml::parse(&document).unwrap()).unwrap();
         assert_eq!(ours.ownership, Ownership::of(&spec));
         assert!(ours.is_kvm);
@@ -434,8 +504,9 @@ mod tests {
             xml::parse(&format!("<capabilities><guest><os_type>xen</os_type><arch name='x86_64'><domain type='xen'/></arch></guest>{guests}</capabilities>")).unwrap()
         };
         let both = host(&(guest("i686", &["qemu"]) + &guest("x86_64", &["qemu", "kvm"])));
-        let choose =
-            |host, virt_type| HostPlatform::choose(host, MAXIMUM, virt_type).map(|platform| platform.domain_type);
+        let choose = |host, virt_type| {
+            HostPlatform::choose(host, Architecture::X86_64, virt_type).map(|platform| platform.domain_type)
+        };
         assert_eq!(choose(&both, VirtType::Auto).unwrap(), "kvm");
         assert_eq!(choose(&both, VirtType::Qemu).unwrap(), "qemu");
         let emulated = host(&guest("x86_64", &["qemu"]));
@@ -445,14 +516,78 @@ mod tests {
         assert_eq!(choose(&other, VirtType::Auto).unwrap(), "test");
         assert!(choose(&other, VirtType::Qemu).is_err());
         assert!(choose(&host(""), VirtType::Auto).is_err());
-        let platform = HostPlatform::choose(&both, MAXIMUM, VirtType::Auto).unwrap();
-        assert_eq!((platform.arch.as_str(), platform.machine), ("x86_64", Some("q35")));
-        let cpu = |version| {
-            let platform = HostPlatform::choose(&emulated, version, VirtType::Auto).unwrap();
-            platform.cpu().unwrap().to_string()
+        let error = HostPlatform::choose(&both, Architecture::Aarch64, VirtType::Auto).unwrap_err();
+        assert_eq!(
+            error.message,
+            "the host, of architecture unknown, cannot run machines of aarch64"
+        );
+    }
+
+    /// What libvirt 9.0 with QEMU 7.2 reports on an x86-64 host without KVM, shortened.
+    fn domain_capabilities(arch: Architecture) -> Element {
+        let (firmware, maximum) = match arch {
+            Architecture::X86_64 | Architecture::S390x => ("", "yes"),
+            Architecture::Aarch64 => ("<value>efi</value>", "yes"),
+            Architecture::Ppc64le => ("", "no"),
         };
-        assert!(cpu(MAXIMUM).contains("maximum"));
-        assert!(cpu(MAXIMUM - 1).contains("<model>Nehalem</model>"));
+        let document = format!(
+            "<domainCapabilities><os><enum name='firmware'>{firmware}</enum></os><cpu>\
+             <mode name='host-passthrough' supported='no'/><mode name='maximum' supported='{maximum}'/></cpu>\
+             </domainCapabilities>"
+        );
+        xml::parse(&document).unwrap()
+    }
+
+    /// A host of the architecture with KVM, or one of another without it.
+    fn host_of(arch: Architecture, has_kvm: bool) -> HostPlatform {
+        let (machine, kvm) = (
+            hardware(arch).machine,
+            if has_kvm { "<domain type='kvm'/>" } else { "" },
+        );
+        let guest = format!(
+            "<capabilities><guest><os_type>hvm</os_type><arch name='{arch}'><machine>{machine}</machine>\
+             <domain type='qemu'/>{kvm}</arch></guest></capabilities>"
+        );
+        let chosen = HostPlatform::choose(&xml::parse(&guest).unwrap(), arch, VirtType::Auto).unwrap();
+        chosen.with(&domain_capabilities(arch)).unwrap()
+    }
+
+    #[test]
+    fn each_architecture_has_the_machine_that_its_firmware_and_ignition_support() {
+        let written = Architecture::ALL.map(|arch| {
+            let spec = MachineSpec { arch, ..spec() };
+            to_xml(&spec, &host_of(arch, false), &paths(), DiskCache::Default).to_string()
+        });
+        insta::assert_snapshot!(written.join("\n"));
+    }
+
+    #[test]
+    fn the_cpu_is_the_best_one_that_the_host_supports() {
+        for (arch, has_kvm, expected) in [
+            (Architecture::X86_64, true, Some("mode=\"host-passthrough\"")),
+            (Architecture::S390x, true, Some("mode=\"host-passthrough\"")),
+            (Architecture::X86_64, false, Some("mode=\"maximum\"")),
+            (Architecture::Aarch64, false, Some("mode=\"maximum\"")),
+            (Architecture::Ppc64le, false, None),
+        ] {
+            let cpu = host_of(arch, has_kvm).cpu.map(|cpu| cpu.to_string());
+            assert_eq!(cpu.is_some(), expected.is_some(), "{arch} {cpu:?}");
+            assert!(cpu.unwrap_or_default().contains(expected.unwrap_or_default()), "{arch}");
+        }
+        // Before libvirt 7.1.
+        let old = HostPlatform {
+            cpu: None,
+            ..host_of(Architecture::X86_64, false)
+        };
+        let old = old.with(&Element::new("domainCapabilities")).unwrap();
+        assert!(old.cpu.unwrap().to_string().contains("<model>Nehalem</model>"));
+    }
+
+    #[test]
+    fn a_host_without_uefi_for_aarch64_is_rejected() {
+        let platform = host_of(Architecture::Aarch64, false);
+        let error = platform.with(&domain_capabilities(Architecture::S390x)).unwrap_err();
+        assert_eq!(error.message, "the host has no UEFI firmware for aarch64");
     }
 
     #[test]

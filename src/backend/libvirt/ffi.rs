@@ -73,7 +73,8 @@ mod library {
     // All functions that the program and its tests call, by name or through `virt`. If one is missing, the library is
     // linked again, which a test detects.
     functions! {
-        virConnectClose virConnectCompareCPU virConnectGetCapabilities virConnectGetHostname virConnectGetLibVersion
+        virConnectClose virConnectCompareCPU virConnectGetCapabilities virConnectGetDomainCapabilities
+        virConnectGetHostname virConnectGetLibVersion
         virConnectGetURI virConnectIsAlive virConnectListAllDomains virConnectListAllNetworks
         virConnectListAllStoragePools virConnectOpen virDomainCreate virDomainDefineXML virDomainDefineXMLFlags
         virDomainDestroy virDomainFree virDomainGetID virDomainGetName virDomainGetState virDomainGetUUID

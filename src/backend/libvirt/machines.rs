@@ -224,7 +224,12 @@ fn create_volumes(storage: &Storage, spec: &MachineSpec, progress: &CallProgress
     let make =
         |part: Part, content: &VolumeContent| Ok::<_, BackendError>(storage.recreate(&name(part), content)?.path()?);
     let fill = |part: Part, bytes: &[u8]| {
-        let volume = storage.recreate(&name(part), &VolumeContent::Raw(bytes.len() as u64))?;
+        // A disk has whole sectors. Ignition ignores zeros at its end.
+        let length = match part == Part::Ignition && domain::reads_fw_cfg(spec.arch) {
+            true => bytes.len(),
+            false => bytes.len().next_multiple_of(512),
+        };
+        let volume = storage.recreate(&name(part), &VolumeContent::Raw(length as u64))?;
         storage.upload(&volume, bytes, progress)?;
         Ok::<_, BackendError>(Some(volume.path()?))
     };
@@ -483,8 +488,7 @@ mod tests {
         let pool = connect.lookup_storage_pool_by_name("default-pool").unwrap();
         let base = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity></volume>";
         StorageVol::create_xml(&pool, base, 0).unwrap();
-        let capabilities = document(connect.capabilities()).unwrap();
-        let platform = HostPlatform::choose(&capabilities, connect.lib_version().unwrap(), VirtType::Auto).unwrap();
+        let platform = HostPlatform::of(&connect, Architecture::X86_64, VirtType::Auto).unwrap();
         (connect, platform)
     }
 

@@ -23,7 +23,7 @@ mod volumes;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use virt::connect::Connect;
@@ -31,7 +31,7 @@ use virt::connect::Connect;
 use self::domain::{HostPlatform, TaggedDomain, uuid_of};
 use self::entries::NetworkEntry;
 use self::machines::TagCache;
-use self::session::{CallProgress, LibvirtSession, document, lock};
+use self::session::{CallProgress, LibvirtSession, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::error::if_exists;
@@ -40,15 +40,15 @@ use crate::backend::{
     ImageHandle, ImageRequest, Machine, MachineSnapshot, MachineSpec, NetworkFacts, Owned, PlatformChoices,
     Requirements, ReservationState, Reserved, Snapshot, Stop,
 };
-use crate::cluster::{ClusterId, LibvirtConfig, MachineName};
+use crate::cluster::{Architecture, ClusterId, LibvirtConfig, MachineName};
 
 /// A connection to a libvirt host.
 pub struct Libvirt {
     session: Arc<LibvirtSession>,
     tags: Arc<TagCache>,
     config: LibvirtConfig,
-    /// Read when the first machine is created, because the emulators of a host do not change.
-    platform: Arc<OnceLock<HostPlatform>>,
+    /// Read when the first machine of an architecture is created, because the emulators of a host do not change.
+    platforms: Arc<Mutex<HashMap<Architecture, HostPlatform>>>,
     /// Locks of machines that are being created or deleted.
     busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
     /// Held while an address is reserved. For each reservation, libvirt rebuilds the firewall of the running network,
@@ -65,7 +65,7 @@ impl Libvirt {
             session: Arc::new(LibvirtSession::open(&config.uri).await?),
             tags: Arc::default(),
             config: config.clone(),
-            platform: Arc::default(),
+            platforms: Arc::default(),
             busy: Mutex::default(),
             reserving: tokio::sync::Mutex::default(),
         })
@@ -178,17 +178,18 @@ impl Backend for Libvirt {
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let (spec, virt_type, cache) = (spec.clone(), self.config.virt_type, self.config.disk_cache);
         let _turn = self.lock_machine(&spec.name).await;
-        let platform = Arc::clone(&self.platform);
+        let platforms = Arc::clone(&self.platforms);
         let create = move |storage: &Storage, connect: &Connect, progress: &CallProgress| {
-            let platform = match platform.get() {
+            let known = lock(&platforms).get(&spec.arch).cloned();
+            let platform = match known {
                 Some(platform) => platform,
                 None => {
-                    let chosen =
-                        HostPlatform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type)?;
-                    platform.get_or_init(|| chosen)
+                    let chosen = HostPlatform::of(connect, spec.arch, virt_type)?;
+                    lock(&platforms).insert(spec.arch, chosen.clone());
+                    chosen
                 }
             };
-            machines::create(storage, connect, platform, cache, &spec, progress)
+            machines::create(storage, connect, &platform, cache, &spec, progress)
         };
         self.call_storage(create).await
     }

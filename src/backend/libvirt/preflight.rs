@@ -14,7 +14,7 @@ use super::storage::Storage;
 use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendError, Finding, Requirements, Verdict};
-use crate::cluster::{LibvirtConfig, Mac, VirtType};
+use crate::cluster::{Architecture, LibvirtConfig, Mac, VirtType};
 use crate::printable::{count, shell_word};
 
 const GIB: u64 = 1 << 30;
@@ -48,7 +48,9 @@ pub(super) fn look(
 ) -> Result<Vec<Finding>, BackendError> {
     let mut findings = Findings(Vec::new());
     version(connect, config, &mut findings)?;
-    accelerator(connect, config.virt_type, &mut findings)?;
+    for arch in &requirements.architectures {
+        accelerator(connect, *arch, config.virt_type, &mut findings)?;
+    }
     match Storage::open(connect, &config.pool) {
         Ok(storage) => space(&storage, &config.pool, requirements, &mut findings)?,
         Err(failure) => findings.failure(failure)?,
@@ -105,13 +107,30 @@ fn version(connect: &Connect, config: &LibvirtConfig, findings: &mut Findings) -
     Ok(())
 }
 
-fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) -> Result<(), BackendError> {
-    match HostPlatform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type) {
+fn accelerator(
+    connect: &Connect,
+    arch: Architecture,
+    virt_type: VirtType,
+    findings: &mut Findings,
+) -> Result<(), BackendError> {
+    match HostPlatform::of(connect, arch, virt_type) {
         Err(failure) => findings.failure(failure)?,
+        Ok(platform) if platform.is_foreign(&document(connect.capabilities())?) => {
+            let text = format!(
+                "the host emulates {arch}: its machines are too slow for an installation, but sufficient for a rehearsal"
+            );
+            findings.add(
+                Verdict::Warn,
+                text,
+                Some(&format!("use a host of architecture {arch} with KVM")),
+            );
+        }
         Ok(platform) if platform.domain_type == "qemu" => {
             let hint = match virt_type {
                 VirtType::Qemu => "set libvirt_virt_type=auto to use KVM",
-                _ => "load the kernel module kvm_intel or kvm_amd, and enable virtualization in the firmware",
+                _ => {
+                    "load the kernel module of KVM, on x86_64 kvm_intel or kvm_amd, and enable virtualization in the firmware"
+                }
             };
             let text = "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal";
             findings.add(Verdict::Warn, text, Some(hint));
@@ -119,7 +138,7 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
         Ok(platform) => {
             findings.ok(format!("domain type {}", platform.domain_type));
             // Machines have the CPU of the host.
-            if platform.domain_type == "kvm" && !is_x86_64_v3(connect)? {
+            if platform.domain_type == "kvm" && arch == Architecture::X86_64 && !is_x86_64_v3(connect)? {
                 let text = "the host's CPU is older than x86-64-v3: images of RHEL 10 and CentOS Stream 10 do not boot";
                 findings.add(
                     Verdict::Warn,

@@ -87,7 +87,8 @@ pub(super) fn check(
 
 /// The disks that a guest can write to, except removable ones.
 fn disks(domain: &Element) -> impl Iterator<Item = &Element> {
-    let is_disk = |disk: &&Element| matches!(disk.get("device"), None | Some("disk"));
+    let is_disk =
+        |disk: &&Element| matches!(disk.get("device"), None | Some("disk")) && disk.find("readonly").is_none();
     domain.all("devices/disk").into_iter().filter(is_disk)
 }
 
@@ -101,7 +102,8 @@ fn problems(domain: &Element) -> Vec<String> {
             format!("disk {device} is not a qcow2 file, so it cannot have snapshots")
         })
         .collect();
-    if domain.find("os/nvram").is_some() {
+    // Before libvirt 9.2, the variables of firmware that libvirt chooses are not in the definition.
+    if domain.find("os/nvram").is_some() || domain.value("os", "firmware") == Some("efi") {
         problems.push("its UEFI variables are not on its disks, so snapshots do not include them".to_owned());
     }
     problems
@@ -268,7 +270,8 @@ mod tests {
             let text = format!(
                 "<domain><os>{}</os><devices><disk type='file'><driver type='qcow2'/><source file='/a'/>\
                  <target dev='vda'/></disk><disk type='file' device='cdrom'><driver type='raw'/>\
-                 <target dev='sda'/></disk>{rest}</devices></domain>",
+                 <target dev='sda'/></disk><disk type='file' device='disk'><driver type='raw'/><readonly/>\
+                 <target dev='vdz'/></disk>{rest}</devices></domain>",
                 if rest.is_empty() { "" } else { "<nvram>/v</nvram>" }
             );
             xml::parse(&text).unwrap()
