@@ -80,6 +80,38 @@ impl fmt::Display for Architecture {
     }
 }
 
+/// For which architectures a release is: for one, or, as release `multi`, for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ReleaseArchitecture {
+    Single(Architecture),
+    Multi,
+}
+
+impl ReleaseArchitecture {
+    /// By its name in the metadata of a release and in the output of openshift-install; `None` if it is another word.
+    pub fn read(name: &str) -> Option<Self> {
+        let single = Architecture::ALL.into_iter().find(|arch| arch.go() == name);
+        match name {
+            "multi" => Some(Self::Multi),
+            _ => single.map(Self::Single),
+        }
+    }
+
+    /// Whether it is for all architectures that are wanted.
+    pub fn covers(self, wanted: Self) -> bool {
+        self == Self::Multi || self == wanted
+    }
+}
+
+impl fmt::Display for ReleaseArchitecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single(arch) => arch.fmt(f),
+            Self::Multi => f.pad("multi"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -69,6 +69,7 @@ impl ClusterConfig {
             downloads: Downloads {
                 dir: PathBuf::from("cache"),
                 version: None,
+                arch: ReleaseArchitecture::Single(Architecture::X86_64),
                 installer_mirror: None,
                 installer_mirror_key: None,
                 signature_store: None,

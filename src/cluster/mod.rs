@@ -31,7 +31,7 @@ mod size;
 mod text_type;
 mod version_lock;
 
-pub use self::architecture::Architecture;
+pub use self::architecture::{Architecture, ReleaseArchitecture};
 pub use self::capabilities::Capabilities;
 pub use self::choices::*;
 pub use self::identity::*;
@@ -55,6 +55,8 @@ pub struct Downloads {
     pub dir: PathBuf,
     /// The release to download; `None`: the available openshift-install.
     pub version: Option<Wanted>,
+    /// Of the release.
+    pub arch: ReleaseArchitecture,
     /// Replaces the public mirror of openshift-install: the directory with `ocp/`, or OKD's releases.
     pub installer_mirror: Option<String>,
     /// Public keys that verify the mirror's checksum lists, in place of the vendor's.

@@ -232,6 +232,7 @@ fn warm(session: &Session, dir: &CacheDir, command: &CacheWarm) -> Result<()> {
         let warmer = Warmer {
             client: registry::client(dir)?,
             cache: &cache,
+            architectures: config.boot_places().into_iter().map(|(_, arch)| arch).collect(),
             fetches_twice: program.fetches_twice(),
         };
         warmer.warm(&images).await

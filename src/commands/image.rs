@@ -14,7 +14,9 @@ use crate::artifacts::download::{Cache, Cached};
 use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, ImageRequest};
 use crate::cli::{DownloadsDir, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
-use crate::cluster::{Architecture, BootImages, ClusterConfig, Downloads, Harvest, ImageSource, Role};
+use crate::cluster::{
+    Architecture, BootImages, ClusterConfig, Downloads, Harvest, ImageSource, ReleaseArchitecture, Role,
+};
 use crate::error::{ErrorKind, OperationError};
 use crate::openshift::installer::Installer;
 use crate::passes;
@@ -125,6 +127,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
                 Downloads {
                     dir: cache(&command.folder)?.root().to_owned(),
                     version: None,
+                    arch: ReleaseArchitecture::Single(Architecture::THIS_COMPUTER),
                     installer_mirror: None,
                     installer_mirror_key: None,
                     signature_store: None,

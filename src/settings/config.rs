@@ -73,7 +73,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let mcs = mcs(values);
     let lock = version_lock::read(values);
     let installer = images::installer(values);
-    let downloads = images::downloads(values);
+    let downloads = images::downloads(values, arch, of_pools);
     let version = downloads.as_ref().and_then(|downloads| downloads.version.as_ref());
     let has_ipv6 = ipv6.as_ref().is_some_and(Option::is_some);
     checks::release(values, version, masters, backend.as_ref(), networks.as_ref(), has_ipv6);

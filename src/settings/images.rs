@@ -9,7 +9,8 @@ use super::{parse, platforms};
 use crate::artifacts::catalogue;
 use crate::backend::Capabilities;
 use crate::cluster::{
-    Architecture, BackendConfig, Downloads, ForeignImages, Harvest, ImageSource, InstallerChoice, Pool, WorkersOn,
+    Architecture, BackendConfig, Downloads, ForeignImages, Harvest, ImageSource, InstallerChoice, Pool,
+    ReleaseArchitecture, WorkersOn,
 };
 
 /// The CoreOS and the pass-one image, and those of the workers' platform.
@@ -199,10 +200,16 @@ pub(super) fn installer(values: &mut Values<'_>) -> InstallerChoice {
     InstallerChoice::OpenshiftInstall(path)
 }
 
-pub(super) fn downloads(values: &mut Values<'_>) -> Option<Downloads> {
+pub(super) fn downloads(values: &mut Values<'_>, arch: Option<Architecture>, pools: &[Pool]) -> Option<Downloads> {
     let rehearse = values.sources.rehearse;
+    let has_foreign = pools.iter().any(|pool| Some(pool.arch) != arch);
     Some(read_all!(Downloads {
         dir: values.path("downloads_dir"),
+        arch: arch.map(|arch| if has_foreign {
+            ReleaseArchitecture::Multi
+        } else {
+            ReleaseArchitecture::Single(arch)
+        }),
         version: values
             .optional("version", str::parse)
             .map(|version| version.filter(|_| !rehearse)),

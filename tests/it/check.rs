@@ -306,6 +306,14 @@ fn writes(path: &str) -> String {
     json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [file]}}).to_string()
 }
 
+/// Whose release has this architecture.
+fn installer_for(arch: &str) -> String {
+    format!(
+        "#!/bin/sh\necho openshift-install 4.19.3\necho release image registry.example.com/release:4.19.3\n\
+         echo release architecture {arch}"
+    )
+}
+
 fn faulty(mirror: &Mirror) -> Vec<Faulty> {
     let lease = json!({"mac": "52:54:00:00:00:99", "client": "theirs", "since_ms": 0});
     let rehearsal = Faulty::rehearsal;
@@ -435,6 +443,35 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         )
         .file("rhcos-4.19.0-x86_64-openstack.x86_64.qcow2", ""),
         real(
+            "an image of another architecture",
+            "image=./rhcos-4.19.0-aarch64-qemu.aarch64.qcow2",
+            "is for aarch64; the machines are x86_64",
+        )
+        .file("rhcos-4.19.0-aarch64-qemu.aarch64.qcow2", ""),
+        real(
+            "an installer of another architecture",
+            "",
+            "installs a release for aarch64, and the machines are x86_64",
+        )
+        .file("openshift-install", installer_for("arm64")),
+        real(
+            "a pool of another architecture than the release",
+            "pools=arm:1\npool_arch=arm:aarch64",
+            "installs a release for x86_64 only, and a pool has another architecture",
+        )
+        .file("openshift-install", installer_for("amd64")),
+        real(
+            "a release of another architecture",
+            "arch=s390x",
+            "openshift-install with registry.example.com/release:4.19.3 installs a release for aarch64, and the machines \
+             are s390x",
+        )
+        .file(
+            "oc",
+            "#!/bin/sh\necho '{\"config\": {\"architecture\": \"arm64\"}, \"metadata\": {\"version\": \"4.19.3\"}, \
+             \"references\": {\"spec\": {\"tags\": []}}}'",
+        ),
+        real(
             "a pull secret that the registry refuses",
             "",
             "unauthorized: authentication required",
@@ -516,7 +553,9 @@ fn without_a_fault_check_passes_and_deploy_starts() {
     let deployed = sandbox.run("deploy", &["--rehearse"]);
     assert_eq!(deployed.status.code(), Some(0), "{}", text(&deployed.stderr));
     // A real deployment gets as far as its installer, which is not a program.
-    let sandbox = Faulty::real("real", "", "").sandbox();
+    let sandbox = Faulty::real("real", "pools=arm:1\npool_arch=arm:aarch64", "")
+        .file("openshift-install", installer_for("multi"))
+        .sandbox();
     let checked = sandbox.check(&[]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
 }

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use clap::CommandFactory;
 use ocpdeploy::cluster::{
-    BackendConfig, ClusterConfig, FragmentSource, Harvest, ImageSource, InstallerChoice, Mcs, Role,
+    Architecture, BackendConfig, ClusterConfig, FragmentSource, Harvest, ImageSource, InstallerChoice, Mcs,
+    ReleaseArchitecture, Role,
 };
 use ocpdeploy::report;
 use ocpdeploy::report::settings::Settings;
@@ -258,6 +259,29 @@ fn load(env: &str) -> Loaded {
         ..Given::default()
     }
     .loaded()
+}
+
+#[test]
+fn the_architecture_selects_the_images_and_the_release() {
+    let of = |env: &str| load(env).config;
+    assert_eq!(of("").arch, Architecture::THIS_COMPUTER, "of the local host");
+    let remote = of("libvirt_uri=qemu+ssh://kvm.example.com/system");
+    assert_eq!(remote.arch, Architecture::X86_64);
+    let single = ReleaseArchitecture::Single(Architecture::X86_64);
+    assert_eq!(remote.downloads.arch, single);
+    let mixed = of("arch=aarch64\npools=infra:1,old:1\npool_arch=old:x86_64");
+    let nodes = mixed.nodes().into_iter().map(|node| (node.name.to_string(), node.arch));
+    let foreign: Vec<_> = nodes.filter(|(_, arch)| *arch != Architecture::Aarch64).collect();
+    assert_eq!(foreign, [("old-0".to_owned(), Architecture::X86_64)]);
+    assert_eq!(mixed.downloads.arch, ReleaseArchitecture::Multi);
+    assert_eq!(mixed.foreign_images[&Architecture::X86_64].coreos, ImageSource::Release);
+    let env = format!("{REQUIRED}arch=s390x\nhelper_image=centos7");
+    let given = Given {
+        env: &env,
+        ..Given::default()
+    };
+    let error = given.load().map(drop).unwrap_err().to_string();
+    assert!(error.contains("the catalog has no image centos7 for s390x"), "{error}");
 }
 
 fn value_and_origin<'a>(loaded: &'a Loaded, name: &str) -> (&'a str, &'a str) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ocpdeploy::artifacts::download::Trust;
 use ocpdeploy::backend::ImageRequest;
-use ocpdeploy::cluster::{Architecture, ClusterConfig, ImageSource, InstallerChoice};
+use ocpdeploy::cluster::{Architecture, ClusterConfig, ImageSource, InstallerChoice, ReleaseArchitecture};
 use ocpdeploy::digest::sha256;
 use ocpdeploy::failure::explain;
 use ocpdeploy::openshift::installer::Installer;
@@ -105,7 +105,7 @@ impl Bench {
         ]);
         let mut sums = String::new();
         for (start, content) in [("openshift-client", client), ("openshift-install", archive(members))] {
-            for end in ["-linux-arm64", "-linux"] {
+            for end in ["-linux-amd64", "-linux-arm64", "-linux"] {
                 let name = format!("{start}{end}-{version}.tar.gz");
                 sums += &format!("{}  {name}\n", sha256(&content));
                 self.mirror
@@ -332,6 +332,64 @@ fn invalid_files_of_a_mirror_are_rejected_and_not_kept() {
     let text = bench.fails();
     assert!(
         text.contains("has no openshift-install and client for this computer"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_release_for_several_architectures_has_its_programs_in_the_directory_of_this_computer() {
+    let mut bench = Bench::new("4.19.3");
+    bench.config.downloads.arch = ReleaseArchitecture::Multi;
+    let multi = program("4.19.3", None).replace("echo 'built", "echo 'release architecture multi'; echo 'built");
+    let computer = Architecture::THIS_COMPUTER.go();
+    bench.publish(
+        &format!("ocp/4.19.3/{computer}"),
+        "4.19.3",
+        &[("openshift-install", &multi)],
+    );
+    let list = format!("/clients/ocp/4.19.3/{computer}/sha256sum.txt");
+    let mut sums = Vec::new();
+    bench.mirror.change(&list, |served| sums = served.body.to_vec());
+    let all = format!(
+        "{}  {computer}/sha256sum.txt\n{}  other/sha256sum.txt\n",
+        sha256(&sums),
+        "0".repeat(64)
+    );
+    bench
+        .mirror
+        .serve("/clients/ocp/4.19.3/sha256sum.txt", Served::new(all));
+    assert_eq!(bench.version(), "4.19.3");
+    let installers = bench.config.downloads.cache.join("installers-multi");
+    assert!(installers.is_dir(), "beside those of a single architecture");
+    assert!(!bench.config.downloads.cache.join("installers").exists());
+    // The signed list is that of the lists.
+    fs::remove_dir_all(&bench.config.downloads.cache).unwrap();
+    bench.mirror.change(&list, |served| {
+        served.body = [served.body.as_slice(), b"\n"].concat().into()
+    });
+    let text = bench.fails();
+    assert!(
+        text.contains(&format!("{computer}/sha256sum.txt: its sha256 differs")),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_installer_in_the_cache_is_that_of_the_architecture() {
+    let mut bench = Bench::new("4.19.3");
+    let of = |arch: &str| {
+        program("4.19.3", None).replace(
+            "echo 'built",
+            &format!("echo 'release architecture {arch}'; echo 'built"),
+        )
+    };
+    bench.publish("ocp/4.19.3", "4.19.3", &[("openshift-install", &of("amd64"))]);
+    bench.config.downloads.arch = ReleaseArchitecture::Single(Architecture::X86_64);
+    assert_eq!(bench.version(), "4.19.3");
+    bench.config.downloads.arch = ReleaseArchitecture::Single(Architecture::S390x);
+    let text = explain(&bench.obtain().unwrap_err()).render(false);
+    assert!(
+        text.contains("installs a release for x86_64, and the machines are s390x"),
         "{text}"
     );
 }

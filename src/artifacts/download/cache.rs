@@ -24,6 +24,7 @@ use super::retry::RetryPolicy;
 use super::trust::Trust;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
+use crate::cluster::{Architecture, ReleaseArchitecture};
 use crate::digest::sha256;
 use crate::state::dir::{self, Dir};
 use crate::state::home::{create_private_dir, write_private};
@@ -32,7 +33,7 @@ use crate::state::home::{create_private_dir, write_private};
 const FILES: &str = "files";
 /// The directory of incomplete downloads.
 const PARTIAL: &str = "partial";
-/// The directory of all releases' programs.
+/// The directory of all releases' programs, for other architectures than x86_64 with the architecture in its name.
 const INSTALLERS: &str = "installers";
 /// The directory of checksum lists.
 const LISTS: &str = "lists";
@@ -52,6 +53,8 @@ pub struct Cache {
     root: PathBuf,
     pub(super) retries: RetryPolicy,
     largest: u64,
+    /// The name of the directory of the releases' programs.
+    installers: String,
 }
 
 /// What was or would be removed from the cache.
@@ -67,7 +70,16 @@ impl Cache {
             root: root.into(),
             retries: RetryPolicy::default(),
             largest: LARGEST,
+            installers: INSTALLERS.to_owned(),
         }
+    }
+
+    /// The same cache, with the programs of releases of another architecture: of each, a version has its own.
+    pub fn of_release(mut self, arch: ReleaseArchitecture) -> Self {
+        if arch != ReleaseArchitecture::Single(Architecture::X86_64) {
+            self.installers = format!("{INSTALLERS}-{arch}");
+        }
+        self
     }
 
     /// Sets the number of attempts and their pauses.
@@ -182,13 +194,15 @@ impl Cache {
 
     /// The directory of the releases' programs that were downloaded with this trust; created if missing.
     pub fn programs(&self, trust: &Trust) -> Result<Dir, DownloadError> {
-        let (all, name) = (self.place(INSTALLERS)?, trust.folder_name());
+        let (all, name) = (self.place(&self.installers)?, trust.folder_name());
         all.folder(&name).map_err(disk(&all.join(&name)))
     }
 
     /// The directory of the releases' programs that were downloaded with this trust, if it exists.
     pub fn existing_programs(&self, trust: &Trust) -> Option<Dir> {
-        self.existing_place(INSTALLERS)?.look_ours(trust.folder_name()).ok()
+        self.existing_place(&self.installers)?
+            .look_ours(trust.folder_name())
+            .ok()
     }
 
     /// The last checksum list of exactly this URL whose file was downloaded.

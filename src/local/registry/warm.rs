@@ -1,6 +1,6 @@
 //! Fills the cache with images before a cluster pulls them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -13,6 +13,7 @@ use tracing::info;
 
 use super::{RegistryError, content};
 use crate::PROGRESS;
+use crate::cluster::Architecture;
 use crate::digest::sha256;
 use crate::http_limits::{self, SMALL, innermost, words};
 use crate::state::registry_cache::{CachedRegistry, RegistryCache, USER};
@@ -71,6 +72,8 @@ struct Platform {
 pub struct Warmer<'a> {
     pub client: Client,
     pub cache: &'a RegistryCache,
+    /// Of the nodes: the images of others are not fetched.
+    pub architectures: BTreeSet<Architecture>,
     /// The registry fetches a layer completely even if no client reads it, so it is not read here.
     pub fetches_twice: bool,
 }
@@ -148,18 +151,13 @@ impl Warmer<'_> {
         Some((registry, repository.to_owned(), digest.to_owned()))
     }
 
-    /// The layers of an image with their sizes; of an index, those for this computer's architecture.
+    /// The layers of an image with their sizes; of an index, those for the nodes' architectures.
     async fn layers<'b>(
         &self,
         registry: &'b CachedRegistry,
         repository: &str,
         digest: &str,
     ) -> Result<Vec<(Layer<'b>, u64)>> {
-        let architecture = if cfg!(target_arch = "aarch64") {
-            "arm64"
-        } else {
-            "amd64"
-        };
         let mut layers = Vec::new();
         let mut manifests = vec![(digest.to_owned(), true)];
         while let Some((digest, may_be_index)) = manifests.pop() {
@@ -169,7 +167,10 @@ impl Warmer<'_> {
                 bail!("the manifest has a different digest");
             }
             let manifest: Manifest = http_limits::json(&text)?;
-            let fits = |platform: &Platform| platform.architecture == architecture;
+            let fits = |platform: &Platform| {
+                let mut wanted = self.architectures.iter();
+                wanted.any(|arch| arch.go() == platform.architecture)
+            };
             if may_be_index {
                 let fitting = manifest
                     .manifests

@@ -51,9 +51,11 @@ impl Choice {
             } => (found, version, why),
             Self::Here { installer, .. } => return Ok(installer),
             Self::Published(published) => {
-                let found = fetch(&Cache::new(&downloads.dir), &Trust::of(downloads)?, &published)
+                let cache = Cache::new(&downloads.dir).of_release(downloads.arch);
+                let found = fetch(&cache, &Trust::of(downloads)?, &published)
                     .await
                     .with_context(|| format!("download openshift-install {}", published.version))?;
+                found.version_for(downloads.arch).await?;
                 (found, published.version, "it was downloaded for version")
             }
         };
@@ -112,21 +114,19 @@ fn bin(dir: &ClusterDir) -> PathBuf {
     dir.path().join("bin")
 }
 
-async fn here(found: OpenshiftInstall, why: &'static str) -> anyhow::Result<Choice> {
-    let version = found.about().await?.version.clone();
-    Ok(Choice::Here {
-        installer: Installer::OpenshiftInstall(found),
-        version,
-        why,
-    })
-}
-
 /// The selected installer, and why it was selected.
 async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -> anyhow::Result<Choice> {
     let wanted = downloads.version.as_ref();
+    let here = async |found: OpenshiftInstall, why| {
+        Ok(Choice::Here {
+            version: found.version_for(downloads.arch).await?,
+            installer: Installer::OpenshiftInstall(found),
+            why,
+        })
+    };
     if let Some(path) = given {
         let found = OpenshiftInstall::find(Some(path))?;
-        let version = found.about().await?.version.clone();
+        let version = found.version_for(downloads.arch).await?;
         return match wanted {
             Some(wanted) if !wanted.fits(&version) => Err(other_version(path.display(), &version, wanted).into()),
             _ => here(found, "set by installer").await,
@@ -134,13 +134,13 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     }
     let own = bin(dir).join(PROGRAM);
     let trust = Trust::of(downloads)?;
-    if let Some(found) = fitting(&own, wanted, &trust).await {
+    if let Some(found) = fitting(&own, downloads, &trust).await {
         return here(found, "found in the cluster's directory").await;
     }
     let Some(wanted) = wanted else {
         return here(OpenshiftInstall::find(None)?, "first in PATH").await;
     };
-    let cache = Cache::new(&downloads.dir);
+    let cache = Cache::new(&downloads.dir).of_release(downloads.arch);
     if let Wanted::Exact(version) = wanted
         && let Some(found) = cached(&cache, &trust, version)
     {
@@ -148,7 +148,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     }
     let in_path = OpenshiftInstall::find(None).ok();
     let of_path = match &in_path {
-        Some(found) => found.about().await.ok().map(|about| about.version.clone()),
+        Some(found) => found.version_for(downloads.arch).await.ok(),
         None => None,
     };
     if let (Wanted::Exact(version), Some(found)) = (wanted, &in_path)
@@ -184,7 +184,8 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
 }
 
 /// The cluster's own installer if it exists in the requested version; logs why it is skipped.
-async fn fitting(path: &Path, wanted: Option<&Wanted>, trust: &Trust) -> Option<OpenshiftInstall> {
+async fn fitting(path: &Path, downloads: &Downloads, trust: &Trust) -> Option<OpenshiftInstall> {
+    let wanted = downloads.version.as_ref();
     let found = OpenshiftInstall::find(Some(path)).ok()?;
     let is_verified = match check_pinned(path, trust) {
         Ok(is_verified) => is_verified,
@@ -193,8 +194,8 @@ async fn fitting(path: &Path, wanted: Option<&Wanted>, trust: &Trust) -> Option<
             return None;
         }
     };
-    let version = match found.about().await {
-        Ok(about) => about.version.clone(),
+    let version = match found.version_for(downloads.arch).await {
+        Ok(version) => version,
         Err(error) => {
             warn!("{error:#}; skipping it");
             return None;

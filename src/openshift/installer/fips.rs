@@ -9,7 +9,7 @@ use fs_err as fs;
 
 use super::Installer;
 use super::fetch::Choice;
-use crate::cluster::{ClusterConfig, major_minor};
+use crate::cluster::{Architecture, ClusterConfig, major_minor};
 use crate::error::{ErrorKind, OperationError};
 
 /// First release whose ordinary openshift-install is statically linked, and so without validated cryptography.
@@ -41,10 +41,11 @@ pub fn check_fips(config: &ClusterConfig, choice: &Choice) -> Result<(), Operati
     );
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(OperationError::new(ErrorKind::Tool, problems.join("; ")).hint(
-            "on RHEL 9 in FIPS mode, download openshift-install-rhel9-amd64.tar.gz from the mirror and set installer \
-             to the openshift-install-fips in it; OPENSHIFT_INSTALL_SKIP_HOSTCRYPT_VALIDATION=1 skips this check",
-        )),
+        false => Err(OperationError::new(ErrorKind::Tool, problems.join("; ")).hint(format!(
+            "on RHEL 9 in FIPS mode, download openshift-install-rhel9-{}.tar.gz from the mirror and set installer to the \
+             openshift-install-fips in it; OPENSHIFT_INSTALL_SKIP_HOSTCRYPT_VALIDATION=1 skips this check",
+            Architecture::THIS_COMPUTER.go()
+        ))),
     }
 }
 

@@ -10,6 +10,8 @@ use crate::backend::Finding;
 use crate::cluster::{Capabilities, ClusterConfig, IPV6_HOST_PREFIX, Ipv6Settings, limits, major_minor};
 use crate::node::overlay::ssh_keys;
 
+/// First release with an architecture of machine pools that is known to accept it.
+const ARCHITECTURE: (u32, u32) = (4, 5);
 /// First release that lists mirrors under `imageDigestSources`.
 const DIGEST_SOURCES: (u32, u32) = (4, 14);
 /// First release with a setting to trust certificates everywhere, not only for proxies.
@@ -56,6 +58,15 @@ pub(super) fn install_config(config: &ClusterConfig, machine_network: IpNetwork,
         "platform": {"none": {}},
         "pullSecret": config.node_pull_secret().expose_secret(),
     });
+    if release >= ARCHITECTURE {
+        // That of the release is the default, and a release for several has none. All pools must have the same; nodes of
+        // another architecture join as workers (`pkg/types/validation/installconfig.go`, `validateCompute`).
+        for pool in ["/controlPlane", "/compute/0"] {
+            if let Some(pool) = install_config.pointer_mut(pool) {
+                pool["architecture"] = json!(config.arch.go());
+            }
+        }
+    }
     if config.arbiter {
         // The installer accepts no other name (`pkg/types/validation/installconfig.go`, `validateArbiter`).
         install_config["arbiter"] = json!({"name": "arbiter", "replicas": 1});
@@ -184,7 +195,7 @@ pub(super) fn proxy_secrets(config: &ClusterConfig) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{NodeCache, Proxy, RegistryMirror};
+    use crate::cluster::{Architecture, NodeCache, Proxy, RegistryMirror};
 
     fn made(config: &ClusterConfig, version: &str) -> Value {
         install_config(config, "192.168.122.0/24".parse().unwrap(), version)
@@ -198,8 +209,8 @@ mod tests {
             "apiVersion": "v1",
             "metadata": {"name": "lab"},
             "baseDomain": "example.com",
-            "controlPlane": {"name": "master", "replicas": 3},
-            "compute": [{"name": "worker", "replicas": 2}],
+            "controlPlane": {"name": "master", "replicas": 3, "architecture": "amd64"},
+            "compute": [{"name": "worker", "replicas": 2, "architecture": "amd64"}],
             "networking": {
                 "networkType": "OVNKubernetes",
                 "clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}],
@@ -221,6 +232,12 @@ mod tests {
             assert_eq!(made["compute"][0]["replicas"], workers);
             assert_eq!(made.get("arbiter"), None);
         }
+        config.arch = Architecture::Aarch64;
+        let arm = made(&config, "4.19.0");
+        assert_eq!(
+            (&arm["controlPlane"]["architecture"], &arm["compute"][0]["architecture"]),
+            (&json!("arm64"), &json!("arm64"))
+        );
         (config.masters, config.arbiter) = (2, true);
         let made = made(&config, "4.22.0");
         assert_eq!(made["arbiter"], json!({"name": "arbiter", "replicas": 1}));

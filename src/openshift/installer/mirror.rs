@@ -1,9 +1,11 @@
 //! A mirror's release: which files it has, and whether its checksum list is trusted.
 //!
 //! A mirror's directory has `sha256sum.txt`, its signature, `release.txt` and archives with the version in their names
-//! (mirror.openshift.com: `pub/openshift-v4/clients/ocp/<version>/`; OKD: the assets of a release on GitHub). The
-//! programs in the archives are run on this computer, so whoever can change the list can run any code: see
-//! `check_list`.
+//! (mirror.openshift.com: `pub/openshift-v4/<architecture>/clients/ocp/<version>/`; OKD: the assets of a release on
+//! GitHub). That of a release for several architectures has one directory for the computers of each architecture, and a
+//! list of their lists (openshift-eng/art-tools: `pyartcd/pyartcd/pipelines/promote.py`, `publish_client`,
+//! `publish_multi_client`). The programs in the archives are run on this computer, so whoever can change the list can run
+//! any code: see `check_list`.
 
 use std::fmt::Display;
 use std::time::Instant;
@@ -16,7 +18,7 @@ use super::signature::SigningKeys;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::{self, Artifact};
 use crate::artifacts::download::{self, Cache, DownloadError};
-use crate::cluster::{Downloads, Precedence, Wanted};
+use crate::cluster::{Architecture, Downloads, Precedence, ReleaseArchitecture, Wanted};
 use crate::digest::sha256;
 use crate::error::{ErrorKind, OperationError};
 use crate::printable::shell_word;
@@ -26,7 +28,7 @@ pub(super) const PROGRAM: &str = "openshift-install";
 /// The archives of a release: the prefix of their names, and the programs to extract.
 pub(super) const ARCHIVES: [(&str, &[&str]); 2] = [(PROGRAM, &[PROGRAM]), ("openshift-client", &["oc", "kubectl"])];
 
-const OCP: &str = "https://mirror.openshift.com/pub/openshift-v4/clients";
+const OCP: &str = "https://mirror.openshift.com/pub/openshift-v4";
 const OKD: &str = "https://github.com/okd-project/okd/releases";
 /// GitHub's list of OKD's releases, the newest first: more than a year of them (docs.github.com: `rest/releases`).
 const OKD_RELEASES: &str = "https://api.github.com/repos/okd-project/okd/releases?per_page=50";
@@ -43,8 +45,9 @@ pub struct Published {
 }
 
 /// Possible directories of a release, the most probable first.
-fn folders(wanted: &Wanted, mirror: Option<&str>) -> Vec<String> {
-    let (ocp, okd) = (mirror.unwrap_or(OCP), mirror.unwrap_or(OKD));
+fn folders(wanted: &Wanted, arch: ReleaseArchitecture, mirror: Option<&str>) -> Vec<String> {
+    let ocp = mirror.map_or_else(|| format!("{OCP}/{arch}/clients"), str::to_owned);
+    let okd = mirror.unwrap_or(OKD);
     match wanted {
         Wanted::Stable => vec![format!("{ocp}/ocp/stable")],
         Wanted::Candidate => vec![format!("{ocp}/ocp/candidate")],
@@ -87,10 +90,8 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
         _ => None,
     };
     let mut refused = None;
-    for folder in folders(
-        listed_okd.as_ref().unwrap_or(wanted),
-        downloads.installer_mirror.as_deref(),
-    ) {
+    let wanted_here = listed_okd.as_ref().unwrap_or(wanted);
+    for mut folder in folders(wanted_here, downloads.arch, downloads.installer_mirror.as_deref()) {
         let sums = format!("{folder}/{LIST}");
         let list = match asked.bytes(&sums).await {
             Ok(list) => list,
@@ -101,15 +102,34 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
             Err(error) => return Err(error.into()),
         };
         check_list(&asked, &folder, &list).await?;
-        let text = String::from_utf8_lossy(&list).into_owned();
-        let named = match named_version(&text) {
+        let mut text = String::from_utf8_lossy(&list).into_owned();
+        let mut ends = ends(match downloads.arch {
+            ReleaseArchitecture::Single(arch) if !wanted.is_okd() => arch,
+            // OKD's releases have no directories of architectures.
+            _ => Architecture::X86_64,
+        });
+        let of_computer = Architecture::THIS_COMPUTER.go();
+        if let Some(sum) = catalogue::sum_of(&text, &format!("{of_computer}/{LIST}")) {
+            folder = format!("{folder}/{of_computer}");
+            let url = format!("{folder}/{LIST}");
+            let list = asked.bytes(&url).await?;
+            if sha256(&list) != sum {
+                let text = format!("cannot verify {url}: its sha256 differs from that in {sums}");
+                return Err(OperationError::new(ErrorKind::Tool, text)
+                    .hint("no program of this mirror was run; use another mirror")
+                    .into());
+            }
+            text = String::from_utf8_lossy(&list).into_owned();
+            ends = self::ends(Architecture::THIS_COMPUTER);
+        }
+        let named = match named_version(&text, &ends) {
             Some(version) => Some(version),
             // A private mirror may have only the short names.
             None => release_name(&String::from_utf8_lossy(
                 &asked.bytes(&format!("{folder}/release.txt")).await?,
             )),
         };
-        let found = named.and_then(|version| listed(&folder, &text, version));
+        let found = named.and_then(|version| listed(&folder, &text, &ends, version));
         let not_listed = || {
             let text = format!("{sums} has no openshift-install and client for this computer");
             OperationError::new(ErrorKind::Tool, text)
@@ -144,6 +164,25 @@ pub(super) fn other_version(place: impl Display, version: &str, wanted: impl Dis
     let text = format!("{place} is openshift-install {version}, but version={wanted}");
     OperationError::new(ErrorKind::Tool, text)
         .hint("remove one of the settings version, installer and installer_mirror")
+}
+
+/// The error of an installer whose release does not have the architectures of the machines.
+pub(super) fn other_architecture(
+    installer: impl Display,
+    is: ReleaseArchitecture,
+    wanted: ReleaseArchitecture,
+) -> OperationError {
+    let (text, hint) = match wanted {
+        ReleaseArchitecture::Single(arch) => (
+            format!("{installer} installs a release for {is}, and the machines are {arch}"),
+            format!("set version, without installer, to download that for {arch}; or set arch={is}"),
+        ),
+        ReleaseArchitecture::Multi => (
+            format!("{installer} installs a release for {is} only, and a pool has another architecture"),
+            "set version, without installer, to download one for several architectures; or remove pool_arch".to_owned(),
+        ),
+    };
+    OperationError::new(ErrorKind::Tool, text).hint(hint)
 }
 
 /// The error of a channel whose newest version is older than before.
@@ -243,27 +282,28 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
     Err(untrusted(format!("cannot verify {url}: it is neither signed nor pinned")).into())
 }
 
-/// The part of archive names after the program's name, for this computer.
-const fn computer() -> &'static str {
-    match cfg!(target_arch = "aarch64") {
-        true => "-linux-arm64",
-        false => "-linux",
+/// The parts of archive names after the program's name, for this computer. Names without an architecture are those of the
+/// directory's own (openshift/oc: `pkg/cli/admin/release/extract_tools.go`, `targetReleaseArch`).
+fn ends(directory: Architecture) -> Vec<String> {
+    let named = format!("-linux-{}", Architecture::THIS_COMPUTER.go());
+    match directory == Architecture::THIS_COMPUTER {
+        true => vec!["-linux".to_owned(), named],
+        false => vec![named],
     }
 }
 
 /// The version in the name of the installer's archive for this computer.
-fn named_version(sums: &str) -> Option<String> {
-    let start = format!("{PROGRAM}{}-", computer());
-    let names = sums.lines().filter_map(|line| line.split_whitespace().last());
-    let mut versions = names.filter_map(|name| {
-        let version = name
-            .trim_start_matches('*')
-            .strip_prefix(&start)?
-            .strip_suffix(".tar.gz")?;
-        // `-linux-arm64-…` and `-linux-amd64-rhel9-…` start with it, too.
-        version
-            .starts_with(|c: char| c.is_ascii_digit())
-            .then(|| version.to_owned())
+fn named_version(sums: &str, ends: &[String]) -> Option<String> {
+    let names = || sums.lines().filter_map(|line| line.split_whitespace().last());
+    let mut versions = ends.iter().flat_map(|end| {
+        let start = format!("{PROGRAM}{end}-");
+        names().filter_map(move |name| {
+            let name = name.trim_start_matches('*').strip_prefix(&start)?;
+            let version = name.strip_suffix(".tar.gz")?;
+            // `-linux-arm64-…` and `-linux-amd64-rhel9-…` start with it, too.
+            let is_version = version.starts_with(|c: char| c.is_ascii_digit());
+            is_version.then(|| version.to_owned())
+        })
     });
     versions.next().filter(|version| is_plain(version))
 }
@@ -280,13 +320,13 @@ pub(super) fn is_plain(version: &str) -> bool {
     version.starts_with(|c: char| c.is_ascii_digit()) && version.chars().all(plain)
 }
 
-fn listed(folder: &str, sums: &str, version: String) -> Option<Published> {
+fn listed(folder: &str, sums: &str, ends: &[String], version: String) -> Option<Published> {
     let archive = |(start, _): &(&str, _)| {
-        let names = [
-            format!("{start}{}-{version}.tar.gz", computer()),
-            format!("{start}{}.tar.gz", computer()),
-        ];
-        names.into_iter().find_map(|name| {
+        let names = ends
+            .iter()
+            .flat_map(|end| [format!("{start}{end}-{version}"), format!("{start}{end}")]);
+        let mut names = names.map(|name| format!("{name}.tar.gz"));
+        names.find_map(|name| {
             Some(Artifact {
                 sha256: Some(catalogue::sum_of(sums, &name)?),
                 url: format!("{folder}/{name}"),
@@ -324,31 +364,51 @@ mod tests {
             "openshift-install-linux.tar.gz",
             "release.txt",
         ]);
-        assert_eq!(named_version(&real).as_deref(), Some("4.19.3"));
-        let found = listed("https://m.example.com/x", &real, "4.19.3".to_owned()).unwrap();
+        let own = ends(Architecture::THIS_COMPUTER);
+        assert_eq!(named_version(&real, &own).as_deref(), Some("4.19.3"));
+        let found = listed("https://m.example.com/x", &real, &own, "4.19.3".to_owned()).unwrap();
         let urls: Vec<&str> = found.archives.iter().map(|archive| archive.url.as_str()).collect();
-        if cfg!(target_arch = "x86_64") {
-            assert_eq!(
-                urls,
-                [
-                    "https://m.example.com/x/openshift-install-linux-4.19.3.tar.gz",
-                    "https://m.example.com/x/openshift-client-linux-4.19.3.tar.gz"
-                ]
-            );
-        }
         assert_eq!(
-            listed("x", &sums(&["openshift-install-linux.tar.gz"]), "4.1.1".to_owned()),
-            None
+            urls,
+            [
+                "https://m.example.com/x/openshift-install-linux-4.19.3.tar.gz",
+                "https://m.example.com/x/openshift-client-linux-4.19.3.tar.gz"
+            ]
         );
-        assert_eq!(
-            named_version(&sums(&["openshift-install-linux-4.1/../../x.tar.gz"])),
-            None
-        );
+        let alone = sums(&["openshift-install-linux.tar.gz"]);
+        assert_eq!(listed("x", &alone, &own, "4.1.1".to_owned()), None);
+        let outside = sums(&["openshift-install-linux-4.1/../../x.tar.gz"]);
+        assert_eq!(named_version(&outside, &own), None);
         assert_eq!(
             release_name("Client tools\n\nName:           4.19.3\nDigest:  sha256:0\n").as_deref(),
             Some("4.19.3")
         );
         assert_eq!(release_name("Name: ../x"), None);
+    }
+
+    /// Names of files of mirror.openshift.com: the programs of a release for s390x that run on other computers.
+    #[test]
+    fn the_programs_of_a_release_for_another_architecture_are_those_of_this_computer() {
+        let computer = Architecture::THIS_COMPUTER;
+        let directory = if computer == Architecture::S390x {
+            Architecture::Ppc64le
+        } else {
+            Architecture::S390x
+        };
+        let names = ["openshift-install", "openshift-client"].map(|name| {
+            [
+                format!("{name}-linux-4.19.3.tar.gz"),
+                format!("{name}-linux-{}-4.19.3.tar.gz", computer.go()),
+            ]
+        });
+        let names: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
+        let listed = listed("x", &sums(&names), &ends(directory), "4.19.3".to_owned()).unwrap();
+        let urls = listed.archives.into_iter().map(|archive| archive.url);
+        let expected = names
+            .iter()
+            .filter(|name| name.contains(computer.go()))
+            .map(|name| format!("x/{name}"));
+        assert!(urls.eq(expected));
     }
 
     #[test]
@@ -384,19 +444,19 @@ mod tests {
         for (wanted, expected) in [
             (
                 "stable",
-                "https://mirror.openshift.com/pub/openshift-v4/clients/ocp/stable",
+                "https://mirror.openshift.com/pub/openshift-v4/x86_64/clients/ocp/stable",
             ),
             (
                 "4.18",
-                "https://mirror.openshift.com/pub/openshift-v4/clients/ocp/stable-4.18",
+                "https://mirror.openshift.com/pub/openshift-v4/x86_64/clients/ocp/stable-4.18",
             ),
             (
                 "nightly",
-                "https://mirror.openshift.com/pub/openshift-v4/clients/ocp-dev-preview/latest",
+                "https://mirror.openshift.com/pub/openshift-v4/x86_64/clients/ocp-dev-preview/latest",
             ),
             (
                 "4.19.3",
-                "https://mirror.openshift.com/pub/openshift-v4/clients/ocp/4.19.3",
+                "https://mirror.openshift.com/pub/openshift-v4/x86_64/clients/ocp/4.19.3",
             ),
             ("okd", "https://github.com/okd-project/okd/releases/latest/download"),
             (
@@ -404,10 +464,19 @@ mod tests {
                 "https://github.com/okd-project/okd/releases/download/4.19.0-okd-scos.9",
             ),
         ] {
-            assert_eq!(folders(&wanted.parse().unwrap(), None)[0], expected);
+            let single = ReleaseArchitecture::Single(Architecture::X86_64);
+            assert_eq!(folders(&wanted.parse().unwrap(), single, None)[0], expected);
+        }
+        let of = |arch, mirror| folders(&Wanted::Candidate, arch, mirror);
+        for (arch, directory) in [
+            (ReleaseArchitecture::Single(Architecture::Aarch64), "aarch64"),
+            (ReleaseArchitecture::Multi, "multi"),
+        ] {
+            let expected = format!("https://mirror.openshift.com/pub/openshift-v4/{directory}/clients/ocp/candidate");
+            assert_eq!(of(arch, None), [expected]);
         }
         assert_eq!(
-            folders(&Wanted::Candidate, Some("https://m.example.com")),
+            of(ReleaseArchitecture::Multi, Some("https://m.example.com")),
             ["https://m.example.com/ocp/candidate"]
         );
     }

@@ -20,12 +20,13 @@ use super::child::{self, Running, not_run, program};
 use super::context::WaitContext;
 use super::install_config::{install_config, without_secrets};
 use super::mask::{Mask, MaskedLines};
+use super::mirror::other_architecture;
 use super::release::{self, BuildInfo};
 use super::release_signature;
 
 use crate::PROGRESS;
 use crate::artifacts::download::{self, Cache};
-use crate::cluster::{ClusterConfig, Downloads, Role};
+use crate::cluster::{ClusterConfig, Downloads, ReleaseArchitecture, Role};
 use crate::error::{ErrorKind, OperationError};
 use crate::local::subprocess::{CERTIFICATES, PROXY};
 use crate::node::services::{Combined, Release};
@@ -196,7 +197,28 @@ impl OpenshiftInstall {
         if !is_verified {
             release_signature::check(image, &config.downloads).await?;
         }
-        release::ask(&self.oc, image, config, release::release).await
+        let (release, arch) = release::ask(&self.oc, image, config, release::release).await?;
+        let wanted = config.downloads.arch;
+        match arch.filter(|arch| !arch.covers(wanted)) {
+            Some(arch) => Err(other_architecture(
+                format!("openshift-install with {image}"),
+                arch,
+                wanted,
+            )),
+            None => Ok(release),
+        }
+    }
+
+    /// Its version. An error if its release does not have the architectures of the machines, as far as it reports them.
+    pub(super) async fn version_for(&self, wanted: ReleaseArchitecture) -> anyhow::Result<String> {
+        let about = self.about().await?;
+        match about.arch.filter(|arch| !arch.covers(wanted)) {
+            Some(arch) => {
+                let installer = format!("openshift-install {} at {}", about.version, self.path.display());
+                Err(other_architecture(installer, arch, wanted).into())
+            }
+            None => Ok(about.version.clone()),
+        }
     }
 
     /// Fills a new private directory; all files in it get mode 0600.

@@ -1,6 +1,6 @@
 //! The release that an openshift-install installs: its version and the images in its payload, read with `oc`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::AsRawFd;
@@ -11,9 +11,10 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::child::{self, not_run, program};
-use crate::cluster::{ClusterConfig, RegistryMirror, major_minor};
+use crate::cluster::{ClusterConfig, RegistryMirror, ReleaseArchitecture, major_minor};
 use crate::error::{ErrorKind, OperationError};
 use crate::limited_file;
 use crate::local::subprocess;
@@ -34,6 +35,8 @@ pub struct BuildInfo {
     pub release_image: Option<String>,
     /// The commit of its source.
     pub commit: Option<String>,
+    /// `None` if not reported, or not reliable.
+    pub arch: Option<ReleaseArchitecture>,
 }
 
 /// Reads the lines of `openshift-install version`.
@@ -45,7 +48,12 @@ pub(super) fn about(text: &str) -> Option<BuildInfo> {
             .find_map(|line| Some(line.strip_prefix(start)?.trim().to_owned()))
     };
     let is_hex = |commit: &String| commit.bytes().all(|b| b.is_ascii_hexdigit());
+    let arch = after("release architecture ");
     Some(BuildInfo {
+        // OKD's says `multi` of a list of images with one for amd64 only (okd-project/okd: issue 1165).
+        arch: arch
+            .filter(|_| !version.contains("okd"))
+            .and_then(|arch| ReleaseArchitecture::read(&arch)),
         version: version.trim_start_matches('v').to_owned(),
         release_image: after("release image "),
         commit: after("built from commit ").filter(is_hex),
@@ -55,13 +63,24 @@ pub(super) fn about(text: &str) -> Option<BuildInfo> {
 /// The required part of the output of `oc adm release info --output=json`.
 #[derive(Deserialize)]
 struct Info {
+    #[serde(default)]
+    config: ImageConfig,
     metadata: Metadata,
     references: References,
+}
+
+/// The config of the release's own image; of a list, of one of its images.
+#[derive(Default, Deserialize)]
+struct ImageConfig {
+    #[serde(default)]
+    architecture: String,
 }
 
 #[derive(Deserialize)]
 struct Metadata {
     version: String,
+    #[serde(default)]
+    metadata: BTreeMap<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -85,10 +104,15 @@ struct From {
     name: String,
 }
 
-/// Reads `oc`'s description of a release, with the images that the services need; `None` for anything else.
-pub(super) fn release(json: &[u8]) -> Option<Release> {
+/// Reads `oc`'s description of a release, with the images that the services need; `None` for anything else. Its
+/// architecture is `None` if it is not known.
+pub(super) fn release(json: &[u8]) -> Option<(Release, Option<ReleaseArchitecture>)> {
     let info: Info = serde_json::from_slice(json).ok()?;
-    Some(Release {
+    // Only releases for several architectures have it (openshift-eng/art-tools: `pyartcd/pyartcd/pipelines/promote.py`).
+    let named = info.metadata.metadata.get("release.openshift.io/architecture");
+    let arch = named.and_then(Value::as_str).unwrap_or(&info.config.architecture);
+    let arch = ReleaseArchitecture::read(arch);
+    let release = Release {
         version: major_minor(&info.metadata.version)?,
         images: info
             .references
@@ -98,7 +122,8 @@ pub(super) fn release(json: &[u8]) -> Option<Release> {
             .map(|tag| (tag.name, tag.from.name))
             .filter(|(name, _)| services::IMAGES.contains(&name.as_str()))
             .collect(),
-    })
+    };
+    Some((release, arch))
 }
 
 /// All images of `oc`'s description of a release, each once.
@@ -256,6 +281,7 @@ fn is_denied(why: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Architecture;
 
     #[test]
     fn the_version_output_of_real_installers_is_parsed() {
@@ -278,7 +304,12 @@ mod tests {
                 (found.version.as_str(), found.release_image.as_deref()),
                 (version, image)
             );
+            assert_eq!(found.arch, None);
         }
+        let multi = "openshift-install 4.19.0\nrelease image x@sha256:0\nrelease architecture multi\ndefault architecture amd64\n";
+        assert_eq!(about(multi).unwrap().arch, Some(ReleaseArchitecture::Multi));
+        let okd = multi.replace("4.19.0", "4.19.0-okd-scos.9");
+        assert_eq!(about(&okd).unwrap().arch, None);
         for bad in ["", "\n", "openshift-install\n"] {
             assert_eq!(about(bad), None);
         }
@@ -292,8 +323,8 @@ mod tests {
                 {"name": "coredns", "from": {"kind": "DockerImage", "name": "registry.example.com/a@sha256:1"}},
                 {"name": "haproxy-router", "annotations": {}, "from": {"kind": "DockerImage", "name": "registry.example.com/a@sha256:2"}}
             ]}}}"#;
-        let found = release(json).unwrap();
-        assert_eq!(found.version, (4, 19));
+        let (found, arch) = release(json).unwrap();
+        assert_eq!((found.version, arch), ((4, 19), None));
         assert_eq!(found.images.len(), 2);
         assert_eq!(found.images["haproxy-router"], "registry.example.com/a@sha256:2");
         let all = [
@@ -302,6 +333,21 @@ mod tests {
             "registry.example.com/a@sha256:2",
         ];
         assert_eq!(payload(json).unwrap(), all);
+        let arch_of = |config: &str, metadata: &str| {
+            let json = format!(
+                "{{\"config\": {config}, \"metadata\": {{\"version\": \"4.19.3\", \"metadata\": {metadata}}}, \
+                 \"references\": {{\"spec\": {{\"tags\": []}}}}}}"
+            );
+            release(json.as_bytes()).unwrap().1
+        };
+        let url = r#"{"url": "https://access.example.com/errata/RHSA-2025:1"}"#;
+        let single = Some(ReleaseArchitecture::Single(Architecture::Aarch64));
+        assert_eq!(arch_of(r#"{"architecture": "arm64"}"#, url), single);
+        let multi = r#"{"release.openshift.io/architecture": "multi"}"#;
+        assert_eq!(
+            arch_of(r#"{"architecture": "amd64"}"#, multi),
+            Some(ReleaseArchitecture::Multi)
+        );
         for bad in [
             "",
             "{}",

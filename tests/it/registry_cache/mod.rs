@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use ocpdeploy::cluster::Architecture;
 use ocpdeploy::local::registry;
 use ocpdeploy::local::registry::warm::{Warmed, Warmer};
 
@@ -300,6 +301,7 @@ fn warming_fetches_each_layer_once_and_resumes() {
     computer.start(&upstream);
     let (dir, cache) = (computer.dir(), computer.cache());
     let warmer = Warmer {
+        architectures: [Architecture::THIS_COMPUTER].into(),
         client: registry::client(&dir).unwrap(),
         cache: &cache,
         fetches_twice: registry::Program::find().unwrap().fetches_twice(),
