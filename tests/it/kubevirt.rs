@@ -667,6 +667,12 @@ tells! {
             world.force("nodes", json!({"metadata": about, "status": {"allocatable": {"memory": "64Gi"}}}));
         }
     };
+    hosts_of_another_architecture: "arch=aarch64", |world, sandbox| {
+        world.users.get_mut("blue-token").unwrap().more.insert("list nodes ".to_owned());
+        // kubernetes/api: core/v1/well_known_labels.go, `LabelArchStable`
+        let about = json!({"name": "host-0", "labels": {"kubevirt.io/schedulable": "true", "kubernetes.io/arch": "amd64"}});
+        world.force("nodes", json!({"metadata": about, "status": {"allocatable": {"memory": "64Gi"}}}));
+    };
     a_namespace_that_may_not_be_made: "kubevirt_namespace=fresh\nkubevirt_make_namespace=true", |world, sandbox| world.faults.clear();
     the_storage_class_is_unknown: "kubevirt_storage_class=slow", |world, sandbox| {
         let more = ["list storageclasses ".to_owned()];

@@ -208,6 +208,24 @@ fn a_network_of_this_project_is_preferred_to_a_shared_one_of_the_same_name() {
 }
 
 #[test]
+fn an_administrator_is_warned_of_hypervisors_of_another_architecture() {
+    for (is_admin, arch, is_warned) in [
+        (true, "aarch64", true),
+        (true, "x86_64", false),
+        // Nova does not list hypervisors for others.
+        (false, "aarch64", false),
+    ] {
+        let (cloud, sandbox) = cloud(is_admin);
+        sandbox.add(&format!("arch={arch}\n"));
+        let output = sandbox.run(&["check"], &[]);
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let warning = format!("the hypervisors are of architecture x86_64: they reject machines of {arch}");
+        assert_eq!(text.contains(&warning), is_warned, "{is_admin} {arch}: {text}");
+        cloud.finish();
+    }
+}
+
+#[test]
 fn a_port_in_use_by_a_server_of_another_owner_is_not_deleted() {
     let (cloud, sandbox) = cloud(false);
     sandbox.deploy_in_vain("");

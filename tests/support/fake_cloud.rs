@@ -315,6 +315,15 @@ impl World {
         let value = match (method.as_str(), path) {
             ("GET", "/compute/v2.1/") => json!({"version": {"id": "v2.1", "min_version": "2.1", "version": "2.93"}}),
             ("GET", "/compute/v2.1/flavors/detail") => json!({"flavors": [flavor("small", 4, 16384, 120)]}),
+            // openstack/nova: nova/policies/hypervisors.py, nova/api/openstack/compute/hypervisors.py
+            ("GET", "/compute/v2.1/os-hypervisors/detail") if !is_admin => {
+                let message = "Policy doesn't allow os_compute_api:os-hypervisors:list-detail to be performed.";
+                return reply(403, &json!({"forbidden": {"code": 403, "message": message}}));
+            }
+            ("GET", "/compute/v2.1/os-hypervisors/detail") => json!({"hypervisors": [
+                {"id": "h-1", "hypervisor_hostname": "compute-1", "cpu_info": {"arch": "x86_64", "model": "Nehalem"}},
+                {"id": "h-2", "hypervisor_hostname": "metal-1", "cpu_info": {}},
+            ]}),
             ("GET", "/compute/v2.1/limits") => json!({"limits": {"absolute": {
                 "maxTotalCores": 100, "totalCoresUsed": 0, "maxTotalInstances": 20, "totalInstancesUsed": 0,
                 "maxTotalRAMSize": -1, "totalRAMUsed": 0, "maxServerGroupMembers": 10,

@@ -14,7 +14,7 @@ use super::labels::{
 };
 use super::pods;
 use crate::backend::{ImageHandle, MachineSpec, Nic, Payload};
-use crate::cluster::{Affinity, ClusterId, KubevirtConfig, MachineName, Pass, Role};
+use crate::cluster::{Affinity, Architecture, ClusterId, KubevirtConfig, MachineName, Pass, Role};
 use crate::digest::sha256;
 
 /// The prefix of a label that ends with a cluster's id: the cluster uses the image.
@@ -193,11 +193,12 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
+                    // KubeVirt selects hosts by it (`pkg/virt-controller/services/nodeselectorrenderer.go`).
+                    "architecture": spec.arch.go(),
                     "hostname": spec.node.as_str(),
                     "evictionStrategy": site.config.eviction,
                     "terminationGracePeriodSeconds": if spec.pass == Pass::One { 0 } else { 60 },
                     "domain": {
-                        "machine": {"type": "q35"},
                         "cpu": {"cores": spec.cpus},
                         "memory": {"guest": format!("{}Mi", spec.memory_mib)},
                         "devices": {"disks": disks.disks, "interfaces": interfaces, "rng": {}},
@@ -209,6 +210,10 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
         },
     });
     let guest = &mut machine["spec"]["template"]["spec"];
+    // For the others, KubeVirt chooses machine type and firmware (`pkg/defaults/defaults.go`, `pkg/defaults/arm64.go`).
+    if spec.arch == Architecture::X86_64 {
+        guest["domain"]["machine"] = json!({"type": "q35"});
+    }
     if let Some(affinity) = apart(spec, site.config.affinity) {
         guest["affinity"] = affinity;
     }

@@ -1,6 +1,6 @@
 //! Checks before anything is created.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
@@ -467,6 +467,7 @@ async fn capacity(
     let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
     let able = |node: &&Value| node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true";
     let memory = |node: &Value| quantity(&node["status"]["allocatable"]["memory"]).unwrap_or(0) / (1000 << 20);
+    architectures(nodes.iter().filter(able), needs, findings);
     let total: u128 = nodes.iter().filter(able).map(memory).sum();
     let text = format!(
         "the hosts for machines have {total} MiB of memory in total, {} MiB required",
@@ -488,6 +489,31 @@ async fn capacity(
         false => findings.ok(text),
     }
     Ok(())
+}
+
+/// Checks that hosts have the machines' architectures. kubelet labels each host with its own (kubernetes/api:
+/// `core/v1/well_known_labels.go`), virt-handler with those that it can emulate (kubevirt/kubevirt:
+/// `pkg/virt-handler/node-labeller/node_labeller.go`).
+fn architectures<'n>(hosts: impl Iterator<Item = &'n Value>, needs: &Requirements, findings: &mut Findings) {
+    let labels = hosts
+        .filter_map(|host| host["metadata"]["labels"].as_object())
+        .flatten();
+    let archs: BTreeSet<&str> = labels
+        .filter_map(|(name, value)| match name.as_str() {
+            "kubernetes.io/arch" => value.as_str(),
+            name => name.strip_prefix("kubevirt.io/vm-arch-"),
+        })
+        .collect();
+    let known: Vec<&str> = archs.iter().copied().collect();
+    let missing = needs.architectures.iter().filter(|_| !known.is_empty());
+    for arch in missing.filter(|arch| !archs.contains(arch.go())) {
+        let text = format!(
+            "no host can run machines of {}, only of {}",
+            arch.go(),
+            known.join(" and ")
+        );
+        findings.fail(text, "set arch to the architecture of the hosts");
+    }
 }
 
 /// Checks that no machine of another owner has the cluster's names or MACs.

@@ -16,7 +16,7 @@ use super::cloud::PAUSE;
 use super::listing::has_tags;
 use super::wire::{self, TAG, escape, query, some_of, text};
 use crate::backend::{BackendError, BackendErrorKind, ImageHandle, ImageRequest};
-use crate::cluster::ClusterId;
+use crate::cluster::{Architecture, ClusterId};
 use crate::digest;
 
 /// The property with the digest of the uploaded file.
@@ -36,11 +36,11 @@ impl OpenStack {
                 self.imported_image(cluster, url).await
             }
             ImageRequest::Platform(name) => self.named_image(name).await,
-            ImageRequest::File { path, sha256, .. } => {
+            ImageRequest::File { path, sha256, arch, .. } => {
                 let _alone = self.groups.lock().await;
                 match self.image_known_by(cluster, DIGEST, sha256, Some(path)).await? {
                     Some(id) => Ok(ImageHandle(id)),
-                    None => self.upload(cluster, path, sha256).await,
+                    None => self.upload(cluster, path, sha256, *arch).await,
                 }
             }
         }
@@ -106,11 +106,17 @@ impl OpenStack {
         Ok(Some(id))
     }
 
-    async fn upload(&self, cluster: &ClusterId, path: &Path, sha256: &str) -> Result<ImageHandle, BackendError> {
+    async fn upload(
+        &self,
+        cluster: &ClusterId,
+        path: &Path,
+        sha256: &str,
+        arch: Architecture,
+    ) -> Result<ImageHandle, BackendError> {
         let unreadable = |error| unreadable(path, &error);
         let name = path.file_stem().map(|name| name.to_string_lossy()).unwrap_or_default();
         let name = format!("{name}-{}", sha256.get(..12).unwrap_or(sha256));
-        let mut image = new_image(&name, "qcow2", cluster);
+        let mut image = new_image(&name, "qcow2", cluster, Some(arch));
         image[DIGEST] = json!(sha256);
         let file = File::open(path).await.map_err(unreadable)?;
         let bytes = file.metadata().await.map_err(unreadable)?.len();
@@ -147,7 +153,7 @@ impl OpenStack {
                     .hint("remove os_image_import to download the image here and upload it"),
             );
         }
-        let mut image = new_image(source.name, source.format, cluster);
+        let mut image = new_image(source.name, source.format, cluster, Architecture::in_name(source.name));
         image[SOURCE] = json!(source.url);
         let created = self.session.post(GLANCE, "/images", &image).await?;
         let path = format!("/images/{}", text(&created, "id"));
@@ -285,9 +291,11 @@ async fn has_bytes_of(file: Option<&Path>, image: &Value) -> Result<bool, Backen
     Ok(is_same)
 }
 
-/// The properties of a new image of the cluster.
-fn new_image(name: &str, format: &str, cluster: &ClusterId) -> Value {
-    json!({
+/// The properties of a new image of the cluster. Nova starts servers only on hosts that support the architecture, and
+/// selects machine type and firmware by it (openstack/nova: `nova/scheduler/filters/image_props_filter.py`,
+/// `nova/virt/libvirt/utils.py`, `get_machine_type`; names: `nova/objects/fields.py`).
+fn new_image(name: &str, format: &str, cluster: &ClusterId, arch: Option<Architecture>) -> Value {
+    let mut image = json!({
         "name": name,
         "disk_format": format,
         "container_format": "bare",
@@ -296,7 +304,16 @@ fn new_image(name: &str, format: &str, cluster: &ClusterId) -> Value {
         "hw_disk_bus": "virtio",
         "hw_vif_model": "virtio",
         "hw_rng_model": "virtio",
-    })
+    });
+    if let Some(arch) = arch {
+        image["hw_architecture"] = json!(arch);
+    }
+    // An administrator may have set another default for the machine type.
+    if arch == Some(Architecture::Aarch64) {
+        image["hw_machine_type"] = json!("virt");
+        image["hw_firmware_type"] = json!("uefi");
+    }
+    image
 }
 
 /// A URL from which Glance downloads an image.
@@ -388,6 +405,23 @@ pub(super) fn check_active(image: &Value) -> Result<(), BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_image_has_the_architecture_of_its_machines() {
+        let cluster = ClusterId::read("lab.example.com.x7k2pqrs").unwrap();
+        for (arch, expected) in [
+            (None, [json!(null), json!(null)]),
+            (Some(Architecture::X86_64), [json!("x86_64"), json!(null)]),
+            (Some(Architecture::S390x), [json!("s390x"), json!(null)]),
+            (Some(Architecture::Aarch64), [json!("aarch64"), json!("uefi")]),
+        ] {
+            let image = new_image("rhcos", "qcow2", &cluster, arch);
+            assert_eq!(
+                ["hw_architecture", "hw_firmware_type"].map(|key| image[key].clone()),
+                expected
+            );
+        }
+    }
 
     #[test]
     fn a_source_is_read_from_a_url() {

@@ -15,7 +15,7 @@ use super::wire::{FlavorRequirements, some_of, text};
 use crate::backend::findings::Findings;
 use crate::backend::response::part;
 use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements, Verdict};
-use crate::cluster::{OsBoot, OsIgnition, Pass, Role, Size, Vip};
+use crate::cluster::{Architecture, OsBoot, OsIgnition, Pass, Role, Size, Vip};
 
 /// A quota: its resource, limit and use if they are known, what is required, and what this cluster already uses.
 pub(super) type QuotaRow = (&'static str, Option<(i64, i64)>, u64, u64);
@@ -65,6 +65,7 @@ impl OpenStack {
         self.check_names(requirements, &mut found).await?;
         self.check_choices(requirements, &mut found).await?;
         let balancers = self.check_balancers(requirements, &token.project, &mut found).await?;
+        self.check_hypervisors(requirements, &mut found).await?;
         let flavors = self.check_flavors(requirements, &mut found).await?;
         self.check_quotas(requirements, &token.project, &flavors, balancers, &mut found)
             .await?;
@@ -417,6 +418,38 @@ impl OpenStack {
         Ok(())
     }
 
+    /// Whether there are hypervisors of the machines' architectures, if this user is an administrator: only then does Nova
+    /// list them (openstack/nova: `nova/policies/hypervisors.py`, `nova/api/openstack/compute/hypervisors.py`).
+    async fn check_hypervisors(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), BackendError> {
+        let listed = self
+            .session
+            .list(Compute, "/os-hypervisors/detail", "hypervisors")
+            .await;
+        let hypervisors = match listed {
+            Err(failure) if failure.code.is_some() => return Ok(()),
+            listed => listed?,
+        };
+        let archs: BTreeSet<&str> = hypervisors
+            .iter()
+            .filter_map(|hypervisor| hypervisor["cpu_info"]["arch"].as_str())
+            .collect();
+        let known: Vec<&str> = archs.iter().copied().collect();
+        // Bare metal has no information about CPUs.
+        let missing = requirements.architectures.iter().filter(|_| !known.is_empty());
+        for arch in missing.filter(|arch| !archs.contains(arch.as_str())) {
+            let text = format!(
+                "the hypervisors are of architecture {}: they reject machines of {arch}, or emulate them slowly",
+                known.join(" and ")
+            );
+            found.add(
+                Verdict::Warn,
+                text,
+                Some("set arch to the architecture of the hypervisors"),
+            );
+        }
+        Ok(())
+    }
+
     /// The flavor of each machine, or a finding if there is none.
     async fn check_flavors(
         &self,
@@ -445,8 +478,14 @@ impl OpenStack {
                         failure
                     });
                     let flavor = found.take(flavor)?;
-                    if let Some(flavor) = &flavor {
-                        found.ok(format!("{of}: flavor {}", flavor.name));
+                    let is_foreign = |arch: &Architecture| !requirements.architectures.contains(arch);
+                    match flavor.as_ref().map(|flavor| (flavor, flavor.arch.filter(is_foreign))) {
+                        Some((flavor, Some(arch))) => found.fail(
+                            format!("{of}: flavor {} requires hosts of architecture {arch}", flavor.name),
+                            &format!("set arch={arch}, or choose another flavor"),
+                        ),
+                        Some((flavor, None)) => found.ok(format!("{of}: flavor {}", flavor.name)),
+                        None => {}
                     }
                     chosen.insert((*role, pool), (size.clone(), flavor.clone()));
                     flavor

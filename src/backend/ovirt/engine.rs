@@ -48,6 +48,8 @@ pub(super) struct OvirtSite {
     /// Ids.
     pub cluster: String,
     pub data_center: String,
+    /// `undefined` before its first host.
+    pub architecture: String,
     /// Whether the engine counts the threads of a host's cores (oVirt/ovirt-engine: `SlaValidator.getEffectiveCpuCores`).
     pub threads_as_cores: bool,
     /// Of all clusters in the data center.

@@ -7,7 +7,7 @@ use super::wire::id;
 use super::wire::{self, EngineVersion, GIB, IgnitionMethod};
 use super::{affinity, hosts};
 use crate::backend::{BackendError, BackendErrorKind, Finding, Requirements};
-use crate::cluster::{Affinity, Mac, Pass, Role, Size};
+use crate::cluster::{Affinity, Architecture, Mac, Pass, Role, Size};
 use crate::xml::Element;
 
 /// Longest name of a machine (oVirt/ovirt-engine: MaxVmNameLength).
@@ -56,6 +56,7 @@ impl Ovirt {
             compatibility,
             cluster: id(cluster)?,
             data_center: data_center.to_owned(),
+            architecture: cluster.text_of("cpu/architecture").unwrap_or("undefined").to_owned(),
             threads_as_cores: cluster.text_of("threads_as_cores") == Some("true"),
             clusters: all.iter().filter(is_here).map(id).collect::<Result<_, _>>()?,
         })
@@ -191,6 +192,9 @@ impl Ovirt {
             site.version,
             self.config.cluster
         ))];
+        for arch in &needs.architectures {
+            findings.extend(check_architecture(*arch, &site.architecture, &self.config.cluster));
+        }
         if site.way == IgnitionMethod::Ignition {
             let systems = self.session.get("/operatingsystems", &[]).await?;
             if !systems.iter().any(|system| system.text_of("name") == Some("rhcos_x64")) {
@@ -445,9 +449,46 @@ impl Filters {
     }
 }
 
+/// Whether machines of an architecture can be in an oVirt cluster. The names are those of oVirt/ovirt-engine-api-model:
+/// `src/main/java/types/Architecture.java`; `ppc64` is also that of ppc64le. A cluster without hosts is `undefined`.
+fn check_architecture(arch: Architecture, of_cluster: &str, cluster: &str) -> Option<Finding> {
+    if arch != Architecture::X86_64 {
+        // oVirt/ovirt-engine: `packaging/conf/osinfo-defaults.properties`, `vmInitType`, and `VmHandler.isOsTypeSupported`.
+        let text = format!("oVirt has no system type of CoreOS for {arch}, only rhcos_x64");
+        return Some(Finding::fail(text).hint("set arch=x86_64, or choose another platform"));
+    }
+    (![arch.as_str(), "undefined"].contains(&of_cluster)).then(|| {
+        let text = format!("cluster {cluster} is of architecture {of_cluster}, the machines are {arch}");
+        Finding::fail(text).hint("set ovirt_cluster to a cluster of this architecture")
+    })
+}
+
 fn fail(failure: BackendError) -> Finding {
     Finding {
         hint: failure.hint,
         ..Finding::fail(failure.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_have_the_architecture_of_the_cluster_and_a_system_type() {
+        let text = |arch, of_cluster| {
+            let found = check_architecture(arch, of_cluster, "Default");
+            found.map(|finding| finding.text).unwrap_or_default()
+        };
+        assert_eq!(text(Architecture::X86_64, "x86_64"), "");
+        assert_eq!(text(Architecture::X86_64, "undefined"), "");
+        assert_eq!(
+            text(Architecture::X86_64, "ppc64"),
+            "cluster Default is of architecture ppc64, the machines are x86_64"
+        );
+        for (arch, of_cluster) in [(Architecture::Ppc64le, "ppc64"), (Architecture::Aarch64, "aarch64")] {
+            let expected = format!("oVirt has no system type of CoreOS for {arch}, only rhcos_x64");
+            assert_eq!(text(arch, of_cluster), expected);
+        }
     }
 }

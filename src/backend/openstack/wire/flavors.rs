@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::common::text;
-use crate::cluster::OsBoot;
+use crate::cluster::{Architecture, OsBoot};
 use crate::printable::count;
 
 /// A flavor of Nova.
@@ -19,6 +19,8 @@ pub struct Flavor {
     pub ephemeral_gib: u64,
     /// It requires special hardware, so it is used only if it is named.
     pub is_special: bool,
+    /// The architecture of the hosts, if a trait requires it.
+    pub arch: Option<Architecture>,
 }
 
 impl Flavor {
@@ -32,8 +34,23 @@ impl Flavor {
             disk_gib: number("disk"),
             ephemeral_gib: number("OS-FLV-EXT-DATA:ephemeral"),
             is_special: is_special(&flavor["extra_specs"]),
+            arch: required_arch(&flavor["extra_specs"]),
         }
     }
+}
+
+/// The architecture of a required trait, such as HW_ARCH_AARCH64 (openstack/os-traits: `os_traits/hw/arch.py`).
+fn required_arch(extra_specs: &Value) -> Option<Architecture> {
+    let mut required = extra_specs
+        .as_object()?
+        .iter()
+        .filter(|(_, value)| *value == "required");
+    required.find_map(|(key, _)| {
+        let (_, name) = key.split_once(":HW_ARCH_")?;
+        Architecture::ALL
+            .into_iter()
+            .find(|arch| arch.as_str().eq_ignore_ascii_case(name))
+    })
 }
 
 /// Whether a flavor requires devices, bare metal, traits or dedicated CPUs (openstack/nova:

@@ -43,6 +43,7 @@ fn flavor(name: &str, cpus: u64, memory_mib: u64, disk_gib: u64) -> Flavor {
         disk_gib,
         ephemeral_gib: 0,
         is_special: false,
+        arch: None,
     }
 }
 
@@ -322,6 +323,24 @@ fn special_hardware_is_used_only_by_name() {
         json!({"hw:cpu_policy": "shared", "aggregate_instance_extra_specs:ssd": "true"}),
     ));
     assert_eq!(wanted.choose(&flavors).unwrap().name, "usual");
+}
+
+#[test]
+fn a_flavor_requires_the_architecture_of_its_required_trait() {
+    for (specs, expected) in [
+        (
+            json!({"trait:HW_ARCH_AARCH64": "required"}),
+            Some(Architecture::Aarch64),
+        ),
+        (
+            json!({"trait_hosts:HW_ARCH_X86_64": "required"}),
+            Some(Architecture::X86_64),
+        ),
+        (json!({"trait:HW_ARCH_AARCH64": "forbidden"}), None),
+        (json!({"trait:HW_CPU_X86_AVX2": "required"}), None),
+    ] {
+        assert_eq!(Flavor::read(&json!({"extra_specs": specs})).arch, expected, "{specs}");
+    }
 }
 
 #[test]
