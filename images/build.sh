@@ -45,6 +45,8 @@ if [ "$arch" != x86_64 ]; then
     "$here/common/packages.sh" "$arch" "$out/.packages$suffix" "$packages"
 fi
 . "$here/common/disk.sh"
+# The package's own script would do this.
+[ -z "$packages" ] || depmod -b "$packages" "$kernel"
 triplet=${arch/ppc64le/powerpc64le}-linux-gnu
 loader=$(readelf -l "$packages/usr/bin/jq" | sed -n 's/.*interpreter: \(.*\)\]/\1/p')
 case $arch in aarch64) console=ttyAMA0 ;; ppc64le) console=hvc0 ;; s390x) console=ttysclp0 ;; *) console=ttyS0 ;; esac

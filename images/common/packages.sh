@@ -42,4 +42,3 @@ apt-get -q -q autoclean >/dev/null
 mkdir -p "$dir"/usr/{bin,lib,lib64,sbin}
 for name in bin lib lib64 sbin; do ln -s usr/$name "$dir/$name"; done
 for file in *.deb; do dpkg-deb --fsys-tarfile "$file" | tar -x -C "$dir" --keep-directory-symlink --no-same-owner --exclude='./usr/share/*'; done
-depmod -b "$dir" "$(ls "$dir/lib/modules" | sort -V | tail -n1)"

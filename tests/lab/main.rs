@@ -12,6 +12,7 @@
     reason = "tests may panic and print"
 )]
 
+mod architectures;
 mod cloud;
 mod deployments;
 mod dns;
