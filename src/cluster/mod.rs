@@ -512,8 +512,8 @@ impl ClusterConfig {
     pub fn boot_images(&self, (place, arch): (Role, Architecture)) -> BootImages<'_> {
         let (coreos, helper) = match (self.foreign_images.get(&arch), place) {
             (Some(foreign), _) => (&foreign.coreos, &foreign.helper),
-            (None, Role::Worker) => (&self.worker_image, &self.worker_helper_image),
-            (None, _) => (&self.image, &self.helper_image),
+            (None, Role::Worker) => (&self.worker_image, &self.worker_harvest_image),
+            (None, _) => (&self.image, &self.harvest_image),
         };
         BootImages { coreos, helper }
     }

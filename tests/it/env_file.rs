@@ -275,7 +275,7 @@ fn the_architecture_selects_the_images_and_the_release() {
     assert_eq!(foreign, [("old-0".to_owned(), Architecture::X86_64)]);
     assert_eq!(mixed.downloads.arch, ReleaseArchitecture::Multi);
     assert_eq!(mixed.foreign_images[&Architecture::X86_64].coreos, ImageSource::Release);
-    let env = format!("{REQUIRED}arch=s390x\nhelper_image=centos7");
+    let env = format!("{REQUIRED}arch=s390x\nharvest_image=centos7");
     let given = Given {
         env: &env,
         ..Given::default()

@@ -359,11 +359,11 @@ fn a_release_for_several_architectures_has_its_programs_in_the_directory_of_this
         .mirror
         .serve("/clients/ocp/4.19.3/sha256sum.txt", Served::new(all));
     assert_eq!(bench.version(), "4.19.3");
-    let installers = bench.config.downloads.cache.join("installers-multi");
+    let installers = bench.config.downloads.dir.join("installers-multi");
     assert!(installers.is_dir(), "beside those of a single architecture");
-    assert!(!bench.config.downloads.cache.join("installers").exists());
+    assert!(!bench.config.downloads.dir.join("installers").exists());
     // The signed list is that of the lists.
-    fs::remove_dir_all(&bench.config.downloads.cache).unwrap();
+    fs::remove_dir_all(&bench.config.downloads.dir).unwrap();
     bench.mirror.change(&list, |served| {
         served.body = [served.body.as_slice(), b"\n"].concat().into()
     });

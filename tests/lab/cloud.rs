@@ -179,7 +179,7 @@ fn harvest_resumes_with_machines_that_reach_the_registry() {
     change_env(&lab, &cluster, |text| {
         let text = text.replace(images().to_str().unwrap(), folder.to_str().unwrap());
         format!(
-            "{text}helper_memory=768\npub_key={}\nregistry_mirrors={mirror}/ocp=192.168.122.1:5001/ocp\n",
+            "{text}harvest_memory=768\npub_key={}\nregistry_mirrors={mirror}/ocp=192.168.122.1:5001/ocp\n",
             key.display()
         )
     });

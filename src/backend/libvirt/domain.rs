@@ -103,7 +103,7 @@ impl HostPlatform {
         };
         let Some(domain_type) = wanted else {
             let words = format!("the host supports only domain type {} for {arch}", offered.join(", "));
-            return Err(rejected(words).hint("set virt_type=auto"));
+            return Err(rejected(words).hint("set libvirt_virt_type=auto"));
         };
         let machines = found.all("machine").into_iter().chain(found.all("domain/machine"));
         let wanted = hardware(arch).machine;
