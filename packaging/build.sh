@@ -114,14 +114,10 @@ Suggests: $name-rehearsal
 $summary
 EOF
 
-# The guests of rehearsals, for all architectures that were built: those of ARCH are in IMAGES/ARCH, and are installed as
-# NAME-ARCH.qcow2.
+# The guests of rehearsals, of all architectures that were built.
 guests=$work/guests summary="Guests for rehearsals of $name"
-for image in "$images"/{coreos,helper}.qcow2 "$images"/*/{coreos,helper}.qcow2; do
-    [ -e "$image" ] || continue
-    folder=$(dirname "$image") file=$(basename "$image" .qcow2)
-    [ "$folder" = "$images" ] || file+=-$(basename "$folder")
-    install -D -m 644 "$image" "$guests/usr/share/$name/rehearsal/$file.qcow2"
+for image in "$images"/{coreos,helper}{,-aarch64,-ppc64le,-s390x}.qcow2; do
+    [ ! -e "$image" ] || install -D -m 644 "$image" "$guests/usr/share/$name/rehearsal/$(basename "$image")"
 done
 [ -d "$guests" ] || { echo "packaging: $images has no guests; images/build.sh builds them" >&2; exit 1; }
 install -D -m 644 LICENSE "$guests/usr/share/doc/$name-rehearsal/LICENSE"

@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ocpdeploy::backend::{Backend, ImageRequest, Nic, Payload};
-use ocpdeploy::cluster::{Mac, MachineName, Pass};
+use ocpdeploy::cluster::{Architecture, Mac, MachineName, Pass};
 use ocpdeploy::digest;
-use ocpdeploy::node::cloud_init::{ADDRESS_LINE, helper_payload};
+use ocpdeploy::node::cloud_init::helper_payload;
 use ocpdeploy::plan::egress;
 use ocpdeploy::plan::harvest::console_address;
 use tempfile::TempDir;
@@ -60,6 +60,7 @@ async fn boots(renderer: &str, number: u8, delay: Duration) {
     let request = ImageRequest::File {
         sha256: digest::sha256(&bytes),
         bytes: bytes.len() as u64,
+        arch: Architecture::X86_64,
         path,
     };
     let mut spec = spec(&cluster, 0, &backend.ensure_image(&cluster, &request).await.unwrap());
