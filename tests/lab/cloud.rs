@@ -463,7 +463,7 @@ os.execvp(sys.argv[3], sys.argv[3:])
         let options = format!(
             "dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --no-ping --bind-interfaces --interface={name} \
              --except-interface=lo --dhcp-range={subnet}.50,{subnet}.99,1h --dhcp-option=option:mtu,1400 --dhcp-leasefile={} --pid-file \
-             --address=/packages.lab.invalid/{subnet}.1",
+             --address=/packages.lab.test/{subnet}.1",
             self.leases().display()
         );
         let server = Command::new("python3")
