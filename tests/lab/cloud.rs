@@ -204,7 +204,7 @@ fn harvest_resumes_with_machines_that_reach_the_registry() {
     assert_eq!(kept.len(), 2);
     for domain in kept {
         let found = lab.virsh(&["domifaddr", &domain]);
-        let (ip, _) = found.split_whitespace().last().unwrap().split_once('/').unwrap();
+        let (ip, _) = found.split_whitespace().next_back().unwrap().split_once('/').unwrap();
         let ip = ip.parse().unwrap();
         until(LONG, "login", || {
             network.ssh(ip, "hostname") == Some(format!("{domain}\n"))
