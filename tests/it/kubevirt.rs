@@ -667,10 +667,10 @@ tells! {
             world.force("nodes", json!({"metadata": about, "status": {"allocatable": {"memory": "64Gi"}}}));
         }
     };
-    hosts_of_another_architecture: "arch=aarch64", |world, sandbox| {
+    hosts_of_another_architecture: "", |world, sandbox| {
         world.users.get_mut("blue-token").unwrap().more.insert("list nodes ".to_owned());
         // kubernetes/api: core/v1/well_known_labels.go, `LabelArchStable`
-        let about = json!({"name": "host-0", "labels": {"kubevirt.io/schedulable": "true", "kubernetes.io/arch": "amd64"}});
+        let about = json!({"name": "host-0", "labels": {"kubevirt.io/schedulable": "true", "kubernetes.io/arch": "arm64"}});
         world.force("nodes", json!({"metadata": about, "status": {"allocatable": {"memory": "64Gi"}}}));
     };
     a_namespace_that_may_not_be_made: "kubevirt_namespace=fresh\nkubevirt_make_namespace=true", |world, sandbox| world.faults.clear();
