@@ -34,7 +34,7 @@ pub fn is_untrusted(error: &io::Error) -> bool {
 
 /// Opens a file that was found in this folder, to be read by `limited_file`.
 pub fn open(path: &Path) -> io::Result<File> {
-    // A missing file is not an error of its directory.
+    // First, so that a missing file is reported as missing, even in an unsafe directory.
     path.symlink_metadata()?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -77,7 +77,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether only users whose id `is_trusted` accepts can change a file or folder, and its group if that is harmless.
+    /// Whether only users whose id `is_trusted` accepts can change a file or folder, and members of its group only if
+    /// `group_is_harmless`.
     ///
     /// # Errors
     /// Who else can change `what`.
@@ -106,14 +107,14 @@ impl Access {
     }
 }
 
-/// Whether this is the id of this user, of root, or for root of the user who called it with sudo.
+/// Whether this is the id of this user or of root, or, if root runs this program, of the user who called sudo.
 pub fn is_trusted(user: u32) -> bool {
     let me = rustix::process::geteuid().as_raw();
     let caller = || std::env::var("SUDO_UID").ok()?.parse().ok();
     user == me || user == 0 || (me == 0 && Some(user) == caller())
 }
 
-/// Without an access control list, the group's permissions are only those of the group.
+/// Whether a file has no access control list. With one, the group's permission bits limit other users and groups, too.
 fn has_no_acl(path: &Path) -> bool {
     matches!(
         getxattr(path, ACL, &mut [0_u8; 1]),

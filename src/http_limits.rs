@@ -75,7 +75,7 @@ async fn read_within(mut response: Response, largest: usize, limit: Duration) ->
     };
     match tokio::time::timeout(limit, reading).await {
         Ok(Ok(())) => Ok(bytes),
-        // The status matters more than the rest of its explanation.
+        // An incomplete error response is returned, because its status matters more than the rest of its text.
         _ if is_error => Ok(bytes),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(CapError::Slow(limit)),

@@ -127,7 +127,7 @@ pub mod slow_server {
     /// Much larger than the socket buffers of both sides, from which the server reads after the last part was sent.
     pub const BYTES: usize = 64 << 20;
     const PARTS: u32 = 64;
-    /// Shorter than an upload to `reading_slowly` takes.
+    /// Shorter than an upload to a slow server takes.
     pub const LIMIT: Duration = Duration::from_secs(1);
     pub const LIMITS: UploadLimits = UploadLimits {
         stalled: LIMIT,

@@ -97,8 +97,8 @@ fn authority(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, String> {
 
 /// Reads a token file, which has priority over `token` (kubernetes/client-go: `transport/round_trippers.go`).
 ///
-/// kube reads the file again when the token may have changed, but does not trim it as client-go does: a token with a
-/// line break after it is only read here.
+/// kube reads the file again when the token may have changed, but, unlike client-go, does not trim its content. So a
+/// token that is followed by a line break is read only once, here.
 fn read_token(user: &mut AuthInfo) -> Result<(), String> {
     let Some(path) = &user.token_file else { return Ok(()) };
     let text = match limited_file::read_text(Path::new(path)) {
@@ -143,7 +143,7 @@ fn withhold(user: &mut AuthInfo) {
     if let Some(exec) = &mut user.exec {
         let command = exec.command.as_deref().map(Path::new).and_then(Path::file_name);
         let is_keystone = command.is_some_and(|command| command == KEYSTONE);
-        // `kube` would also remove those that the kubeconfig itself sets.
+        // `kube` would also drop the variables that the kubeconfig itself sets, so these are not listed.
         let set = |name: &String| exec.env.iter().flatten().any(|set| set.get("name") == Some(name));
         let is_its_own = |name: &String| set(name) || (is_keystone && name.starts_with("OS_"));
         exec.drop_env = Some(names.into_iter().filter(|name| !is_its_own(name)).collect());

@@ -1,7 +1,7 @@
 //! Kubeconfigs by the rules of client-go: which files are read, which entries win, and what is invalid.
 //!
-//! Source: kubernetes/client-go: `tools/clientcmd/loader.go`, `validation.go` and `client_config.go`. kubectl judges these
-//! rules in `tests/it/kubeconfigs.rs`.
+//! Source: kubernetes/client-go: `tools/clientcmd/loader.go`, `validation.go` and `client_config.go`.
+//! `tests/it/kubeconfigs.rs` compares this module with kubectl.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -221,7 +221,8 @@ fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
     names.map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// The first YAML document of a file; of equal keys the last one counts. Errors quote no line, which may be a secret.
+/// The first YAML document of a file. If a key occurs twice, the last one counts. Errors do not quote lines, because
+/// these may contain a secret.
 fn document(content: &[u8]) -> Result<Map<String, Value>, String> {
     let text = text(content).ok_or("it is not text in UTF-8 or UTF-16")?;
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };

@@ -58,13 +58,13 @@ fn too_large() -> io::Error {
     io::Error::other(format!("it is larger than {} MiB", MOST_BYTES >> 20))
 }
 
-/// Bytes as text, without a byte order mark, which editors on Windows write; the error names another encoding.
+/// Converts UTF-8 to text, and removes a byte order mark, which editors on Windows write. An error names the encoding.
 pub fn text(mut bytes: Vec<u8>) -> io::Result<String> {
     if bytes.starts_with(BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
     let why = match &bytes[..] {
-        // With a byte order mark, or ASCII without one.
+        // UTF-16 with a byte order mark, or ASCII text in UTF-16 without one.
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [1..=255, 0, 1..=255, 0, ..] | [0, 1..=255, 0, 1..=255, ..] => {
             "it is UTF-16; save it as UTF-8".to_owned()
         }
@@ -82,7 +82,7 @@ fn other_encoding(bytes: &[u8], at: usize) -> String {
         return "it is not a text file".to_owned();
     }
     let line = 1 + bytes.iter().take(at).filter(|byte| **byte == b'\n').count();
-    format!("line {line} is not UTF-8 but probably Windows-1252, such as a curly quote; save it as UTF-8")
+    format!("line {line} is not UTF-8: perhaps a Windows-1252 character, such as a curly quote; save it as UTF-8")
 }
 
 /// Opens a file without waiting for a FIFO's writer.
@@ -168,7 +168,7 @@ mod tests {
             (utf16("a=1"), Err("it is UTF-16; save it as UTF-8")),
             (
                 b"a=1\nb=\x93x\x94".to_vec(),
-                Err("line 2 is not UTF-8 but probably Windows-1252, such as a curly quote; save it as UTF-8"),
+                Err("line 2 is not UTF-8: perhaps a Windows-1252 character, such as a curly quote; save it as UTF-8"),
             ),
             (b"\x7fELF\x02\x01\x01\0\xff".to_vec(), Err("it is not a text file")),
             ("ü".into(), Ok("ü")),

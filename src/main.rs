@@ -54,6 +54,7 @@ fn leave_no_core() {
     if setrlimit(Resource::Core, limit(1)).is_err() {
         let _ = setrlimit(Resource::Core, limit(0));
     }
-    // Not for child processes: `execve` resets it. Also no other process of this user can then read the memory.
+    // This applies only to this process, because `execve` resets it. It also prevents other processes of this user from
+    // reading the memory.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }

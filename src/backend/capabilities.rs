@@ -1,4 +1,4 @@
-//! What a platform can do, known from its configuration alone, also in a build without its backend.
+//! What a platform can do, known from its configuration alone, even in a build without its backend.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct Capabilities {
     pub carrier: Carrier,
     /// Whether `reserve_address` can reserve addresses on the platform.
     pub reserves_addresses: bool,
-    /// Whether a machine that is deleted leaves its address to its MAC, for as long as the DHCP server's lease is valid.
+    /// Whether the DHCP lease of a deleted machine remains: until it expires, the machine's MAC gets the same address.
     pub leases_outlive_machines: bool,
     /// Whether this computer is the machines' host, and so on the platform's own networks.
     pub host_is_here: bool,

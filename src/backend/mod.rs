@@ -1,8 +1,7 @@
 //! The trait that a platform implements, and its types.
 //!
-//! A backend is the client of one platform's API. It may wait for its own operations. Order and concurrency across
-//! machines are not its task, nor are repetition and the name of the operation in errors (`platforms.rs`). To add a
-//! platform:
+//! A backend is the client of one platform's API. It may wait for its own operations. Its callers decide about order
+//! and concurrency across machines; `platforms.rs` repeats calls and adds the operation to errors. To add a platform:
 //!
 //! 1. a directory here, which implements `Backend`, and its `Capabilities`,
 //! 2. its arm in `connect.rs`, and its feature,
@@ -99,8 +98,8 @@ pub trait Backend {
     /// this cluster a `Conflict`.
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError>;
 
-    /// Stops a machine and does not wait. A machine that is off is `Unchanged`, a missing one `NotFound`, one that is not
-    /// owned by this cluster a `Conflict`.
+    /// Stops a machine. `Stop::Graceful` does not wait until it is off. A machine that is off is `Unchanged`, a missing
+    /// one `NotFound`, one that is not owned by this cluster a `Conflict`.
     async fn stop_machine(
         &self,
         cluster: &ClusterId,
@@ -394,7 +393,7 @@ pub struct MachineSpec {
     pub payload: Payload,
     pub autostart: bool,
     /// The second address family of the first NIC's network, in which nodes have static addresses.
-    // Never changes in a cluster, and the payload contains the address.
+    // Not part of the fingerprint: it never changes in a cluster, and the payload contains the address.
     #[serde(skip)]
     pub ipv6: Option<Ipv6Network>,
     /// Stored with the machine; the same for all of a deployment.

@@ -65,7 +65,7 @@ pub struct PlatformChoices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCapacity {
     pub memory_mib: u64,
-    /// `None`: unlimited. Of machines: of the largest one.
+    /// For a host `None` if unlimited; for machines those of the largest one.
     pub cpus: Option<u64>,
 }
 

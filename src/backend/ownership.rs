@@ -39,7 +39,7 @@ impl Ownership {
         }
     }
 
-    /// Whether an existing machine of this name was created from this spec. Otherwise it is a conflict.
+    /// The ownership of an existing machine of this name, if it was created from this spec. Otherwise it is a conflict.
     pub fn adopt(found: Option<Self>, spec: &MachineSpec) -> Result<Self, BackendError> {
         let found = Self::require(found, &spec.cluster, &spec.name)?;
         match found.fingerprint == spec.fingerprint() {

@@ -62,7 +62,7 @@ struct Platform {
     backend: Box<dyn Backend>,
     /// As `BackendConfig::place`.
     place: String,
-    /// Whether the platform has responded, and no call has failed finally since.
+    /// Whether the last call, including its repetitions, ended with a response: a result or a rejection.
     has_responded: Cell<bool>,
     /// When a call last had no response.
     unresponsive_at: Cell<Option<Instant>>,

@@ -60,7 +60,7 @@ pub struct ExportHosts {
 /// Write a DNS zone with the cluster's names, or dynamic updates
 ///
 /// The zone is <cluster>.<domain>, in BIND format. Replace the name server in its SOA
-/// and NS records by yours.
+/// and NS records with yours.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -66,7 +66,7 @@ pub struct NodeReplace {
     pub output: Output,
 }
 
-/// Write the Ignition config of a machine that is not one of ocpdeploy, such as bare metal
+/// Write the Ignition config of a machine that ocpdeploy did not create, such as bare metal
 ///
 /// The machine becomes an external node: a worker that ocpdeploy never creates, starts,
 /// stops or deletes. Its address is recorded with those of the other nodes. Name it
@@ -166,7 +166,8 @@ Examples:
 )]
 pub struct NodeSsh {
     /// Node, e.g. master-0, after its cluster [default: from ./env.sh, or the only cluster]
-    // clap knows no optional argument before a required one where a command follows.
+    // Both names are one argument: clap does not support an optional argument before a required one if a command
+    // follows.
     #[arg(required = true, num_args = 1..=2, value_names = ["CLUSTER", "NODE"], value_parser = name_or_id)]
     node: Vec<String>,
     /// Private key [default: ssh's default]

@@ -92,13 +92,13 @@ pub enum Mcs {
     Embed,
 }
 
-/// Bytes that a carrier must provide for a rendered config. That of openshift/machine-config-operator at 7ff337a4ff has
-/// 530 KB, and 111 KB compressed.
+/// The size limit for configs, in bytes, that a platform must have at least for an embedded rendered config. That of
+/// openshift/machine-config-operator at 7ff337a4ff has 530 KB, and 111 KB compressed.
 const RENDERED: usize = 512 << 10;
 
 impl Mcs {
-    /// The effective mode of `Auto`: depends on whether the network's DNS resolves api-int, and on the carrier's limit
-    /// in bytes, `None` for no limit.
+    /// The effective mode of `Auto`: depends on whether the network's DNS resolves api-int, and on the platform's size
+    /// limit for configs in bytes, `None` for no limit.
     ///
     /// `None` if neither `tls` nor `embed` works: only the user may give up the integrity of the nodes' configuration.
     pub fn resolve_mcs(self, dns_knows: bool, limit: Option<usize>) -> Option<Self> {

@@ -173,8 +173,8 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// Who began a deployment, and when: information for other users who find its objects. Nothing depends on it, except that
-/// `adopt` rejects a deployment of the other kind.
+/// Who began a deployment, and when: information for other users who find its objects. Nothing depends on it, except
+/// that `adopt` rejects a rehearsal as a real cluster, and a real cluster as a rehearsal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Creation {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_is_one_short_word_and_a_time() {
+    fn a_creation_is_written_as_user_host_and_time() {
         let at: Timestamp = "2026-11-28T09:12:13.5Z".parse().unwrap();
         let creation = Creation::new("anna", "lap top\n", at);
         assert_eq!(creation.to_string(), "anna@lap-top- 2026-11-28T09:12:13Z");

@@ -69,7 +69,7 @@ impl MachineName {
 
 text_type!(MachineName, is_label, "a machine's name, such as lab-master-0");
 
-/// The name of an address's user in its cluster: `bootstrap`, `master-0`, `worker-1`, `api`, `ingress`.
+/// The name of a node or VIP in its cluster: `bootstrap`, `master-0`, `worker-1`, `api`, `ingress`.
 ///
 /// A DNS label, so that it needs no escaping in paths, URLs and files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_throwaway_machine_is_known_by_what_is_named_for_it() {
+    fn the_machine_of_pass_one_is_found_in_the_names_of_its_objects() {
         for (thing, machine) in [
             (
                 "ocpdeploy_lab.example.com_lab-harvest-master-12_disk.qcow2",

@@ -63,7 +63,7 @@ pub enum OsBoot {
     Volume,
 }
 
-/// Where OpenStack stores a bootstrap's config, which exceeds Nova's limit, until the bootstrap has fetched it.
+/// Where OpenStack stores a config that exceeds Nova's limit, such as a bootstrap's, until its machine has fetched it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OsIgnition {

@@ -167,7 +167,8 @@ pub struct UnsupportedRelease {
     pub settings: &'static [&'static str],
 }
 
-/// Whether this release can be installed with so many masters, and with an arbiter.
+/// Why this release does not support a cluster with this number of masters, an arbiter, the pod network, or two address
+/// families; `None` if it does.
 ///
 /// * The API has `certificates.k8s.io/v1` since Kubernetes 1.19, which is OpenShift 4.6 (kubernetes/kubernetes:
 ///   `CHANGELOG/CHANGELOG-1.19.md`); no other version of certificate requests is supported here.
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_wished_for_by_channel_or_version() {
+    fn a_release_is_requested_by_channel_or_version() {
         for (text, fits, not) in [
             ("stable", "4.19.3", "4.19.0-okd-scos.3"),
             ("okd", "4.19.0-okd-scos.3", "4.19.3"),

@@ -1,4 +1,4 @@
-//! `ocpdeploy plan --manifests`: the objects of pass two as files, for who wants to read or compare them.
+//! `ocpdeploy plan --manifests`: the objects of pass two as files, for users who want to read or compare them.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::state::home;
 use crate::state::journal::{self, Event};
 use crate::state::parameters::Parameters;
 
-/// Writes one file for each object; those of a deployed cluster are exactly what was made.
+/// Writes one file for each object. For a deployed cluster, the objects are exactly those that were created.
 pub fn write(
     session: &Session,
     config: &ClusterConfig,
@@ -42,7 +42,7 @@ pub fn write(
     let dir = session.home.cluster(&config.name);
     let entries = journal::read(&dir.journal())?;
     let image = image(config, &entries)?;
-    // A complete bootstrap is deleted, and `kubectl apply` must not bring it back.
+    // After bootstrapping, the bootstrap machine is deleted, and `kubectl apply` must not create it again.
     let is_bootstrapped = journal::is_done(&entries, "bootstrap-complete");
     let remains = |role: Role| role != Role::Bootstrap || !is_bootstrapped;
     let mut objects = vec![kubevirt::manifests::anchor(&config.id())];
@@ -90,14 +90,14 @@ pub fn write(
     Ok(objects.len())
 }
 
-/// The settings as the platform took them; as they are, where it does not answer.
+/// The settings with the platform's choices, or unchanged if the platform does not answer.
 fn resolve_config(session: &Session, config: &ClusterConfig, site: &KubevirtConfig) -> KubevirtConfig {
     let asked = session.finish_or_stop(async {
         let platform = kubevirt::Kubevirt::connect(site).await?;
         Ok(platform.resolve_config(&config.id()).await?)
     });
     asked.unwrap_or_else(|error| {
-        tracing::warn!("cannot read the platform's decision: {error:#}");
+        tracing::warn!("cannot read the platform's choices; the manifests have the values of the settings: {error:#}");
         site.clone()
     })
 }
@@ -114,7 +114,7 @@ fn image_bytes(session: &Session, site: &KubevirtConfig, image: &ImageHandle) ->
     })
 }
 
-/// The image that was brought, or the one that is going to be.
+/// The image that is on the platform, or the one that a deployment would provide.
 fn image(config: &ClusterConfig, entries: &[journal::Entry]) -> Result<ImageHandle> {
     let brought = entries
         .iter()
@@ -124,7 +124,7 @@ fn image(config: &ClusterConfig, entries: &[journal::Entry]) -> Result<ImageHand
     }
     Ok(ImageHandle(match &config.image {
         ImageSource::Platform(name) => name.clone(),
-        // Its volume is named by a digest that is not known before the file is there.
+        // The name of its volume contains the image's digest, which is not known before the file is available.
         other => format!("pvc:{other}"),
     }))
 }

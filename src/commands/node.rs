@@ -25,7 +25,7 @@ use crate::report::changes::{Preview, Replaced};
 /// The pause between two queries of a console.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The exit code is that of a command on a node.
+/// Runs a subcommand. The exit code of `node ssh` is that of the command on the node.
 pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
     match &command.verb {
         NodeVerb::Show(command) => machine::show(session, command),

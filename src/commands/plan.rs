@@ -24,7 +24,7 @@ use crate::state::inventory::{self, Known};
 use crate::state::journal::{self, BOOTSTRAP_REMOVED, Entry, INSTALLED, is_done};
 use crate::state::parameters::Parameters;
 
-/// A plan is no reason to wait for a platform.
+/// Limit for the comparison with the platform: a plan must not wait longer for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(session: &Session, command: &cli::Plan) -> Result<()> {
@@ -85,7 +85,7 @@ fn compare(
     plan: &Plan,
     parameters: Option<&Parameters>,
 ) -> Result<Vec<Change>> {
-    // To ask a simulated platform would create its file.
+    // Querying a simulated platform would create its file.
     let is_simulated = Capabilities::of(&config.backend).simulated;
     if is_simulated && config.backend.files().iter().any(|(_, path)| !path.exists()) {
         return Ok(changes::changes(plan, &[], &There::default()));
@@ -133,7 +133,7 @@ fn expected(session: &Session, config: &ClusterConfig, journal: &[Entry], plan: 
     }
     let estimate = Estimate::of(&durations::read(&session.home), Kind::of(config));
     let with_pass_one = !plan.pass_one.is_empty();
-    // What takes less than a second does not take none.
+    // A phase that takes less than a second is not shown as 0.
     let seconds = |time: Duration| (time + Duration::from_millis(500)).as_secs().max(1);
     let phase = |phase: Phase| {
         Some(ExpectedPhase {

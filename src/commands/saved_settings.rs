@@ -1,7 +1,8 @@
 //! The settings of a deployed cluster, as they are recorded in its directory.
 //!
-//! Later commands use the recorded settings, and warn if the env file or a value has changed since. Secrets are left out:
-//! flags cannot contain any, and of a setting that is one, only the name is stored. The env file of now may have it.
+//! Later commands use the recorded settings, and warn if the env file or a value has changed since. Secrets are left
+//! out: flags cannot contain them, and for other secret settings only the name is recorded. The current env file may
+//! have their values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ struct Kept {
     values: BTreeMap<String, String>,
 }
 
-/// The record of a deployment's settings. An error before anything is created: it must be possible to write it.
+/// The record of a deployment's settings. Call it before anything is created: it fails if the record cannot be written.
 pub(super) fn record(session: &Session, sources: &Sources<'_>, loaded: &Loaded) -> Result<Vec<u8>> {
     let storable = |(variable, value): (&String, &String)| {
         let name = variable.strip_prefix(settings::ENVIRONMENT)?.to_ascii_lowercase();
@@ -291,7 +292,7 @@ fn recalled_sources(
     Ok((sources, notes))
 }
 
-/// The env file of a deployment, with the secrets that the file of now has.
+/// The recorded env file of a deployment, with the secrets of the current env file.
 fn file_text(kept: &BTreeMap<String, String>, now: Option<&Sources<'_>>) -> String {
     let mut settings = kept.clone();
     let now = now.map(settings::of_env_file).unwrap_or_default();

@@ -119,8 +119,8 @@ impl Session {
     pub fn sources_with_hint(&self, source: &Source, hint: &str) -> Result<Sources<'static>> {
         let env_file = env_file(source, hint)?;
         let mut sources = self.flags(source)?;
-        // The lock file is not named but found beside the env file. If that was named although another user can write
-        // to it, the lock file is trusted as well.
+        // The user does not name the lock file: it is found beside the env file. If the user names an env file that
+        // another user can write to, the lock file is trusted as well.
         if env_file.as_ref().is_some_and(|(path, _)| found_file::is_ours(path)) {
             sources.read_file = &read_but_judge_lock;
         }
@@ -167,7 +167,7 @@ impl Session {
         Ok(found)
     }
 
-    /// As `cluster_name`, also if `./env.sh` describes a cluster that is not in the state directory.
+    /// As `cluster_name`, but the cluster of `./env.sh` need not be in the state directory.
     pub fn wanted_name(&self, name: Option<&str>) -> Result<String> {
         if let Some(given) = name {
             // `list` shows names with their domains.

@@ -120,7 +120,7 @@ fn import(session: &Session, command: &StateImport) -> Result<()> {
         let replaced = install(&session.home, &cluster.known, &unpacked, command)?;
         Ok((cluster, replaced))
     });
-    // After an error it is an incomplete record, after --replace the previous one.
+    // What remains there: an incomplete record after an error, the previous record after --replace.
     home::remove_folder(unpacked.path())?;
     let (cluster, replaced) = imported.with_context(cannot)?;
     print(&imported_text(&cluster, replaced))

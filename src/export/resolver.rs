@@ -33,11 +33,11 @@ pub fn dnsmasq(parameters: &Parameters) -> String {
     text
 }
 
-/// For systemd-resolved, which contains no names: the servers to query for the cluster's names, and only for those.
+/// For systemd-resolved: the servers to query for the cluster's names, and only for those. It contains no names itself.
 ///
-/// A delegate (systemd.dns-delegate(5), since 258), because a global `DNS=` gets all other queries as well, whatever
-/// `Domains=` says (systemd/systemd: `src/resolve/resolved-dns-scope.c`, `dns_scope_is_default_route`), and settings of a
-/// link replace its own servers.
+/// It is a delegate (systemd.dns-delegate(5), since 258). The servers of a global `DNS=` would also get all other
+/// queries, whatever `Domains=` says (systemd/systemd: `src/resolve/resolved-dns-scope.c`,
+/// `dns_scope_is_default_route`), and servers that are set for a link replace the link's own.
 pub fn resolved(parameters: &Parameters) -> String {
     let masters = parameters.nodes.iter().filter(|node| node.role == Role::Master);
     let servers: Vec<String> = masters.map(|node| node.ip.to_string()).collect();

@@ -41,8 +41,9 @@ pub(super) fn over(major: Major, parent: Value, child: &Value) -> Result<Value, 
 
 /// Version 2 has no keys: lists are concatenated, and at first boot the last of two entries is effective.
 ///
-/// coreos/ignition, branch spec2x: `config/v2_4/append.go`. The parent's `ignition.config` has been fetched at that
-/// time, so only the child's is kept; the same applies to its proxies, which cannot be missing in that version.
+/// coreos/ignition, branch spec2x: `config/v2_4/append.go`. When Ignition appends a
+/// config, it has already fetched the parent's `ignition.config`, so only the child's is kept. The child's proxies also
+/// replace the parent's, even if the child sets none: in that version, a proxy cannot be missing.
 fn append(mut parent: Value, child: &Value) -> Value {
     for (object, field) in [
         ("/ignition", "config"),

@@ -25,7 +25,7 @@ use crate::state::parameters::Parameters;
 /// Version of the record in the cluster's directory.
 const VERSION: u32 = 1;
 
-/// How the names are made known.
+/// How this computer resolves the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
@@ -180,7 +180,7 @@ impl Computer {
         Ok(Change { path, before, after })
     }
 
-    /// Whether the resolver that reads the file is the one in use here.
+    /// Fails if this computer does not use the resolver that reads the file.
     pub fn check(&self, how: How) -> Result<(), ClientDnsError> {
         let why = match how {
             How::NetworkManager if !self.networkmanager_runs_dnsmasq()? => {
@@ -188,7 +188,7 @@ impl Computer {
             }
             How::Resolved if !self.resolved_is_in_use() => "/etc/resolv.conf does not point to systemd-resolved",
             How::Resolved if self.is_this() && !resolved_delegates() => {
-                "systemd is older than 258, whose resolver would send all other queries to the masters, too"
+                "systemd is older than 258, so its resolver would send all other queries to the masters, too"
             }
             _ => return Ok(()),
         };
@@ -226,7 +226,7 @@ impl Computer {
         leads_to.to_string_lossy().contains("systemd/resolve/")
     }
 
-    /// Makes the resolver reload its files. In a directory in place of `/` there is none.
+    /// Makes the resolver reload its files. Does nothing for a directory in place of `/`.
     fn reload(&self, how: How) -> Result<(), ClientDnsError> {
         let command: &[&str] = match how {
             _ if !self.is_this() => return Ok(()),
@@ -317,7 +317,7 @@ pub fn remove(
     }
 }
 
-/// Where a cluster's names may be.
+/// The methods by which a cluster's names may have been added: the recorded one, or all.
 pub fn places(dir: Option<&ClusterDir>) -> Result<Vec<How>, ClientDnsError> {
     let applied = dir.map(applied).transpose()?.flatten();
     Ok(applied.map_or_else(|| vec![How::Hosts, How::NetworkManager, How::Resolved], |how| vec![how]))
@@ -330,7 +330,7 @@ pub fn applied(dir: &ClusterDir) -> Result<Option<How>, ClientDnsError> {
         return Ok(None);
     };
     let note: Note = serde_json::from_str(&text).map_err(|error| ClientDnsError::Io {
-        operation: "understand",
+        operation: "parse",
         path: path.clone(),
         source: error.into(),
     })?;
@@ -354,7 +354,8 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
 /// The lock of all changes. No other user can open it, and so hold it forever.
 const LOCK: &str = "/run/ocpdeploy-dns.lock";
 
-/// Reads, plans and writes while other instances wait. Without the right to lock there is none to write.
+/// Reads, plans and writes while other instances wait. If the lock cannot be opened, the change goes on without it:
+/// this user has no right to write the files either.
 fn change(
     computer: &Computer,
     cluster: &ClusterDomain,

@@ -57,7 +57,8 @@ async fn answering_within(addresses: &[IpAddr], limit: Duration) -> BTreeMap<IpA
     join_all(queries).await.into_iter().flatten().collect()
 }
 
-/// The machines that answer at their address within this time. Behind a router no MAC is seen.
+/// The machines that answer at their address within this time, without those whose address has another MAC. Addresses
+/// behind a router are not probed.
 pub async fn machines_at(addresses: Vec<(IpAddr, Mac)>, limit: Duration) -> Vec<(IpAddr, Mac)> {
     let all: Vec<IpAddr> = addresses.iter().map(|(ip, _)| *ip).collect();
     let answers = answering_within(&all, limit).await;
@@ -68,7 +69,8 @@ pub async fn machines_at(addresses: Vec<(IpAddr, Mac)>, limit: Duration) -> Vec<
         .collect()
 }
 
-/// As `answering`, but only by TCP: an entry of the ARP table alone does not count.
+/// The addresses that answer by TCP, with the MAC if known. Unlike in `answering`, an entry of the ARP table alone does
+/// not count, and addresses behind a router are probed, too.
 pub async fn answering_tcp(addresses: &[IpAddr]) -> BTreeMap<IpAddr, Option<Mac>> {
     let queries = addresses.iter().map(|ip| async {
         timeout(ANSWER, tcp_answers(*ip)).await.ok()?;
@@ -91,8 +93,8 @@ pub async fn answering_ipv6(network: Ipv6Network, addresses: &[Ipv6Addr]) -> BTr
     join_all(queries).await.into_iter().flatten().collect()
 }
 
-/// The host addresses of a network that this computer reaches without a router. Empty for a network larger than a /20,
-/// as each IPv6 network is.
+/// The host addresses of a network that this computer reaches without a router. Empty for an IPv4 network larger than a
+/// /20, and for each IPv6 network.
 pub fn direct_neighbours(network: IpNetwork) -> Vec<IpAddr> {
     let IpNetwork::V4(network) = network else {
         return Vec::new();

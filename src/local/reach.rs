@@ -12,8 +12,8 @@ pub fn api_endpoint(table: &Parameters) -> ApiEndpoint {
 
 /// The table without external addresses, if this computer does not need them.
 ///
-/// A router may not lead a machine of its own network to a floating IP, and the machine config server accepts a machine
-/// of the network only at its own address.
+/// A router might not forward packets from its own network to a floating IP, and machines of the network can use the
+/// machine config server only at its own address.
 pub fn seen_from_here(mut table: Parameters) -> Parameters {
     let own = network_probe::own_address(table.api_ip);
     if own.is_ok_and(|own| table.machine_network.contains(own)) {

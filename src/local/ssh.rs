@@ -110,7 +110,7 @@ impl<'a> Node<'a> {
         ssh.args(self.options(has_own_timeout(self.ip))).arg(target(self.ip));
         ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut ssh = tokio::process::Command::from(ssh);
-        // After the login it runs in the background, and this process has ended.
+        // After the login, ssh continues in the background, and the process that was started here has ended.
         let ended = timeout(LOGIN_LIMIT, ssh.kill_on_drop(true).status()).await;
         let host = self.host.clone();
         let Ok(status) = ended else {

@@ -61,8 +61,8 @@ pub struct MachineConfigs {
 }
 
 impl MachineConfigs {
-    /// Fails if one of the user sets what one of this program sets: the operator uses the one whose name sorts last.
-    /// Returns warnings about those of the user that set the same.
+    /// Fails if a MachineConfig of the user sets an entry that one of this program sets: the operator uses the one
+    /// whose name sorts last. Returns warnings about MachineConfigs of the user that set the same entry.
     pub fn refuse_conflicts(&self) -> Result<Vec<String>, IgnitionError> {
         let mut sorted: Vec<&MachineConfig> = self.configs.iter().collect();
         sorted.sort_by(|a, b| a.name.cmp(&b.name));

@@ -14,9 +14,9 @@ use crate::state::parameters::{NodeAddress, Parameters};
 /// NetworkManager requests an address on each NIC without a connection, unless this file forbids it
 /// (NetworkManager/NetworkManager: man/NetworkManager.conf.xml, `no-auto-default`).
 ///
-/// The initramfs requests none: it starts the network only if Ignition needs it (coreos/fedora-coreos-config:
-/// overlay.d/05core/usr/lib/dracut/modules.d/35coreos-network/coreos-enable-network.sh), which `settings` and `check`
-/// rule out, and none of its connections remain (coreos-teardown-initramfs.sh).
+/// The initramfs requests no address: it starts the network only if Ignition needs it (coreos/fedora-coreos-config:
+/// overlay.d/05core/usr/lib/dracut/modules.d/35coreos-network/coreos-enable-network.sh), and `settings` and `check`
+/// reject configs that do. None of its connections remain (coreos-teardown-initramfs.sh).
 const NO_AUTO_DEFAULT: (&str, &str) = (
     "/etc/NetworkManager/conf.d/90-ocpdeploy-no-dhcp.conf",
     "# A NIC without a connection stays without an address: there is no DHCP server.\n[main]\nno-auto-default=*\n",

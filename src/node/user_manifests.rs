@@ -1,5 +1,5 @@
-//! The user's manifests as OpenShift reads them when the cluster is installed. One that is invalid keeps the bootstrap
-//! machine from finishing, without an error of the installer.
+//! The user's manifests as OpenShift reads them when the cluster is installed. An invalid manifest keeps bootstrapping
+//! from completing, and the installer reports no error.
 
 use std::collections::BTreeSet;
 use std::path::Path;

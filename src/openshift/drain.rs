@@ -86,8 +86,8 @@ fn lines(pods: &[String]) -> String {
     pods.iter().map(|pod| format!("\n  {pod}")).collect()
 }
 
-/// Drains a node, by its full name. A node that is not in the cluster is drained. `is_off`: the platform reports its
-/// machine as off.
+/// Drains a node, by its full name. A node that is not in the cluster counts as drained. `is_off` is whether the
+/// platform reports its machine as off.
 pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Result<(), DrainError> {
     if api.node(node).await?.is_none() {
         return Ok(());

@@ -24,11 +24,11 @@ const LARGEST: usize = 4 << 20;
 const ANSWER: Duration = Duration::from_secs(10);
 const SOONEST: Duration = Duration::from_millis(500);
 const LATEST: Duration = Duration::from_millis(800);
-/// For how long a server may answer only 500.
+/// How long a server may answer only with status 500.
 ///
 /// The bootstrap's server starts after its config is rendered (`manifests/bootstrap-pod-v2.yaml`), the cluster's after
-/// the controller that renders (`pkg/operator/operator.go`), so it then cannot express the config in the requested spec
-/// or cannot parse it: waiting does not help.
+/// the controller that renders it (`pkg/operator/operator.go`). If the status lasts, the server has the config, but
+/// cannot parse it or cannot express it in the requested spec, and waiting does not help.
 const FAILING: Duration = Duration::from_secs(300);
 
 /// Why the machine config server returned no config.
@@ -103,7 +103,7 @@ fn host(url: &str) -> &str {
 enum Failed {
     /// It may succeed later.
     NotYet(String),
-    /// The same, unless it repeats.
+    /// Status 500: a later attempt may succeed, unless the status lasts.
     Fails(StatusCode),
     Never(McsError),
 }
@@ -124,8 +124,7 @@ impl Limits {
     }
 }
 
-/// The server's config of a role, as a node asks for it whose Ignition has `version` as its newest spec. It contains
-/// secrets.
+/// The server's config of a role, as for a node whose Ignition reads specs up to `version`. It contains secrets.
 ///
 /// The server answers in that spec, or in its own newest one if that is older. Before it runs, it refuses connections.
 pub async fn fetch(server: &Server, ip: IpAddr, version: Version, limits: Limits) -> Result<Vec<u8>, McsError> {
@@ -217,7 +216,7 @@ impl Ask {
         if status == StatusCode::INTERNAL_SERVER_ERROR {
             return Err(Failed::Fails(status));
         }
-        // Of a load balancer.
+        // These come from a load balancer in front of the server.
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             return Err(Failed::NotYet(format!("it answers {status}")));
         }

@@ -133,7 +133,8 @@ pub(super) async fn look_around(
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.cluster_domain());
         let table = known.and_then(|cluster| cluster.parameters.as_ref());
         let own = machines::vip_macs(&macs, table);
-        // With lb=user the VIPs are already on the load balancer; after an interrupted run also on the platform's.
+        // With lb=user, the user's load balancer already has the VIPs. With lb=platform, so may the platform's after an
+        // interrupted run.
         let has_vips = config.lb == Lb::User || config.lb == Lb::Platform && known.is_some();
         let mut findings = given_vip_findings(
             config,
@@ -610,7 +611,7 @@ async fn answered_for_ipv6(config: &ClusterConfig, has_vips: bool) -> Vec<Findin
         .collect()
 }
 
-/// The addresses of the settings, without those that the VIPs already have.
+/// The addresses in the settings, without the VIPs if a load balancer already has them (`has_vips`).
 fn given_leases(config: &ClusterConfig, has_vips: bool) -> Vec<AddressAssignment> {
     let mut leases = machines::static_leases(config, &machines::macs(config, &Default::default()));
     if has_vips {

@@ -126,8 +126,8 @@ impl Subject<'_> {
         );
         let agent = match missing.iter().any(|missing| missing.seen == Seen::Silent) {
             true => {
-                "an image without qemu-guest-agent needs the network to fetch it, and a platform can report a late agent's \
-                 addresses minutes later; "
+                "a machine whose image has no qemu-guest-agent must download it, and a platform can report the \
+                 addresses of a late agent minutes later; "
             }
             false => "",
         };
@@ -151,7 +151,7 @@ impl Subject<'_> {
                 .to_owned(),
             false => format!(
                 "fix the cause, then run the same command again, which also creates missing machines. If that does not \
-                 help: the cluster is not installed yet: `ocpdeploy destroy {cluster}`, then deploy again"
+                 help, run `ocpdeploy destroy {cluster}`, then deploy again: the cluster is not installed yet"
             ),
         })
     }

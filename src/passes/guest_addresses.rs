@@ -33,8 +33,9 @@ const ANSWER: Duration = Duration::from_millis(200);
 /// Time between two reads of the consoles, which the platform transfers as a whole.
 const CONSOLES: Duration = Duration::from_secs(2);
 
-/// Both intervals where the platform is the DHCP server: most guests without an address are still booting. Every guest
-/// receives each broadcast of a sweep, and the platform is not queried while consoles are read.
+/// Time between two sweeps of the network, and between two reads of the consoles, if the platform is the DHCP server:
+/// most guests without an address are still booting. Every guest receives each broadcast of a sweep, and the platform
+/// is not queried while consoles are read.
 const SELDOM: Duration = Duration::from_secs(10);
 
 /// Addresses resolved in one sweep, each with a broadcast. Linux keeps up to 1024 neighbours by default

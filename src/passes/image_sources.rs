@@ -66,7 +66,9 @@ impl ImageError {
             Self::Older { .. } => "set image=auto for the installer's own",
             Self::OtherArchitecture { .. } => "set image=auto for the installer's own, or arch to that of the image",
             Self::NoDisk { .. } => "use a qcow2 image of CoreOS, and compare it with its checksum",
-            Self::OtherPlatform { .. } => "it would read its Ignition config from the wrong source; set image=auto",
+            Self::OtherPlatform { .. } => {
+                "the image would read its Ignition config from another source than this platform's; set image=auto"
+            }
             Self::NoSum { .. } => "the checksum file must be in the same directory as the image on image_mirror",
             Self::NoCoreOs { .. } => "set image to a file, a URL or a name on the platform",
             Self::NotInCatalogue { .. } => "list all images with `ocpdeploy image list`",

@@ -28,7 +28,8 @@ use crate::state::home;
 use crate::state::journal::Step;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// Where OpenShift stores the pointers of later nodes; the machine config operator keeps the first one current.
+/// Where OpenShift stores the pointer configs of later nodes: the namespace, and the ends of the Secrets' names. The
+/// machine config operator keeps the first Secret current.
 const POINTERS: (&str, [&str; 2]) = ("openshift-machine-api", ["user-data-managed", "user-data"]);
 
 /// The source of information about the cluster's nodes.
@@ -232,7 +233,7 @@ impl Run<'_> {
                 if members.is_empty() {
                     return Ok(());
                 }
-                // Only then can etcd lose another member.
+                // Until they are voting members, etcd must not lose another one.
                 Ok(cluster.etcd_members(&members, limit).await?)
             }
             Reach::Rehearsal => self.ask_guests(table, joining).await,

@@ -68,9 +68,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits, and restarts those of these machines that stop meanwhile. A machine whose address the platform knew
-    /// before it ran, as with OpenStack's ports, may never have come up, and the wait for a cluster does not notice
-    /// that one is off.
+    /// Waits, and meanwhile restarts these machines if they stop: the wait for a cluster does not notice a machine that
+    /// is off. A machine may never have come up although its address is known, for example that of an OpenStack port.
     pub(super) async fn while_running<T>(
         &self,
         planned: &[Planned],

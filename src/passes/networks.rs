@@ -81,8 +81,8 @@ fn of_ovn(config: &ClusterConfig, what: &str, range: IpNetwork, own: &OvnNetwork
             None => Verdict::Fail,
         },
         hint: Some(format!(
-            "use another range; before 4.19 a manifest for the Network operator ({}) in the directory `manifests` moves that \
-             of OVN-Kubernetes, and from 4.18 ovn_join_network moves its join network",
+            "use another range. To move the network of OVN-Kubernetes instead, before 4.19 add a manifest for the \
+             Network operator ({}) to the directory `manifests`; from 4.18, ovn_join_network moves its join network",
             own.field
         )),
         ..Finding::fail(format!(

@@ -47,8 +47,8 @@ const STOP_ORDER: [&[Role]; 2] = [&[Role::Worker], &[Role::Master, Role::Arbiter
 /// The journal steps that record which machines were off, one for each node.
 const OFF: &str = "off";
 
-/// The journal steps of `snapshot save` and `snapshot restore`, each with the snapshot's name below it. While the disks
-/// are reverted, they are from different times.
+/// The journal steps of `snapshot save` and `snapshot restore`, with the snapshot's name below them, as in `save/NAME`.
+/// While `revert` is not complete, the disks of the nodes are from different times.
 pub(super) const SAVE: &str = "save";
 pub(super) const RESTORE: &str = "restore";
 pub(super) const REVERT: &str = "revert";
@@ -196,8 +196,8 @@ impl<'a> InstalledCluster<'a> {
         Ok(self.of_nodes(self.backend.list_machines(&self.known.id()).await?))
     }
 
-    /// Between a restoration that was interrupted and its repetition, the disks are from different times. `except` is
-    /// the snapshot of the repetition.
+    /// Fails if the restoration of a snapshot was interrupted: until it is repeated, the disks are from different
+    /// times. `except` is the snapshot that is about to be restored.
     pub fn refuse_half_restored(&self, except: Option<&SnapshotName>) -> Result<(), OperationError> {
         let step = self.journal.first_begun(&format!("{REVERT}/"));
         let half = step.and_then(|step| Some(step.split('/').nth(1)?.to_owned()));
@@ -229,8 +229,8 @@ impl<'a> InstalledCluster<'a> {
         Ok(ClusterApi::open(&self.dir.kubeconfig(), reach::api_endpoint(&self.table)).await?)
     }
 
-    /// While the cluster uses the installer's certificates, it must run to replace them. For a cluster that is off,
-    /// `stop` has recorded which certificates it uses.
+    /// Rejects a cluster that still uses the installer's certificates: it must run to replace them. For a cluster that
+    /// is off, `stop` has recorded which certificates it uses.
     pub async fn refuse_young(&self, is_on: bool, may_force: bool) -> Result<()> {
         let assets: Option<Assets> = self.journal.output("assets")?;
         let (Some(assets), false) = (assets, self.known.rehearsal) else {

@@ -102,7 +102,7 @@ impl Run<'_> {
             .apply_manifests(&api, &table, &services, installed_workers, Some(&current))
             .await?;
         let version = has_pods.then(|| current.version.clone());
-        // Not before: an interrupted renewal is repeated.
+        // Recorded last, so that an interrupted renewal is repeated.
         RenewedRelease { of: current, images }.record(&self.journal).await?;
         Ok(Renewed {
             cluster: table.cluster_domain(),

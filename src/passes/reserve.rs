@@ -1,6 +1,6 @@
-//! Reservations on the platform: of the table's addresses, and of addresses that are chosen before a machine boots or
-//! without one. The latter are all addresses with `harvest=reserve`. Otherwise they are the virtual IPs, if the
-//! platform is the DHCP server of the network, and on the libvirt host also the addresses of pass one's machines.
+//! Reservations on the platform: of the table's addresses, and of addresses that are chosen before a machine has them.
+//! With `harvest=reserve`, all addresses are chosen. Otherwise, the virtual IPs are chosen if the platform is the DHCP
+//! server of the network, and on the libvirt host also the addresses of pass one's machines.
 //!
 //! Reserving is atomic: of two clusters that choose the same address, the platform rejects the second one.
 
@@ -127,7 +127,7 @@ impl Run<'_> {
         Ok(leases)
     }
 
-    /// Prepares the choice of addresses for these MACs, of those that nothing uses.
+    /// Prepares the choice among unused addresses for these MACs.
     pub(super) async fn choose(
         &self,
         macs: &MacTable,
@@ -135,7 +135,7 @@ impl Run<'_> {
         let network = self.machine_network()?;
         let neighbours = self.neighbours()?;
         let ours = self.backend.list_reservations(&self.config.id()).await?;
-        // The bootstrap's address is free, but stays in the table.
+        // Addresses in the table are not chosen, including the bootstrap's, which is free after its removal.
         let table = Parameters::read(&self.dir.parameters()).ok().flatten();
         let leases = table.iter().flat_map(Parameters::leases);
         let kept = leases

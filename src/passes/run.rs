@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
         ))
     }
 
-    /// As `partial_failure::with_leftovers`, for operations that have begun: a rejection before that is unchanged.
+    /// As `partial_failure::with_leftovers`; an error before the operation has begun is returned unchanged.
     pub(super) async fn with_leftovers<T>(&self, operation: &'static str, outcome: Result<T>) -> Result<T> {
         self.note_failure(&outcome);
         match self.journal.is_begun() {

@@ -154,7 +154,7 @@ impl Run<'_> {
         }
     }
 
-    /// A number of workers that includes the name of an external node is rejected.
+    /// Rejects a number of workers if one of them would have the name of an external node.
     fn refuse_external_names(&self, table: &Parameters) -> Result<(), OperationError> {
         let nodes = self.config.nodes().into_iter().map(|node| node.name);
         match nodes.into_iter().find(|node| table.is_external(node)) {

@@ -469,7 +469,7 @@ impl Run<'_> {
 
     /// Waits until the bootstrap is no longer a member of etcd, even if a run starts after bootstrap-complete.
     ///
-    /// Also if the machine is kept, because this cannot be checked when it is removed later.
+    /// Also waits if the machine is kept: a later run that removes it cannot check this.
     pub(super) async fn etcd_without_bootstrap(&self, installer: &Installer, wait: &WaitContext<'_>) -> Result<()> {
         if self.config.installer == InstallerChoice::Rehearsal || self.journal.done_at(BOOTSTRAP_REMOVED).is_some() {
             return Ok(());
@@ -565,7 +565,7 @@ impl NodeConfig {
     }
 }
 
-/// If a machine permanently has another address than planned: which one, and why.
+/// The message if a machine permanently has another address than planned: which address, and why.
 fn moved(
     plan: &Planned,
     watch: &Watch,

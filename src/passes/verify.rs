@@ -95,7 +95,7 @@ pub struct Verified {
     pub removed: Vec<MachineName>,
 }
 
-/// Returns an error to decline.
+/// Asks whether to add these nodes to the table; an error declines.
 pub type ConfirmNodes<'a> = dyn Fn(&[NodeAddress]) -> Result<()> + 'a;
 
 /// What `verify` changes before it compares.

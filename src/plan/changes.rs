@@ -16,13 +16,13 @@ pub struct There<'a> {
     pub reservations: &'a [AddressAssignment],
     /// The platform can reserve addresses.
     pub reserves: bool,
-    /// Of the existing machines; `None` if the cluster has no record.
+    /// The sizes of the existing machines; `None` if the cluster has no record.
     pub sizes: Option<&'a Sizes>,
     /// The bootstrap is no longer needed.
     pub bootstrapped: bool,
     /// The deployment is complete: it creates nothing more.
     pub installed: bool,
-    /// The file with the settings: other commands use those of the deployment.
+    /// The env file, for suggested commands: without it, they would use the settings of the deployment.
     pub env_file: Option<&'a Path>,
     /// The nodes of an installed cluster.
     pub nodes: Vec<&'a NodeName>,

@@ -59,7 +59,7 @@ impl fmt::Display for Seen {
 }
 
 impl Seen {
-    /// The words of the platform that reports the addresses: by its leases, or by the agents of the guests.
+    /// The same observation on a platform where guest agents report the addresses: no lease means a silent agent.
     pub fn reported(self, by_agents: bool) -> Self {
         match self {
             Seen::NoLease if by_agents => Seen::Silent,

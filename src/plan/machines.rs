@@ -19,7 +19,7 @@ pub struct Planned {
     pub name: MachineName,
     pub node: NodeName,
     pub role: Role,
-    /// The role that stands for its platform; see `place_of`.
+    /// Its platform: `worker` for the workers' own one, otherwise `master`; see `place_of`.
     #[serde(skip)]
     pub place: Role,
     pub pass: Pass,
@@ -278,7 +278,7 @@ pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requir
             there.cloned().collect()
         };
         let names = images.into_iter().filter_map(|image| match image {
-            // Without a name, no machine needs it.
+            // An empty name: no machine needs the image.
             ImageSource::Platform(name) => Some(name.clone()).filter(|name| !name.is_empty()),
             _ => None,
         });

@@ -180,7 +180,7 @@ impl Found {
 }
 
 impl Audit {
-    /// Whether all clusters are in the state directory and alive.
+    /// Whether all clusters are in the state directory with all their machines, and none that is no longer needed.
     pub fn is_clean(&self) -> bool {
         let mut all = self.platforms.iter().flat_map(|platform| &platform.clusters);
         all.all(Found::is_as_it_should)

@@ -140,7 +140,7 @@ pub struct Switched {
     #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     pub cluster: ClusterDomain,
     pub running: bool,
-    /// It was not so before.
+    /// Whether the command started or stopped it.
     pub changed: bool,
     pub rehearsal: bool,
 }

@@ -29,8 +29,8 @@ impl Settings {
         }
     }
 
-    /// The settings that a cluster was deployed with, and those `given` now. The lines of the copy are not those of the
-    /// env file, and the numbers of workers are those of the cluster.
+    /// Corrects the origins of recorded settings: line numbers of the recorded copy are not those of the env file, and
+    /// the numbers of workers are from the cluster, unless they are among those `given` now.
     pub fn of_record(mut self, sources: &Sources<'_>, given: &[(String, String)]) -> Self {
         let is_given = |name: &str| given.iter().any(|(given, _)| given.as_str() == name);
         let file = sources.env_file.as_ref().map(|(path, _)| path.display().to_string());

@@ -97,7 +97,7 @@ impl RestoredSnapshot {
             ", and its nodes are Ready"
         };
         format!(
-            "cluster {} has its state of {taken:.0}, of snapshot {name}, with the addresses it had{ready}\n",
+            "cluster {} is restored from snapshot {name} of {taken:.0}, with the addresses it had{ready}\n",
             self.cluster
         )
     }

@@ -83,7 +83,7 @@ fn checked_pull_secret(text: &str) -> Result<String, String> {
         let auth = entry.get("auth").and_then(Json::as_str);
         let auth = auth.ok_or_else(|| match json.get("credsStore") {
             Some(_) => {
-                format!("has no `auth` for {registry}: Docker stored it elsewhere; `podman login --authfile` does not")
+                format!("has no `auth` for {registry}: Docker stored it elsewhere; use `podman login --authfile FILE`")
             }
             None => format!("has no `auth` for {registry}"),
         })?;

@@ -314,8 +314,8 @@ fn backends(config: &ClusterConfig) -> impl Iterator<Item = (&'static str, &Back
     std::iter::once(("backend", &config.backend)).chain(workers_on)
 }
 
-/// Without IPv4, nodes have static addresses and need no network before: nothing learns addresses of DHCPv6 or router
-/// advertisements.
+/// Without IPv4, nodes must have static addresses, and their platform must pass their config without a network: this
+/// program cannot learn addresses that DHCPv6 or router advertisements assign.
 fn check_ipv6_only(values: &mut Values<'_>, config: &ClusterConfig) {
     for (name, backend) in backends(config) {
         let capabilities = Capabilities::of(backend);

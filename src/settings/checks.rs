@@ -346,9 +346,10 @@ pub(super) fn lb(
     lb
 }
 
-/// Reads the nodes' DNS server, which provides the search domains if it is not their own. Otherwise their connection does.
+/// Reads `dns`. With a DNS server on the nodes, `ocpdeploy-resolver` sets their search domains; with dns=user, their
+/// connection does.
 ///
-/// OVN-Kubernetes takes over those of a static connection only (openshift/machine-config-operator:
+/// OVN-Kubernetes takes over the search domains of a static connection only (openshift/machine-config-operator:
 /// templates/common/_base/files/configure-ovs-network.yaml, `convert_to_bridge`).
 pub(super) fn dns(values: &mut Values<'_>, search: Option<&[String]>, dhcp: Option<Dhcp>) -> Option<Dns> {
     let dns = values.choice("dns");

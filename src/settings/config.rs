@@ -273,7 +273,7 @@ mod tests {
     use super::super::variables;
     use super::*;
 
-    /// Defect 23 of kcli: declared parameters that nothing reads.
+    /// kcli declares parameters that nothing reads; here, each setting must be read.
     #[test]
     fn every_used_variable_is_read_and_no_other() {
         let mut read = BTreeSet::new();

@@ -60,7 +60,7 @@ fn of_platform(
             return [None, None];
         };
         for (name, file) in [(coreos, "coreos"), (helper, "helper")] {
-            // One that is on the platform is chosen with care, and not every platform takes uploads.
+            // An image on the platform is kept: the user has chosen it, and not every platform accepts uploads.
             let value = values.value(name);
             if !value.is_some_and(|value| is_image_name(backend, &value.text)) {
                 let path = rehearsal_image(values, folder.join(arch.image_file(file)));

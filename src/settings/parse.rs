@@ -148,7 +148,7 @@ pub(super) fn network_of_cluster(text: &str) -> Result<Ipv4Network, String> {
     Ok(network)
 }
 
-/// Rejects a network with the address of all hosts, as openshift-install does (openshift/installer:
+/// Rejects a network whose address is 0.0.0.0 or ::, as openshift-install does (openshift/installer:
 /// `pkg/validate/validate.go`, `SubnetCIDR`).
 fn not_of_all(text: &str, network: IpNetwork) -> Result<(), String> {
     match network.ip().is_unspecified() {

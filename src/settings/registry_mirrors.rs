@@ -47,10 +47,10 @@ struct Rule {
 const DIGESTS: &str = "idms-oc-mirror.yaml";
 /// The same of oc-mirror v1 (openshift/oc-mirror: `pkg/cli/mirror/manifests.go`).
 const DIGESTS_V1: &str = "imageContentSourcePolicy.yaml";
-/// Those that become manifests: mirrors by tag, and the signatures of releases, which are written twice.
+/// The files that become manifests: mirrors by tag, and the signatures of releases, as YAML and as JSON.
 const TAGS: &str = "itms-oc-mirror.yaml";
 const SIGNATURES: [&str; 2] = ["signature-configmap.yaml", "signature-configmap.json"];
-/// Its path in oc-mirror's workspace.
+/// Where these files are, relative to a directory that the user may name.
 const RESOURCES: [&str; 3] = ["", "cluster-resources", "working-dir/cluster-resources"];
 
 /// The content of `registry_mirrors`.
@@ -177,7 +177,7 @@ fn add_file(values: &mut Values<'_>, path: &Path, all: &mut Vec<RegistryMirror>)
                 values.problem(
                     &["registry_mirrors"],
                     message,
-                    "name its directory instead: then it becomes a manifest",
+                    "name its directory instead, so that this file becomes a manifest",
                 );
                 return false;
             }

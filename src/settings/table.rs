@@ -167,8 +167,8 @@ settings! {
         os_volume_zone: Text;
         /// How long the creation of a volume may take. Block storage may copy the whole image.
         os_volume_timeout: Duration = "30m";
-        /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
-        /// at all.
+        /// Spread the masters and the arbiter over different hosts, and likewise the workers. soft: if possible. hard:
+        /// required. off: not at all.
         os_affinity: Choice<Affinity> = "soft";
         /// Flavor of the bootstrap machine, by name or ID. Default: the smallest flavor that is large enough.
         os_bootstrap_flavor: Text;
@@ -224,8 +224,8 @@ settings! {
         kubevirt_upload_proxy: Text;
         /// PEM file of the CA that signed the certificate of the upload proxy.
         kubevirt_upload_ca: Path;
-        /// Spread masters with the arbiter, and workers, over different hosts. soft: if possible. hard: required. off: not
-        /// at all.
+        /// Spread the masters and the arbiter over different hosts, and likewise the workers. soft: if possible. hard:
+        /// required. off: not at all.
         kubevirt_affinity: Choice<Affinity> = "soft";
         /// What happens to machines when their host is drained. LiveMigrateIfPossible: they move to another host if their
         /// volumes allow this, otherwise they shut down. LiveMigrate: a host cannot be drained while machines run on it that
@@ -423,7 +423,7 @@ settings! {
         /// CoreOS image: a URL, a file (a path with a /), or the name of an image on the platform.
         /// auto: $images_dir/rhcos.qcow2 if it exists, otherwise the image of the release.
         image | template: Text = "auto";
-        /// Cloud-init image of the pass-one machines: as image, or a name of `ocpdeploy image list`.
+        /// Cloud-init image of the pass-one machines: a value like that of image, or a name of `ocpdeploy image list`.
         /// auto: $images_dir/centos.qcow2 if it exists, otherwise centos9stream.
         harvest_image: Text = "auto";
         /// The same as image, for worker_backend.

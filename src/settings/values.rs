@@ -62,8 +62,8 @@ impl Value {
     }
 }
 
-/// A struct whose fields are all read before the first missing one ends the function: so all problems are reported. A
-/// field is read by the expression after its name; without one, it is a variable of this name.
+/// Creates a struct, or ends the function if a field is missing, but only after all fields were read: so all problems
+/// are reported. A field is read by the expression after its name; without one, it is a variable of this name.
 macro_rules! read_all {
     ($name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {{
         $($(let $field = $value;)?)*
@@ -333,7 +333,7 @@ impl<'a> Values<'a> {
         self.warnings.push(format!("{place}: {message}"));
     }
 
-    /// Whether only the deployment knew the value, because secrets are not stored; if so, adds a problem.
+    /// Whether the value is a secret that was only set for the deployment: secrets are not stored. Then adds a problem.
     pub fn is_lost(&mut self, name: &'static str) -> bool {
         let is_lost = self.value(name).is_some_and(|value| is_left_out(&value.text));
         if is_lost && let Some(variable) = variables::find(name) {

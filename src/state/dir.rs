@@ -224,10 +224,10 @@ pub fn me_or_root(user: u32) -> bool {
 }
 
 /// Whether only users whose id `is_trusted` accepts can replace what is at this path, or a directory or link that leads
-/// to it. While it is so, using the path is as safe as using a descriptor.
+/// to it. As long as this holds, using the path is as safe as using a descriptor.
 ///
-/// Others may be able to write to a directory with the sticky bit, such as `/tmp`: they cannot replace its entries. So may
-/// a user's private group. What is missing or cannot be read is accepted.
+/// A directory with the sticky bit, such as `/tmp`, may be writable for others, who cannot replace its entries. Any
+/// directory may be writable for a user's private group. What is missing or cannot be read is accepted.
 ///
 /// # Errors
 /// Who else can replace it.

@@ -147,8 +147,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// From the newest deployments of this kind on this backend: the median of each phase. The best time is that of all
-    /// recorded deployments.
+    /// From the newest deployments of this kind: the median of each phase. The best time is that of all recorded
+    /// deployments of this kind.
     pub fn of(deployments: &[Deployment], kind: Kind<'_>) -> Self {
         let alike: Vec<_> = deployments.iter().rev().filter(|one| kind.is_alike(one)).collect();
         let newest = &alike[..alike.len().min(NEWEST)];
@@ -192,7 +192,7 @@ impl Estimate {
     /// How long a phase usually takes, in seconds.
     pub fn seconds(&self, phase: Phase) -> Option<u64> {
         let time = *self.phases.get(&phase)?;
-        // What takes less than a second does not take none.
+        // A phase of less than a second counts as one second, not as zero.
         Some((time + Duration::from_millis(500)).as_secs().max(1))
     }
 

@@ -63,7 +63,7 @@ impl Home {
         judge().err()
     }
 
-    /// What root has created here with sudo, although the folder is this user's, who cannot use it; the first such file.
+    /// The first file that root has created with sudo in this user's state directory, and that the user cannot use.
     pub fn root_owned(&self) -> Option<PathBuf> {
         let me = dir::me();
         let is_root_owned = |path: &PathBuf| path.symlink_metadata().is_ok_and(|file| file.uid() == 0);

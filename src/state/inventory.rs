@@ -231,7 +231,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Addresses, ids and MACs of a table that another cluster uses, too: the table was edited or copied.
+    /// The addresses and VRRP ids of a table that another cluster uses, too: the table was edited or copied.
     pub fn clashes(&self, parameters: &Parameters) -> Vec<String> {
         let addresses = parameters.all_leases().into_iter().filter_map(|lease| {
             let owner = self.addresses.get(&lease.ip)?;
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_without_a_variable_has_the_name_of_the_user_database() {
+    fn a_user_has_the_name_from_the_user_database_or_else_the_id() {
         const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n";
         for (id, name) in [(0, "root"), (1000, "ann"), (100, "100")] {
             assert_eq!(user_name(id, USERS), name);

@@ -33,7 +33,8 @@ const VERSION: u32 = 1;
 /// The note at the beginning of each run: steps that were open before are no longer running.
 pub const RUN: &str = "run";
 
-/// The note of a run that failed, with the time and the error: steps wait in between without a line of their own.
+/// The note of a run that failed, with the time and the error. A failure between two steps leaves no other line, so the
+/// run would look interrupted.
 pub const FAILED: &str = "failed";
 
 /// The step that deletes the bootstrap.
@@ -142,7 +143,8 @@ impl Entry {
     }
 }
 
-/// A step of a workflow: its name, and a digest of its input. One value is judged and run, so both use the same input.
+/// A step of a workflow: its name, and a digest of its input. `judge` and `run` get the same value, so that both use
+/// the same input.
 #[derive(Clone, Debug)]
 pub struct Step {
     name: String,
@@ -178,7 +180,7 @@ impl Step {
     }
 }
 
-/// As journals have it.
+/// The digest of an input, in the form in which existing journals have it.
 fn digest(input: impl AsRef<[u8]>) -> String {
     sha256(input)[..16].to_owned()
 }
@@ -304,7 +306,7 @@ impl Journal {
         self.run(step, async { Ok(()) }).await
     }
 
-    /// Stores a fact for readers of the journal, as a step without an input; once while it does not change.
+    /// Stores a fact for readers of the journal, as a step without an input. An unchanged fact is not stored again.
     ///
     /// No run depends on it, so it is not synced to the disk.
     pub fn note(&self, name: &str, fact: &impl Serialize) -> anyhow::Result<()> {
@@ -767,7 +769,7 @@ mod tests {
     }
 
     #[test]
-    fn forgetting_a_step_also_forgets_only_those_below_it() {
+    fn forgetting_a_step_forgets_the_steps_below_it_and_no_others() {
         for (forgotten, step, forgets) in [
             ("", "any", true),
             ("join/worker-1", "join/worker-1", true),

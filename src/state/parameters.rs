@@ -341,7 +341,7 @@ impl Parameters {
         leases
     }
 
-    /// The addresses of the machine with this one: itself, and with two address families its IPv6 address.
+    /// All addresses of the machine with this address: with two address families also its IPv6 address.
     pub fn both(&self, ip: IpAddr) -> Vec<IpAddr> {
         let ipv6 = self.ipv6.as_ref().map(|ipv6| IpAddr::V6(ipv6.beside(ip)));
         std::iter::once(ip).chain(ipv6).collect()

@@ -163,7 +163,7 @@ impl CacheDir {
         Dir::open_no_link(&self.path)?.set_mode(0o700)
     }
 
-    /// The cache of this computer, if it was ever set up.
+    /// The cache that this directory describes, of this computer or copied from another one; `None` if there is none.
     pub fn read(&self) -> io::Result<Option<RegistryCache>> {
         let path = self.description();
         let text = match fs::read_to_string(&path) {

@@ -16,7 +16,7 @@ const DESTROYS: &[(&str, &str)] = &[
     ),
     (
         "run `ocpdeploy destroy {cluster}`, then deploy again",
-        "machines of pass one lost their network; passes/error.rs tests both cases",
+        "machines cannot get an address, or those of pass one lost their network; passes/error.rs tests both cases",
     ),
     (
         "not installed yet: `ocpdeploy deploy` resumes the deployment, `ocpdeploy destroy {",

@@ -406,7 +406,7 @@ fn proxies() -> Vec<Case> {
         case(
             "another proxy",
             via("ftp://localhost:@http@"),
-            Fails("proxy-url: it is no http, https or socks5 URL"),
+            Fails("proxy-url: it is not an http, https or socks5 URL"),
         ),
         case("a proxy of the environment", named(), HTTP).variable("HTTPS_PROXY", "http://localhost:@http@"),
         case("a proxy in lower case", named(), HTTP).variable("https_proxy", "http://localhost:@http@"),

@@ -101,9 +101,7 @@ fn a_restored_cluster_has_its_disks_and_addresses_and_names_the_snapshot() {
     write_to_disks(&sandbox, 7000);
     let restored = sandbox.run(RESTORE).succeeded();
     assert!(
-        restored
-            .stdout
-            .contains("of snapshot before, with the addresses it had"),
+        restored.stdout.contains("is restored from snapshot before of 20"),
         "{}",
         restored.stdout
     );

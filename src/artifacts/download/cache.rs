@@ -205,7 +205,7 @@ impl Cache {
             .ok()
     }
 
-    /// The last checksum list of exactly this URL whose file was downloaded.
+    /// The checksum list that was last stored for exactly this URL, after a file in it had been downloaded.
     pub fn kept_list(&self, url: &str) -> Option<String> {
         let list = self.existing_place(LISTS)?.read(sha256(url), LONGEST_LIST).ok()?;
         String::from_utf8(list).ok()

@@ -83,7 +83,8 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// A URL for display: without the query, which may contain credentials. For a local file the query is its state.
+/// A URL for display: without the query, which may contain credentials. The query of a `file:` URL identifies the state
+/// of the file, and is kept.
 pub(super) fn shown(url: &str) -> &str {
     match url.starts_with("file:") {
         true => url,

@@ -85,7 +85,7 @@ impl Cache {
                     attempt += 1;
                 }
                 Err(error) => {
-                    // It is decompressed again from the download.
+                    // The next attempt decompresses the stored download again.
                     partial.discard_content()?;
                     return Err(error);
                 }

@@ -330,7 +330,7 @@ impl<'a> Transfer<'a> {
                 let same = range.is_some_and(|(start, total)| {
                     start == Some(have) && (total.is_none() || origin.total.is_none() || total == origin.total)
                 });
-                // A server that supports If-Range may be one of several, and others may not.
+                // The URL may lead to several servers, of which not all support If-Range.
                 let now = validator(headers);
                 if !same || (now.is_some() && now != origin.validator) {
                     return Err(Broken::Restart("the file has changed on the server".to_owned()));

@@ -58,7 +58,7 @@ fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty(),
-        // `{}` is a choice, e.g. of a binding: `bridge: {}`.
+        // `{}` counts as a value: it can select something, such as the binding in `bridge: {}`.
         _ => false,
     }
 }

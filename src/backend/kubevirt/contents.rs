@@ -54,7 +54,8 @@ impl Contents {
             // The server may have stopped serving the kind.
             let list = all.unless_refused(plural, if_exists(session.metadata(path).await))?;
             let list = list.flatten().unwrap_or_default();
-            // An owner in the namespace is listed itself; the garbage collector deletes objects without their owners.
+            // An object with an owner in the namespace is left out: the owner is listed itself, and if it does not
+            // exist, the garbage collector deletes the object.
             let is_derived = |object: &Value| {
                 labels::owners(object).any(|owner| kinds.iter().any(|listed| owner["kind"] == *listed.kind))
             };
@@ -141,7 +142,8 @@ fn is_default(plural: &str, object: &Value, is_project: bool) -> bool {
         // openshift/openshift-controller-manager: pkg/authorization/defaultrolebindings/project_policy.go;
         // openshift/openshift-apiserver: pkg/project/apiserver/registry/projectrequest/delegated/sample_template.go.
         "rolebindings" => name.starts_with("system:") || (is_project && name == "admin"),
-        // Operators of all namespaces (operator-framework/api: pkg/operators/v1alpha1/clusterserviceversion.go).
+        // Copies of operators that are installed for all namespaces (operator-framework/api:
+        // pkg/operators/v1alpha1/clusterserviceversion.go).
         "clusterserviceversions" => labels::label(object, "olm.copiedFrom").is_some(),
         _ => false,
     }

@@ -270,7 +270,8 @@ async fn claim(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result
     if labels::is_going(&there) {
         return Ok(None);
     }
-    // CDI made no claim for its specification, which cannot change: the settings may have.
+    // CDI could not create a claim from the volume's specification, which cannot change. The volume is created again,
+    // because the settings may have changed.
     let has_no_claim = there["status"]["phase"].as_str().is_none_or(str::is_empty);
     if has_no_claim && look::unfilled(&there).is_some_and(|unfilled| unfilled.is_final) {
         session.delete(Kind::DataVolume, &there).await?;

@@ -25,7 +25,7 @@ pub(super) enum Kind {
 pub(super) const SNAPSHOTS: &str = "snapshot.kubevirt.io/v1beta1";
 
 impl Kind {
-    /// Whether a cluster may have none of this kind because its user has no rights to it: some features require them.
+    /// Whether only some features require this kind, so that a user without rights to it has no objects of it.
     pub fn is_optional(self) -> bool {
         matches!(
             self,

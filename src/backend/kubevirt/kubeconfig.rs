@@ -44,7 +44,7 @@ pub(super) fn load(config: &KubevirtConfig) -> Result<Config, BackendError> {
         Some(url) => Some(proxy_of(&url).map_err(|why| unusable(path, &format!("proxy-url: {why}")))?),
         None => match proxy_of_environment(&loaded.cluster_url, kube_client::variable) {
             Some(url) => Some(proxy_of(&url).map_err(|why| {
-                let words = format!("the proxy of the environment: {why}");
+                let words = format!("cannot use the proxy from the environment: {why}");
                 BackendError::new(BackendErrorKind::Denied, words)
                     .hint("set HTTPS_PROXY to the URL of a proxy, or NO_PROXY to the host of the API server")
             })?),
@@ -141,7 +141,7 @@ fn proxy_of(url: &str) -> Result<Uri, String> {
                 .parse()
                 .map_err(|_| "it is not a URL".to_owned())
         }
-        _ => Err("it is no http, https or socks5 URL".to_owned()),
+        _ => Err("it is not an http, https or socks5 URL".to_owned()),
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) const CONTROL_PLANE: &str = "ocpdeploy.io/control-plane";
 /// The name of a snapshot, and its time in milliseconds.
 pub(super) const SNAPSHOT: &str = "ocpdeploy.io/snapshot";
 pub(super) const TAKEN: &str = "ocpdeploy.io/taken";
-/// On the pod network: one label for masters and workers, which may both have routers.
+/// On masters and workers on the pod network: both may have routers, and selectors of Services have no "or".
 pub(super) const STAYS: &str = "ocpdeploy.io/stays";
 
 pub(super) fn name(object: &Value) -> &str {

@@ -27,8 +27,8 @@ pub(super) async fn create(
     if let Some(machine) = &there {
         Ownership::adopt(look::ownership(machine), spec)?;
         if look::is_refused(machine) && has_no_volume(session, spec, machine).await? {
-            // virt-controller retries after up to 17 minutes, when the cause may be gone for long (kubevirt/kubevirt:
-            // `pkg/virt-controller/watch/vm/vm.go`, `Execute`: `AddRateLimited`).
+            // virt-controller may retry only after 17 minutes, long after the cause was removed (kubevirt/kubevirt:
+            // `pkg/virt-controller/watch/vm/vm.go`, `Execute`: `AddRateLimited`). So the machine is created again.
             delete(session, &spec.cluster, &spec.name).await?;
             there = None;
         }

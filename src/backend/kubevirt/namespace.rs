@@ -51,7 +51,7 @@ pub(super) async fn is_there(session: &Session) -> Result<bool, BackendError> {
 /// Creates the namespace if it does not exist.
 pub(super) async fn make(session: &Session) -> Result<(), BackendError> {
     let name = session.namespace.as_str();
-    // A user of projects gets the same response for a missing project as for another user's project.
+    // An error is ignored: OpenShift sends the same response for a missing project and for another user's project.
     let known = session.get(Kind::ConfigMap, MARK).await;
     if matches!(&known, Ok(Some(_))) {
         return Ok(());
@@ -68,7 +68,7 @@ pub(super) async fn make(session: &Session) -> Result<(), BackendError> {
                 .ask("/apis/project.openshift.io/v1/projectrequests", &object)
                 .await
         }
-        // Then the namespace must already exist.
+        // This user cannot create a namespace, so it must already exist.
         None => return Ok(()),
     };
     let uid = match made {

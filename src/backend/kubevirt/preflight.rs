@@ -532,13 +532,13 @@ async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut 
         if needs.machines.iter().any(|(machine, _)| machine.as_str() == name) {
             clash = true;
             let text = format!("virtual machine {name} exists and belongs to another owner");
-            findings.fail(text, "choose another cluster name, or remove it");
+            findings.fail(text, "choose another cluster name, or remove the virtual machine");
         }
         for mac in look::macs(&machine) {
             if let Some(machine) = wanted.get(&mac) {
                 clash = true;
                 let text = format!("virtual machine {name} already has the MAC {mac} of {machine}");
-                findings.fail(text, "set other MACs, or remove it");
+                findings.fail(text, "set other MACs, or remove that virtual machine");
             }
         }
     }

@@ -169,7 +169,7 @@ impl Wanted {
 struct Limited {
     resource: String,
     wanted: u128,
-    /// While CDI fills volumes.
+    /// What the machines use while CDI fills their volumes.
     at_most: u128,
     unit: u128,
     word: &'static str,
@@ -359,7 +359,7 @@ pub(super) async fn check(
     limit_ranges(session, needs, &terms, &quotas, findings).await
 }
 
-/// Percent of the memory requests.
+/// The memory limit that KubeVirt sets, in percent of the memory request.
 async fn memory_limit(session: &Session) -> Result<u128, BackendError> {
     let path = format!("/api/v1/namespaces/{}", session.namespace);
     let namespace = if_allowed(session.read(&path).await)?.unwrap_or_default();
@@ -370,8 +370,8 @@ async fn memory_limit(session: &Session) -> Result<u128, BackendError> {
 
 /// Compares the largest machine with the largest pod or container that the namespace allows.
 ///
-/// A limit is compared if there is one: KubeVirt sets it where a quota limits limits (kubernetes/kubernetes:
-/// `plugin/pkg/admission/limitranger/admission.go`, `maxConstraint`).
+/// Where a quota has `limits.memory` or `limits.cpu`, KubeVirt sets that limit, which is then compared instead of the
+/// request (kubernetes/kubernetes: `plugin/pkg/admission/limitranger/admission.go`, `maxConstraint`).
 async fn limit_ranges(
     session: &Session,
     needs: &Requirements,
@@ -424,7 +424,7 @@ async fn limit_ranges(
                 true => (Verdict::Fail, "reduce the CPUs, or ask for a larger LimitRange"),
                 false => (
                     Verdict::Warn,
-                    "KubeVirt requests a tenth of them unless they are dedicated",
+                    "KubeVirt requests a tenth of a machine's CPUs, unless they are dedicated",
                 ),
             };
             findings.add(verdict, text, Some(hint));

@@ -36,7 +36,7 @@ const ANSWER: Duration = Duration::from_secs(120);
 
 /// Time limit until a deleted object no longer exists; a guest has one minute to shut down.
 pub(super) const GOING: Duration = Duration::from_secs(180);
-/// The pauses meanwhile.
+/// The first and the longest pause between two checks whether a deleted object still exists.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 

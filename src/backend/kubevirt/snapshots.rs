@@ -90,7 +90,7 @@ fn problems(machine: &Value) -> Vec<String> {
         .as_array()
         .into_iter()
         .flatten();
-    // A restore gives volumes new names. A CSI driver knows its volumes by their names.
+    // Hot-plugged disks: a restore gives volumes new names, but a CSI driver knows its volumes by their names.
     let attached = volumes.filter(|volume| {
         let kinds = ["dataVolume", "persistentVolumeClaim"];
         kinds.iter().any(|kind| volume[*kind]["hotpluggable"] == true)

@@ -171,7 +171,7 @@ impl NetworkDocument {
 }
 
 impl DhcpHost {
-    /// A user's own entry with the same MAC and address. It remains the user's entry.
+    /// Whether this is a user's own entry with the same MAC and address. It remains the user's entry.
     fn is_equal_user_entry(&self, wanted: &DhcpHost) -> bool {
         self.mac == wanted.mac && self.ip == wanted.ip && !self.name.ends_with(MARK)
     }

@@ -18,7 +18,8 @@ use virt::sys;
 
 use crate::cluster::Mac;
 
-/// Loads libvirt's library when it is first needed, and silences it; an error is the dynamic linker's.
+/// Loads libvirt's library when it is first needed, and stops it from writing to stderr. The error is the dynamic
+/// linker's text.
 ///
 /// A program that is linked to the library starts only where it is installed, and loads it and 50 others at each start.
 /// That takes longer than the rest of most commands. So this program itself defines each function of libvirt that

@@ -194,7 +194,8 @@ fn used_by(storage: &Storage, cluster: &ClusterId) -> Result<BTreeSet<ImageKey>,
     Ok(ours.collect())
 }
 
-/// Whether a cluster has a marker, or any volume of any active pool is an overlay of it, also one that a user created.
+/// Whether a cluster has a marker for an image, or a volume of any active pool is an overlay of the image, even one
+/// that a user created.
 fn is_used(storage: &Storage, key: &ImageKey) -> Result<bool, BackendError> {
     let volumes = storage.list()?;
     let marked = |name: &str| matches!(Volume::read(name), Some(Volume::Uses { image, .. }) if image == *key);

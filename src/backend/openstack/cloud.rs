@@ -79,7 +79,7 @@ impl OpenStack {
         match service {
             Service::Balancer => self.config.balancers.is_some(),
             Service::Volume => self.config.volumes,
-            // With `auto`, only if Glance rejects a config, and an object that remains expires.
+            // `auto` uses Swift only if Glance rejects a config. An object that is left over expires.
             Service::Object => self.config.ignition == OsIgnition::Swift,
             Service::Compute | Service::Network | Service::Image => true,
         }
@@ -106,7 +106,7 @@ impl OpenStack {
                 BackendError::new(BackendErrorKind::Timeout, message)
             }
         };
-        // Requests at the same time fail alike.
+        // Concurrent requests fail for the same reason, so the user is warned once.
         if lock(&self.skipped).insert(service) {
             let (name, why) = (service.name(), failure.message);
             warn!("{name} is skipped, because the settings do not use it: {why}");

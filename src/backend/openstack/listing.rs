@@ -1,4 +1,5 @@
-//! Listings whose entries are compared with the filter again, see `backend/filters.rs`; and those of the own project.
+//! Lists whose entries are compared with the filter again (see `backend/filters.rs`), and lists of only this project's
+//! objects.
 //!
 //! Some lists contain objects of other projects, where anyone can choose names, tags, descriptions and properties:
 //!
@@ -57,7 +58,7 @@ impl OpenStackSession {
         let project = self.token().await?.project;
         let filter = match service {
             Service::Image => Some(("owner", &*project)),
-            // They list only this project's, also to administrators (openstack/nova:
+            // They list only this project's objects, even for administrators (openstack/nova:
             // `nova/api/openstack/compute/servers.py`, `_get_servers`, which ignores `tenant_id`; `server_groups.py`,
             // `index`; openstack/cinder: `cinder/volume/api.py`, `get_all`).
             Service::Compute | Service::Volume => None,
@@ -80,7 +81,7 @@ impl OpenStackSession {
         self.list_own(service, &query(path, filter), key, is_asked_for).await
     }
 
-    /// The objects that a user means by a name: those of the own project, or of others if it has none.
+    /// The objects that a user means by a name: those of this project, or if it has none, those of other projects.
     pub async fn list_named(
         &self,
         service: Service,

@@ -1,4 +1,4 @@
-//! Checks whether a machine of pass one really has its address. Nova reports the address that Neutron assigned, also if
+//! Checks whether a machine of pass one really has its address. Nova reports the address that Neutron assigned, even if
 //! the guest never boots.
 
 use std::net::IpAddr;
@@ -92,9 +92,9 @@ impl OpenStack {
     }
 }
 
-/// Whether Nova never returns a console: not allowed, not supported by the hypervisor, or none in this machine. The same
-/// status means that the machine is not on its host yet (openstack/nova: `nova/api/openstack/compute/console_output.py`,
-/// `get_console_output`; `nova/exception.py`, `ConsoleNotAvailable`).
+/// Whether Nova never returns a console: not allowed, not supported by the hypervisor, or none in this machine. Status
+/// 404 alone may also mean that the machine is not on its host yet (openstack/nova:
+/// `nova/api/openstack/compute/console_output.py`, `get_console_output`; `nova/exception.py`, `ConsoleNotAvailable`).
 fn has_no_console(failure: &BackendError) -> bool {
     match failure.code {
         Some(403 | 501) => true,

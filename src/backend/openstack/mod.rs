@@ -1,6 +1,6 @@
 //! OpenStack: Keystone, Glance, Neutron and Nova, for a plain member of a project.
 //!
-//! A port reserves the MAC and the address of each node and VIP, also without a server. So pass one needs no machines.
+//! A port reserves the MAC and the address of each node and VIP, even without a server. So pass one needs no machines.
 //! The tag of a cluster is in the metadata and tags of servers, in the metadata of volumes, in the tags of images, and in
 //! the description or name of other objects.
 
@@ -228,7 +228,7 @@ impl Backend for OpenStack {
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        // Empty twice: a request without a response may be performed after the first query.
+        // Ends after two queries without objects: a request whose response was lost may be performed after the first.
         let mut empty = 0;
         for _ in 0..DELETE_ROUNDS {
             let remaining = self.owned(cluster).await?;

@@ -137,7 +137,7 @@ impl OpenStack {
         } = reservation;
         let vip = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == assignment.name);
         if let (Some(vip), Some(_)) = (vip, &self.config.balancers) {
-            // Octavia has its port.
+            // The VIP's port belongs to Octavia, which has created it with the load balancer.
             let balancer = self.balancer_of(cluster, vip, Some(assignment.ip)).await?;
             return match balancer {
                 Some(_) => Ok(ReservationState::ByPlatform),
@@ -202,7 +202,7 @@ impl OpenStack {
             Some(holder) => return Err(conflict(format!("{ip} is already reserved for {holder}"))),
             None => changes["name"] = json!(name),
         }
-        // For the port of a pass-one machine, Neutron has chosen another one, or none.
+        // For the port of a pass-one machine, Neutron has chosen another IPv6 address, or none.
         if reservation.ipv6.is_some_and(|ipv6| !port.ipv6.contains(&ipv6)) {
             changes["fixed_ips"] = fixed_ips(reservation, network)?;
         }
@@ -247,7 +247,7 @@ impl OpenStack {
     }
 
     pub(super) async fn reservations(&self, cluster: &ClusterId) -> Result<Vec<Reserved>, BackendError> {
-        // Otherwise the load balancers have the VIPs, not the machines.
+        // With load balancers, machines do not have the VIPs and so require no address pairs.
         let is_filtered = self.config.balancers.is_none();
         let reserved = |port: &Port| {
             Some(Reserved {

@@ -122,7 +122,8 @@ impl OpenStack {
 }
 
 impl OpenStack {
-    /// Names a port of another owner that uses the group, so that Neutron does not delete it.
+    /// Fails if a port of another owner uses the group, because Neutron would not delete the group. The error names the
+    /// port.
     pub(super) async fn refuse_users_of_group(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         for group in self.security_groups(cluster).await? {
             let (name, id) = (text(&group, "name"), text(&group, "id"));
@@ -453,7 +454,7 @@ mod tests {
             sources(&rules("g", network, us, &[], true, false), 8080),
             ["10.0.0.0/24", "192.0.2.7/32"]
         );
-        // On demand SSH and node ports, too. Neutron may show no prefix, or this one.
+        // SSH and node ports are open to everyone only if the settings say so. Neutron may show no prefix, or this one.
         let world = rules("g", network, us, &["0.0.0.0/0".parse().unwrap()], false, false);
         let ssh = world
             .iter()

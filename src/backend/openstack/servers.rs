@@ -119,7 +119,7 @@ impl OpenStack {
                 ))
             }
             Err(failure) => {
-                // Rejected, not only without a response: its parts are deleted.
+                // A rejection, not a lost response, so the server does not exist: its parts are deleted.
                 if failure.code.is_some_and(|status| status < 500) {
                     self.delete_parts(&spec.cluster, &spec.name).await?;
                 }
@@ -198,7 +198,7 @@ impl OpenStack {
         Ok(machines)
     }
 
-    /// The server that uses a port; `None` also if it is deleted.
+    /// The server that uses a port; `None` if there is none, or if it is deleted.
     pub(super) async fn server_on(&self, port: &Port) -> Result<Option<Value>, BackendError> {
         if port.device.is_empty() {
             return Ok(None);
@@ -382,9 +382,10 @@ impl OpenStack {
         Ok(Action::Done(()))
     }
 
-    /// Nova requests a shutdown, and switches off after a minute. There is no other way.
+    /// Stops a server. Nova requests a shutdown, and switches it off after a minute; there is no other way to stop it.
     ///
-    /// Nova does not stop a server that is being built, so this waits for it. `Stop::Force` also waits until it is off.
+    /// Nova does not stop a server that is being built, so this waits until it is built. `Stop::Force` also waits until
+    /// it is off.
     pub(super) async fn stop(
         &self,
         cluster: &ClusterId,

@@ -21,8 +21,8 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::OpenStackConfig;
 use crate::http_limits;
 
-/// A token is renewed this long before it expires, so that a request ends before its token; a shorter one after half of
-/// its time.
+/// A token is renewed this long before it expires, so that a request ends before its token. A token that is valid for a
+/// shorter time is renewed after half of it.
 const EARLY: Duration = Duration::from_secs(300);
 /// The limits of pages and bytes of one list. A page has 1000 entries (openstack/nova: `nova/conf/api.py`,
 /// `max_limit`), in Glance 25 (openstack/glance: `glance/common/config.py`, `limit_param_default`).

@@ -75,7 +75,7 @@ impl Transport {
 
     /// Whether machines accept the certificate at this URL: they trust public CAs, and that of `cacert`.
     ///
-    /// The public CAs are Mozilla's, which CoreOS has, too. No response from the URL proves nothing.
+    /// The public CAs are Mozilla's, which CoreOS has, too. A URL that does not respond counts as accepted.
     pub async fn machines_trust(&self, url: &str) -> Result<bool, BackendError> {
         if self.ca.is_some() || !url.starts_with("https://") {
             return Ok(true);

@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 8;
 
 /// Masters with the arbiter.
 pub(super) const MASTERS: &str = "masters";
-/// Workers, softly: one ingress router is on each of two. There can be more workers than hosts.
+/// Workers. The rule is soft, because there can be more workers than hosts; it separates the two ingress routers.
 pub(super) const WORKERS: &str = "workers";
 
 /// Adds a machine to an affinity group of its cluster, which is created if it is missing.
@@ -86,7 +86,8 @@ pub(super) async fn join(
         ..failure
     }
     .hint(format!(
-        "remove affinity group {name} in the Administration Portal if it is not of this cluster, or set ovirt_affinity=off"
+        "if affinity group {name} is not owned by this cluster, remove it in the Administration Portal, or set \
+         ovirt_affinity=off"
     )))
 }
 

@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Of the messages that the fake engine has; their codes, which are not in the responses, tell what they mean.
+    /// The messages are those of the fake engine. Their codes, which responses do not contain, tell the expected kind.
     #[test]
     fn each_message_of_the_engine_has_its_kind() {
         use BackendErrorKind::{Conflict, Denied, Quota, Rejected, Timeout};

@@ -181,7 +181,7 @@ fn engine(url: &str, version: Option<EngineVersion>) -> Finding {
         ),
         Some(version) => (Verdict::Ok, format!("engine {version} passes Ignition to machines")),
     };
-    let hint = (verdict == Verdict::Warn).then(|| "upgrade the engine: 4.3.4 is the first that does".to_owned());
+    let hint = (verdict == Verdict::Warn).then(|| "upgrade the engine to 4.3.4 or later".to_owned());
     Finding { verdict, text, hint }
 }
 

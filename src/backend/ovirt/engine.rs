@@ -43,10 +43,11 @@ impl Ovirt {
 pub(super) struct OvirtSite {
     pub version: EngineVersion,
     pub way: IgnitionMethod,
-    /// Of the oVirt cluster: major and minor.
+    /// The compatibility version of the oVirt cluster: major and minor.
     pub compatibility: (u32, u32),
-    /// Ids.
+    /// The id of the oVirt cluster.
     pub cluster: String,
+    /// The id of its data center.
     pub data_center: String,
     /// `undefined` before its first host.
     pub architecture: String,

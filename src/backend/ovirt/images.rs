@@ -353,8 +353,8 @@ impl Ovirt {
         Ok(true)
     }
 
-    /// Attaches a disk to a machine, unless it is attached. The engine also starts a machine, and creates a template of one,
-    /// that lacks a disk.
+    /// Attaches a disk to a machine, unless it is attached. The engine would also start a machine that lacks the disk,
+    /// or create a template from it.
     pub(super) async fn attach(&self, path: &str, disk: &str, bootable: bool) -> Result<(), BackendError> {
         let is_its = |attachment: &Element| attachment.get("id") == Some(disk);
         let find = async || self.session.find(path, is_its).await;
@@ -413,7 +413,7 @@ impl Ovirt {
             }
         };
         let Some(mut tag) = ClusterTag::read(&there).filter(|tag| tag.cluster == *cluster) else {
-            return conflict(format!("tag {name} exists and is not of this cluster"));
+            return conflict(format!("tag {name} exists and is not owned by this cluster"));
         };
         if let Some(image) = image.filter(|image| !tag.images.contains(*image)) {
             tag.images.insert(image.to_owned());

@@ -231,7 +231,10 @@ impl Ovirt {
                 None => or_existing(self.session.post("/disks", &[], &body).await, find).await?,
             };
             if there.text_of("description") != Some(mark.as_str()) {
-                return conflict(format!("disk {disk} exists and is not of machine {}", spec.name));
+                return conflict(format!(
+                    "disk {disk} exists and does not belong to machine {}",
+                    spec.name
+                ));
             }
             self.disk_ready(&disk).await?;
             self.attach(&path, &disk, false).await?;

@@ -1,8 +1,8 @@
 //! oVirt and Red Hat Virtualization, by the engine's REST API of version 4.
 //!
 //! The comment of a machine and the description of a disk contain its cluster; the request that creates the object writes
-//! them. A tag groups a cluster's machines for people and lists its images. oVirt has no addresses: they are what a
-//! guest's agent reports, and oVirt cannot reserve them.
+//! them. A tag groups a cluster's machines for people and lists its images. oVirt knows only the addresses that a
+//! guest's agent reports, and cannot reserve addresses.
 
 mod affinity;
 mod answers;
@@ -41,7 +41,7 @@ pub const UNVERIFIED: [&str; 10] = [
     "after Ctrl-C during the upload, the same command continues it",
     "machines of pass one report their addresses in the Administration Portal",
     "the console of a master shows Ignition with the config drive, and the node's host name",
-    "the affinity groups ocpdeploy-CLUSTER-masters and -workers have all of them, on different hosts",
+    "the affinity groups ocpdeploy-CLUSTER-masters and -workers contain all masters and workers, on different hosts",
     "with ovirt_worker_label, workers run on the hosts of the label only",
     "`ocpdeploy destroy` during an upload leaves no disk, transfer, tag or affinity group",
     "after each command, the Administration Portal lists no active session of the user",

@@ -42,8 +42,8 @@ pub(super) fn conflict<T>(words: impl Into<String>) -> Result<T, BackendError> {
     Err(BackendError::new(BackendErrorKind::Conflict, words))
 }
 
-/// Whether the present state does not allow a request: HTTP 409 except locks and limits. The state may be what the request
-/// is for, because another run sent the same request, or its response was lost.
+/// Whether the object's present state does not allow a request: HTTP 409 except locks and limits. The object may
+/// already be in the requested state, because another run sent the same request, or its response was lost.
 pub(super) fn is_conflict(failure: &BackendError) -> bool {
     let is_409 = failure.code == Some(StatusCode::CONFLICT.as_u16().into());
     failure.kind == BackendErrorKind::Conflict || (failure.kind == BackendErrorKind::Rejected && is_409)
@@ -266,7 +266,7 @@ impl OvirtSession {
         }
     }
 
-    /// One request, as the kind of user that this is.
+    /// Sends one request, after determining whether this user is an administrator.
     async fn send(
         &self,
         method: &Method,
@@ -278,7 +278,7 @@ impl OvirtSession {
         self.request(method, path, query, body).await
     }
 
-    /// One request. An expired token is replaced once: the engine did nothing then.
+    /// Sends one request. After an expired token, for which the engine does nothing, it is sent again with a new one.
     async fn request(
         &self,
         method: &Method,
@@ -439,8 +439,8 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> BackendError {
     let failure = BackendError::new(kind, format!("{url}: {words}"));
     if words.contains("certificate") {
         return failure.hint(
-            "set ovirt_ca to the engine's CA, and ovirt_url to the host name of its certificate; with a certificate of another \
-             CA, the file contains both CAs",
+            "set ovirt_ca to the engine's CA, and ovirt_url to the host name of its certificate; if another CA signed \
+             that certificate, the file of ovirt_ca must contain both CAs",
         );
     }
     failure

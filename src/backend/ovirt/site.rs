@@ -30,15 +30,15 @@ impl Ovirt {
             )
         })?;
         let way = version.way().ok_or_else(|| {
-            let words = format!("engine {version} does not pass Ignition to machines; 4.3.4 is the first that does");
-            BackendError::new(BackendErrorKind::Rejected, words).hint("upgrade the engine")
+            let words = format!("engine {version} does not pass Ignition to machines");
+            BackendError::new(BackendErrorKind::Rejected, words).hint("upgrade the engine to 4.3.4 or later")
         })?;
         let name = &self.config.cluster;
         let all = self.session.get("/clusters", &[]).await?;
         let is_named = |cluster: &&Element| cluster.text_of("name") == Some(name.as_str());
         let cluster = all.iter().find(is_named).ok_or_else(|| {
             BackendError::new(BackendErrorKind::NotFound, format!("the engine has no cluster {name}"))
-                .hint("set ovirt_cluster")
+                .hint("set ovirt_cluster to the name of an existing cluster")
         })?;
         let data_center = cluster.value("data_center", "id").ok_or_else(|| {
             BackendError::new(

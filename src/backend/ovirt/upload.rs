@@ -144,7 +144,7 @@ impl Ovirt {
             at = end;
         }
         let finalize = format!("{path}/finalize");
-        // After a conflict or a missing transfer, its phase decides.
+        // After a conflict, or if the transfer no longer exists, `finalized` reads its phase.
         if_exists(if_free(
             self.session.post(&finalize, &[], &Element::new("action")).await,
         ))?;
@@ -255,7 +255,7 @@ impl Ovirt {
                     let asked = asked_pause(status, answer.headers());
                     BackendError::new(kind, format!("{} returned HTTP {status}", origin(url))).pause(asked)
                 }
-                // That of the file does not pass.
+                // An error of the file is permanent.
                 Err(failure) if failure.kind == BackendErrorKind::Rejected => return Err(failure),
                 Err(failure) => failure,
             };
@@ -294,7 +294,7 @@ async fn put_piece(
         })
 }
 
-/// Whether a transfer in this phase cannot be continued. `finalizing_success` is not: everything was sent.
+/// Whether a transfer in this phase cannot be continued. `finalizing_success` is not such a phase: everything was sent.
 fn is_ending(phase: &str) -> bool {
     let ends = ["cancelled", "finished", "finalizing_failure", "finalizing_cleanup"];
     ends.iter().any(|prefix| phase.starts_with(prefix))

@@ -70,7 +70,7 @@ const RULES: &[Rule] = &[
         ..rule("networking", networks::OVN_CHECK, networks::in_join_network)
     },
     Rule {
-        hint: Some("use another network: openshift-install has no field to move that one, and considers no manifest"),
+        hint: Some("use another network: openshift-install cannot move OVN-Kubernetes' own, not even by a manifest"),
         ..rule("networking", networks::OVN_CHECK, networks::in_other_networks)
     },
     // `pkg/types/installconfig.go`; commit 9b2cde583b of 2024-11-21, in 4.18.
@@ -200,7 +200,7 @@ fn pools(install_config: &Value, _: (u32, u32)) -> Vec<String> {
             found.push("an arbiter requires at least two masters".to_owned());
         }
         if replicas("/arbiter").is_some_and(|arbiters| arbiters < 1) {
-            found.push("an arbiter's pool has a machine".to_owned());
+            found.push("an arbiter's pool requires a machine".to_owned());
         }
     }
     found

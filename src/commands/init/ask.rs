@@ -23,9 +23,9 @@ use crate::error::{ErrorKind, OperationError};
 use crate::printable::{printable_block, printable_line};
 use crate::settings::parse;
 
-/// The user wants to change the answer before.
+/// The user wants to change the previous answer.
 #[derive(Debug, thiserror::Error)]
-#[error("back to the question before")]
+#[error("back to the previous question")]
 pub struct Back;
 
 /// What a question was answered with.

@@ -12,7 +12,7 @@ use rustyline::{ColorMode, Config, Context, Editor, Helper, Result};
 
 use crate::commands::terminal;
 
-/// Typed in place of an answer: back to the question before.
+/// Typed in place of an answer: back to the previous question.
 pub(super) const BACK: &str = "<";
 
 /// Why a value is invalid; `None` if it is valid.

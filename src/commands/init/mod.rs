@@ -56,7 +56,7 @@ pub fn run(session: &Session, command: &Init) -> Result<()> {
         host: None,
     };
     if let How::Terminal = interview.ask.how {
-        tell("Escape in a list, or `<` in a line, goes back to the question before; Ctrl-C keeps the answers.");
+        tell("Escape in a list, or `<` in a line, goes back to the previous question; Ctrl-C keeps the answers.");
     }
     let runtime = runtime()?;
     let asked = loop {
@@ -88,14 +88,14 @@ pub fn run(session: &Session, command: &Init) -> Result<()> {
     }
 }
 
-/// The file for the answers of an interview that did not come to its end: `env.sh.answers` of `env.sh`.
+/// The file for the answers of an incomplete interview: `env.sh.answers` for `env.sh`.
 fn kept_answers(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".answers");
     name.into()
 }
 
-/// Keeps the answers, and says so with the error.
+/// Keeps the answers, tells the user where, and returns the error.
 fn keep(ask: &Ask, to: &Path, error: anyhow::Error) -> anyhow::Error {
     match ask.kept().map(|answers| write_where_asked(to, answers.as_bytes())) {
         Some(Ok(())) => {

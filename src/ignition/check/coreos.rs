@@ -24,13 +24,13 @@ const LINKS: [(&str, &str); 12] = [
     ("/usr/local", "/var/usrlocal"),
 ];
 
-/// File systems of the kernel and of memory: what Ignition writes there is hidden or lost at the next boot. `/tmp` is one
-/// where `tmp.mount` is enabled, and cleared elsewhere (systemd/systemd: `tmpfiles.d/tmp.conf`).
+/// File systems of the kernel or in memory: what Ignition writes there is hidden or lost at the next boot. `/tmp` is in
+/// memory if `tmp.mount` is enabled; otherwise, it is cleared (systemd/systemd: `tmpfiles.d/tmp.conf`).
 const NOT_KEPT: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
 
-/// Files of the packages of every CoreOS: `chrony`, `containers-common`, `glibc`, `openssh`, `setup`, `sudo`, `systemd`,
-/// and of its release; /etc/resolv.conf by slauger/hcloud-okd4, issue 246. /etc/hostname and /etc/localtime do not exist,
-/// /etc/motd not in every release.
+/// Files in every CoreOS, from the packages `chrony`, `containers-common`, `glibc`, `openssh`, `setup`, `sudo` and
+/// `systemd`, and from its release package; for /etc/resolv.conf, see slauger/hcloud-okd4, issue 246. /etc/hostname and
+/// /etc/localtime do not exist, /etc/motd only in some releases.
 const FILES: [&str; 18] = [
     "/etc/bashrc",
     "/etc/chrony.conf",

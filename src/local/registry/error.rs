@@ -30,7 +30,7 @@ impl RegistryError {
             Self::Podman(_) => "`podman pull docker.io/library/registry:3` shows whether podman can download the image",
             Self::NoAddress(_) => "use --address with the address of this computer that the nodes can reach",
             Self::NotStarted { .. } => {
-                "use --address with an address of this computer, or --port with the first of the free ports"
+                "use --address with an address of this computer, or --port with the first of several free ports"
             }
             Self::NoLogin { .. } => {
                 "correct the pull secret of the env file and pass the file again, `ocpdeploy cache up env.sh`; HTTP \

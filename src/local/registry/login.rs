@@ -1,4 +1,4 @@
-//! Whether a registry program can log in to an upstream registry: it starts without, and then fails each pull.
+//! Checks whether a registry program can log in to an upstream registry. If it cannot, it starts, but each pull fails.
 
 use std::time::Duration;
 

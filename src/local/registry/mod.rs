@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(45);
 /// Limit for one small response from this computer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The same while a registry starts: if another program uses its port, it ends in the meantime.
+/// The same while a registry starts: shorter, because the registry soon ends if another program uses its port.
 const FIRST_ANSWER: Duration = Duration::from_millis(500);
 
 /// The state of a registry.
@@ -65,7 +65,7 @@ pub fn new_cache(address: Ipv4Addr, storage: PathBuf) -> io::Result<RegistryCach
     Ok(RegistryCache::new(address, storage, files::password()?))
 }
 
-/// An HTTP client for the cache. It trusts only the cache's certificate.
+/// An HTTP client for the cache. It trusts only the CA of the cache.
 pub fn client(dir: &CacheDir) -> Result<Client> {
     let pem = fs::read(dir.authority())?;
     let certificates = Certificate::from_pem_bundle(&pem).context("read the certificate of the registry cache")?;
@@ -110,8 +110,8 @@ pub fn configured(dir: &CacheDir, registry: &CachedRegistry) -> Option<Upstream>
     Upstream::of(&text)
 }
 
-/// Starts a registry, or leaves it running if nothing has changed, unless `restart` is set. If its upstream cannot be reached, it starts
-/// offline.
+/// Starts a registry. One that runs online and answers is left running, unless its settings have changed or `restart`
+/// is set. If its upstream cannot be reached, it starts offline.
 pub async fn start(
     program: &Program,
     dir: &CacheDir,

@@ -39,8 +39,8 @@ const VARIABLES: &[&[&str]] = &[PROXY, CERTIFICATES, &["DBUS_SESSION_BUS_ADDRESS
 /// (distribution/distribution: issue 4270; argoproj/argo-cd: issue 22974).
 const NO_TRACES: (&str, &str) = ("OTEL_TRACES_EXPORTER", "none");
 
-/// The folders in which Go looks for certificates, in addition to one file (golang/go: `src/crypto/x509/root_unix.go`,
-/// `root_linux.go`).
+/// The variable with the folders in which Go looks for certificates, in addition to one file, and its default
+/// (golang/go: `src/crypto/x509/root_unix.go`, `root_linux.go`).
 const FOLDERS: &str = "SSL_CERT_DIR";
 const USUAL_FOLDERS: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
@@ -119,9 +119,9 @@ impl Program {
 
     /// Starts a registry in the background. It is not ended by signals to this program or its terminal.
     ///
-    /// podman stays in the foreground of its container: its output is the registry's, and it forwards SIGTERM
-    /// (containers/podman: `docs/source/markdown/podman-run.1.md.in`, `options/sig-proxy.md`). The container has the
-    /// user's files at their paths, as root, who is the user unless podman runs as root.
+    /// podman runs in the foreground: its output is the registry's, and it forwards SIGTERM (containers/podman:
+    /// `docs/source/markdown/podman-run.1.md.in`, `options/sig-proxy.md`). The container has the user's files at their
+    /// paths, and its root is the user, unless podman itself runs as root.
     pub(super) fn start(&self, folder: &RegistryDirectory, configuration: &Path, storage: &Path) -> io::Result<Child> {
         write_private(&folder.log(), b"")?;
         let log = append_private(&folder.log())?;
@@ -153,14 +153,15 @@ impl Program {
     }
 }
 
-/// podman's arguments before those of the registry. SELinux would hide files that are not labelled for containers.
+/// podman's arguments before those of the registry. SELinux labels are disabled: SELinux would hide files that are not
+/// labeled for containers.
 fn container(folder: &RegistryDirectory, storage: &Path, authorities: Option<&OsStr>) -> Vec<OsString> {
     let volume = |path: &Path, options: &str| {
         let mut volume = OsString::from("--volume=");
         volume.extend([path.as_os_str(), ":".as_ref(), path.as_os_str(), options.as_ref()]);
         volume
     };
-    // After `kill -9` of podman its container still runs: it is replaced by its name.
+    // After `kill -9` of podman, its container still runs. `--replace` replaces it, because it has the same name.
     let name = &sha256(folder.0.as_os_str().as_bytes())[..12];
     let mut arguments = [
         "run",
@@ -181,7 +182,8 @@ fn container(folder: &RegistryDirectory, storage: &Path, authorities: Option<&Os
             arguments.push(format!("--env={name}").into());
         }
     }
-    // Of the process, which has the one above, too.
+    // podman passes on the value from its own environment, where `start` has set it, even if the user's variable was
+    // added above.
     if authorities.is_some() {
         arguments.push(format!("--env={FOLDERS}").into());
     }

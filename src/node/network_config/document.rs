@@ -17,7 +17,7 @@ pub struct NetworkConfigFault {
     /// Its location, as bytes of the file.
     pub span: Option<Range<usize>>,
     pub help: Option<String>,
-    /// Whether messages may quote the file: one that is no network state may contain anything, also secrets.
+    /// Whether messages may quote the file. A file that is not a network state may contain anything, including secrets.
     pub may_quote: bool,
 }
 

@@ -190,7 +190,7 @@ fn replaceable(kind: &str, config: &ClusterConfig) -> &'static [&'static str] {
     }
 }
 
-/// Routers where no node takes over the ingress VIP.
+/// Why the routers would be on nodes that do not take over the ingress VIP; `None` if they would not.
 fn misplaced(kind: &str, object: &Value, config: &ClusterConfig) -> Option<String> {
     if kind != "IngressController" || config.lb == Lb::User {
         return None;

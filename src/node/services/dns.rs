@@ -1,8 +1,8 @@
 //! A name server on every node, so that the cluster's names do not depend on the network's DNS.
 //!
-//! It answers for the VIPs, everything below `apps`, and the nodes. Other names of the cluster do not exist, and
-//! existing names have no addresses of a family that the cluster does not have (NODATA: musl and Go stop at NXDOMAIN
-//! for either family). Other queries go to the resolvers that DHCP provides; each node detects these itself
+//! It answers for the VIPs, everything below `apps`, and the nodes. For other names of the cluster it returns NXDOMAIN.
+//! If an existing name has no address of the queried family, it returns NODATA, because musl and Go stop at NXDOMAIN
+//! for either family. Other queries go to the resolvers that DHCP provides; each node detects these itself
 //! (`resolver`).
 
 use std::net::IpAddr;

@@ -6,7 +6,7 @@
 //!
 //! * A node that can no longer serve releases the VIP itself before the next one takes it, so that two never have
 //!   it at once. A VIP is never taken from a node that serves: each move interrupts every connection.
-//! * Each VIP has the label `vip`, by which OVN-Kubernetes does not take it for the node's address
+//! * Each VIP has the label `vip`, so that OVN-Kubernetes does not mistake it for the node's address
 //!   (ovn-kubernetes/ovn-kubernetes: `go-controller/pkg/util/net_linux.go`, `IsAddressAddedByKeepAlived`).
 //! * Without IPv4, advertisements have no password: VRRP 3 has none, and keepalived rejects one (acassen/keepalived:
 //!   `keepalived/vrrp/vrrp.c`, `vrrp_complete_instance`). Nodes send them to each other only.

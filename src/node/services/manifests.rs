@@ -87,7 +87,7 @@ fn machine_config(role: Role, parts: &HostParts, release: &Release) -> Manifest 
     Manifest::new(&format!("openshift/99_ocpdeploy-machineconfig-{role}.yaml"), &content)
 }
 
-/// The lowest version that every machine-config-operator of the release's age accepts: 4.6 came with 3.1.
+/// The spec version of our MachineConfigs, which every operator of these releases accepts: 3.1 from 4.6, earlier 2.2.
 fn machine_config_version(release: &Release) -> Version {
     let (major, minor) = match release.version >= (4, 6) {
         true => (Major::Three, 1),

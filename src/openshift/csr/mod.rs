@@ -21,13 +21,14 @@ const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-opera
 /// Prefix of nodes' user names (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/authentication/user/user.go`).
 const NODE_USERS: &str = "system:node:";
 
-/// A group of `BOOTSTRAPPER`, but not of each master or arbiter.
+/// A group of `BOOTSTRAPPER` that requests of masters and the arbiter may lack.
 ///
 /// Nodes send requests with the token of that service account, which has the group (openshift/machine-config-operator:
-/// `pkg/server/cluster_server.go`). The masters and the arbiter of the installation use a certificate of the installer,
-/// which the MCS of the bootstrap gives them (`pkg/server/bootstrap_server.go`), and that of older installers does not
-/// have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They use it again whenever their
-/// own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
+/// `pkg/server/cluster_server.go`). The masters and the arbiter of the installation send them with a certificate of the
+/// installer, which the MCS of the bootstrap gives them (`pkg/server/bootstrap_server.go`). The certificate of an older
+/// installer does not have the group (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). These
+/// nodes use that certificate again whenever their own has expired (openshift/hive:
+/// `pkg/controller/hibernation/csr_utility.go`).
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// The relevant fields of a CertificateSigningRequest.

@@ -56,7 +56,7 @@ impl Choice {
                     .await
                     .with_context(|| format!("download openshift-install {}", published.version))?;
                 found.version_for(downloads.arch).await?;
-                (found, published.version, "it was downloaded for version")
+                (found, published.version, "downloaded for the setting version")
             }
         };
         let path = found.path().display();
@@ -129,7 +129,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
         let version = found.version_for(downloads.arch).await?;
         return match wanted {
             Some(wanted) if !wanted.fits(&version) => Err(other_version(path.display(), &version, wanted).into()),
-            _ => here(found, "set by installer").await,
+            _ => here(found, "named by the setting installer").await,
         };
     }
     let own = bin(dir).join(PROGRAM);

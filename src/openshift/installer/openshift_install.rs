@@ -34,9 +34,9 @@ use crate::state::home;
 use crate::state::parameters::Parameters;
 use crate::templates::yaml;
 
-/// Its own variables, of which releases add some (openshift/installer: `pkg/asset/releaseimage`,
-/// `pkg/asset/rhcos/image.go`, `pkg/asset/ignition/bootstrap/common.go`, `pkg/types/validation/installconfig.go`), and
-/// ssh's agent, for `gather bootstrap` (`pkg/gather/ssh/agent.go`).
+/// Variables that openshift-install gets: its own ones by their prefix, because releases add some (openshift/installer:
+/// `pkg/asset/releaseimage`, `pkg/asset/rhcos/image.go`, `pkg/asset/ignition/bootstrap/common.go`,
+/// `pkg/types/validation/installconfig.go`), and the SSH agent's, for `gather bootstrap` (`pkg/gather/ssh/agent.go`).
 const VARIABLES: &[&[&str]] = &[PROXY, CERTIFICATES, &["OPENSHIFT_INSTALL_", "SSH_AUTH_SOCK"]];
 
 /// Creating files takes seconds; after this time the installer hangs.
@@ -49,9 +49,9 @@ const TAIL: usize = 10;
 #[derive(Clone, Debug)]
 pub struct OpenshiftInstall {
     path: PathBuf,
-    /// Of the same release.
+    /// The one beside openshift-install, otherwise the first in PATH.
     oc: PathBuf,
-    /// It was downloaded and compared with a signed or pinned list: then the digest of its release is signed, too.
+    /// Whether it was downloaded and compared with a signed or pinned list. If so, it names a trusted release image.
     is_verified: bool,
     /// The output of its `version` command, cached: a program of half a gigabyte takes a second to start.
     about: Arc<OnceCell<BuildInfo>>,

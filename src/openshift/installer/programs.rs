@@ -26,7 +26,7 @@ use crate::state::home::write_private;
 /// In the directory of a release: SHA-256 of each program, from the time when its archive was verified.
 const DIGESTS: &str = "sha256.json";
 const LONGEST_DIGESTS: u64 = 64 << 10;
-/// In the directory of a trust: the newest version that each channel has selected.
+/// In the cache's directory for one `Trust`: the newest version that each channel has selected.
 const CHANNELS: &str = "channels.json";
 const LONGEST_CHANNELS: u64 = 64 << 10;
 /// openshift-install 4.20 has 0.7 GB.

@@ -40,8 +40,8 @@ pub enum Rejoin<'a> {
     Refuse,
     /// Allowed, because its own expired while it was off.
     ///
-    /// The token of joining nodes can request a certificate in the name of any node. So it is only approved for nodes
-    /// whose kubelets are silent, for members of etcd only if they are in `off`, the recorded powered-off machines.
+    /// The token of joining nodes can request a certificate in the name of any node. So requests are only approved for
+    /// nodes whose kubelets are silent. A member of etcd must also be in `off`, the recorded powered-off machines.
     Allow { off: &'a BTreeSet<NodeName> },
 }
 
@@ -74,8 +74,8 @@ impl<'a> Approver<'a> {
         }
     }
 
-    /// Returns when each of these nodes is Ready and has its serving certificate. API errors are retried; one that
-    /// lasts ends it, for example if the API has no certificate requests.
+    /// Returns when each of these nodes is Ready and has its serving certificate. Retries API errors, and fails if one
+    /// lasts, for example because the API has no certificate requests.
     pub async fn run(&mut self, wanted: &BTreeSet<NodeName>) -> Result<(), ApiError> {
         let mut interval = PollInterval::default();
         let mut doubt = None;
@@ -253,7 +253,7 @@ impl<'a> Approver<'a> {
                     let mut later = requests.iter().filter(by_node).map(created);
                     seen.joined().contains(&node) || later.any(|later| later >= created(object))
                 }
-                // No Lease, no use.
+                // Without a Lease, the certificate is unused.
                 Rejoin::Allow { .. } => self.heartbeats.renewed(&node) >= created(object),
             };
             if !is_used {

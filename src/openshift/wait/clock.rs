@@ -1,7 +1,9 @@
 //! How long certificates are valid, and what this allows: to stop a cluster, and to start it again.
 //!
-//! The installer's are valid for 24 hours. The cluster replaces them earlier by ones that are valid for 30 days; until
-//! then it must not be off when they expire. Source: openshift/cluster-kube-controller-manager-operator,
+//! The installer's certificates are valid for 24 hours. Before they expire, the running cluster replaces them with
+//! certificates that are valid for 30 days. Until then, it must not be off when they expire.
+//!
+//! Source: openshift/cluster-kube-controller-manager-operator,
 //! `certrotationcontroller.go`.
 
 use jiff::{SignedDuration, Timestamp};
@@ -100,10 +102,10 @@ impl Clock {
                 format!("expired {hours} h ago without rotation; pending certificate requests must be approved")
             }
             (None, true) => {
-                format!("the installer's are valid for {hours} h; rotation status unknown")
+                format!("the installer's certificates are valid for {hours} h; rotation status unknown")
             }
             (None, false) => {
-                format!("the installer's expired {hours} h ago; rotation status unknown")
+                format!("the installer's certificates expired {hours} h ago; rotation status unknown")
             }
         }
     }
@@ -149,8 +151,16 @@ mod tests {
     fn the_text_says_whether_the_cluster_can_be_stopped() {
         let made_at: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         for (hours, rotated, text) in [
-            (1, None, "the installer's are valid for 23 h; rotation status unknown"),
-            (30, None, "the installer's expired 6 h ago; rotation status unknown"),
+            (
+                1,
+                None,
+                "the installer's certificates are valid for 23 h; rotation status unknown",
+            ),
+            (
+                30,
+                None,
+                "the installer's certificates expired 6 h ago; rotation status unknown",
+            ),
             (
                 19,
                 Some(false),

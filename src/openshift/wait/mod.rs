@@ -178,7 +178,8 @@ impl Cluster<'_> {
             let version = self.api.cluster_version().await?.as_ref().map(VersionProgress::of);
             let is_done = version.as_ref().is_some_and(|version| version.is_done);
             if is_done {
-                // From now on the lists decide; before that, they are only for the status, and large.
+                // From now on, the lists of nodes and operators decide. Before, they are only for the status, and are
+                // queried less often because they are large.
                 status = PolledStatus::default();
             }
             let mut degraded = None;
@@ -402,7 +403,8 @@ async fn until(
     }
 }
 
-/// Reports what has changed: each node and each operator that is not ready is a row, as is each that became ready.
+/// Reports what has changed: a row for each node, for each operator that is not ready, and for each operator that has
+/// become ready.
 ///
 /// openshift-install shows the message of the ClusterVersion, which names some of the operators (openshift/installer:
 /// `cmd/openshift-install/command/waitfor.go`, `waitForInitializedCluster`).

@@ -220,7 +220,7 @@ impl<'a> Page<'a> {
                 .collect::<Vec<_>>()
                 .join(" + "),
             same: nodes.iter().filter(|node| node.look == Look::Same).count(),
-            // A node that was not seen counts; nobody looks for the machine of an external one.
+            // Nodes that were not seen count as well. External nodes do not: their machines are not on the platform.
             planned: status.nodes.iter().filter(|node| is_expected(node)).count(),
             picture_text: picture_text(&vips, &circles, &further),
             pictures,

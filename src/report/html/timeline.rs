@@ -249,7 +249,7 @@ fn merged(spans: &[&Span]) -> Vec<Span> {
     merged
 }
 
-/// `pass-two/create/master-0` is part of `pass-two/create`, and so are others with a node's name.
+/// The step that includes the steps of single nodes: `pass-two/create` for `pass-two/create/master-0`.
 fn step_name(step: &str) -> String {
     for parent in ["pass-two/create", "join"] {
         if step.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/')) {

@@ -44,8 +44,8 @@ fn makes_namespace(values: &mut Values<'_>) -> Option<bool> {
     Some(makes_namespace)
 }
 
-/// The API server's host and the namespace of a kubeconfig's context. A user of one namespace does not see the machines of another,
-/// and KubeVirt itself does not compare MACs, so the same names must not lead to the same MACs.
+/// The host of the API server and the namespace, from which MACs are derived, too: KubeVirt does not compare MACs, and
+/// a user of one namespace does not see the machines of another, so equal names must not lead to equal MACs.
 ///
 /// An unreadable kubeconfig is reported by the connection.
 pub fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {

@@ -15,7 +15,7 @@ use super::sources::Sources;
 use super::values::Values;
 use crate::cluster::{Architecture, BackendConfig, Pool, SimConfig, WorkersOn};
 
-/// The platform, whose own defaults of other settings are set.
+/// Reads the platform, and sets its defaults for other settings.
 pub(super) fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
     let backend = read(values, "backend", false)?;
     match backend {
@@ -125,7 +125,7 @@ pub(super) fn check_workers_on(values: &mut Values<'_>, workers: Option<&Workers
 pub(super) fn require_machine_network(values: &mut Values<'_>, backend: Option<&BackendConfig>) {
     let is_required = backend.is_some_and(BackendConfig::requires_machine_network);
     if is_required && values.value("machine_network").is_none() {
-        let help = "set the subnet of the network, e.g. `machine_network=10.0.0.0/24`: not available from the platform";
+        let help = "set the subnet of the network, e.g. `machine_network=10.0.0.0/24`; the platform does not report it";
         values.missing("machine_network", help);
     }
 }

@@ -15,9 +15,9 @@ pub fn dhcp(values: &mut Values<'_>, backend: Option<&BackendConfig>, workers_on
     dhcp
 }
 
-/// Where such a node's config comes from, which settings follow from that, and which cannot be combined with it.
+/// Checks that the platforms support dhcp=none. Sets `harvest` and `mcs`, and rejects other values of them.
 ///
-/// Until a node has applied its config, it has no address: its platform must pass all of it without a network.
+/// A node has no address until it has applied its config, so its platform must pass the whole config without a network.
 fn without_dhcp(values: &mut Values<'_>, backend: Option<&BackendConfig>, workers_on: Option<&WorkersOn>) {
     let backends = [
         ("backend", backend),

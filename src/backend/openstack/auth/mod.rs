@@ -25,7 +25,7 @@ pub(super) struct CloudAccess {
     pub region: Option<String>,
     /// `public`, `internal` or `admin`.
     pub interface: String,
-    /// Those of single services, by the service's type with underscores.
+    /// The interfaces of single services, by the service's type with underscores.
     interfaces: BTreeMap<String, String>,
     /// PEM file of the CA of the services.
     pub ca: Option<PathBuf>,
@@ -102,7 +102,7 @@ enum Identity {
         password: SecretString,
         scope: Value,
     },
-    /// Has its own scope. Keystone rejects requests with a scope.
+    /// An application credential has its own scope, so Keystone rejects requests that contain one.
     Application {
         credential: Value,
         secret: SecretString,

@@ -1,4 +1,4 @@
-//! Where the settings of a cloud come from: clouds.yaml with its relatives, and `OS_*`.
+//! Where the settings of a cloud come from: clouds.yaml, the files that it is merged with, and `OS_*`.
 //!
 //! Names, order and precedence are those of openstack/openstacksdk: `openstack/config/loader.py`. Unlike there, a file
 //! that was found is not used if another user can have written it, and a password is only added to a clouds.yaml in the
@@ -302,7 +302,7 @@ impl Regions {
             Some(wanted) if count == 0 => Ok(Some((wanted.to_owned(), Value::Null))),
             Some(wanted) => match known.find(|(name, _)| name == wanted) {
                 Some(region) => Ok(Some(region)),
-                // The only one of a cloud is its default, not a list.
+                // If a cloud has one region, that is only its default, and another one can be named.
                 None if count == 1 => Ok(Some((wanted.to_owned(), Value::Null))),
                 None => Err(AuthConfigError::new(
                     format!("cloud {cloud} has no region {wanted}"),
@@ -339,7 +339,7 @@ fn merge(below: &mut Value, above: &Value) {
 }
 
 /// The value of a YAML document, in which plain scalars are texts as they are written, unless openstacksdk reads them as
-/// another text or type. Of several equal keys the last one counts, as there.
+/// another text or type. If a key occurs several times, the last one counts, as in openstacksdk.
 fn yaml(text: &str) -> Result<Value, Box<serde_saphyr::Error>> {
     let read = || serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
     let shape: Value = from_str_with_options(text, read()).map_err(Box::new)?;
@@ -416,8 +416,8 @@ fn other_than_text(shape: &Value) -> Value {
 
 /// Whether openstacksdk reads a plain scalar as this text: as a string, or as an integer that is written in the same way.
 /// Its parser implements YAML 1.1 (yaml/pyyaml: `lib/yaml/resolver.py`), and it converts numbers back to text
-/// (openstack/openstacksdk: `openstack/config/_util.py`, `normalize_keys`). A few texts that only look like numbers, times
-/// or dates count as such.
+/// (openstack/openstacksdk: `openstack/config/_util.py`, `normalize_keys`). A few texts that only look like numbers,
+/// times or dates are treated like these.
 fn is_text(plain: &str) -> bool {
     let words = [
         "yes", "no", "on", "off", "true", "false", "=", ".nan", ".inf", "+.inf", "-.inf",

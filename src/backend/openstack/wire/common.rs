@@ -11,7 +11,7 @@ use crate::http_limits;
 /// The longest part of a service's message that is shown.
 pub const MESSAGE_LIMIT: usize = 300;
 
-/// The message of an error response. Each service has another format.
+/// The message of an error response. Each service has its own format.
 pub fn fault(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let json: Value = serde_json::from_slice(body).unwrap_or_default();

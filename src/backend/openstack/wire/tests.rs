@@ -61,7 +61,7 @@ fn parts<'a>(flavor: &'a Flavor, ports: &'a [String]) -> Parts<'a> {
 
 /// Responses of real services.
 #[test]
-fn each_service_has_another_error_format() {
+fn each_service_has_its_own_error_format() {
     for (body, message) in [
         (
             r#"{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}"#,
