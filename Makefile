@@ -60,9 +60,9 @@ lab = lab() { \
 test-labs: install-all ## run the tests on real platforms (root, 30 to 60 minutes; LAB=libvirt, nodes, cloud, openstack, kubernetes or rest selects; LAB_TESTS=all adds the slowest)
 	@# Two labs at once: a single lab leaves a processor idle while its guests and servers start one after the other.
 	@$(begin); $(lab); \
-	{ $(foreach lab,$(filter openstack kubernetes,$(LAB)),lab $($(lab)_seconds) $(lab);) :; } >target/test-servers.log 2>&1 & servers=$$!; \
+	{ $(foreach lab,$(filter openstack kubernetes cloud,$(LAB)),lab $($(lab)_seconds) $(lab);) :; } >target/test-servers.log 2>&1 & servers=$$!; \
 	trap wait EXIT; \
-	$(foreach lab,$(filter libvirt nodes cloud rest,$(LAB)),lab $($(lab)_seconds) $(lab);) \
+	$(foreach lab,$(filter libvirt nodes rest,$(LAB)),lab $($(lab)_seconds) $(lab);) \
 	wait $$servers || { cat target/test-servers.log; exit 1; }; \
 	cat target/test-servers.log; \
 	$(print_left_out)

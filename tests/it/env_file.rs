@@ -274,7 +274,8 @@ fn the_architecture_selects_the_images_and_the_release() {
     let foreign: Vec<_> = nodes.filter(|(_, arch)| *arch != Architecture::Aarch64).collect();
     assert_eq!(foreign, [("old-0".to_owned(), Architecture::X86_64)]);
     assert_eq!(mixed.downloads.arch, ReleaseArchitecture::Multi);
-    assert_eq!(mixed.foreign_images[&Architecture::X86_64].coreos, ImageSource::Release);
+    let file = ImageSource::File(PathBuf::from("/state/images/rhcos.qcow2"));
+    assert_eq!(mixed.foreign_images[&Architecture::X86_64].coreos, file);
     let env = format!("{REQUIRED}arch=s390x\nharvest_image=centos7");
     let given = Given {
         env: &env,

@@ -500,7 +500,7 @@ mod tests {
         let create = |spec: &MachineSpec| create(&storage, &connect, &platform, DiskCache::Default, spec, &progress);
         let ours = spec("lab-worker-0");
         let mut theirs = spec("lab-worker-0");
-        theirs.cluster = ClusterId::read("lab.example.com.b3n8wxyz").unwrap();
+        theirs.cluster = ClusterId::read("lab.example.com.p2k7xqrs").unwrap();
         create(&theirs).unwrap();
         // Somebody removed the domain, but not its volumes.
         let (domain, _) = find(&connect, &theirs.cluster, &theirs.name).unwrap().unwrap();
