@@ -31,8 +31,8 @@ exec 8>"$out/.lock$suffix"
 flock 8
 
 # Nothing to do if recipe and inputs have not changed since the last build.
-stamp=$({ echo "$arch $versions"; cd "$here"; find . -path ./node -prune -o -type f ! -name README.md -printf '%m %p\n' | sort
-          find . -path ./node -prune -o -type f ! -name README.md -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1)
+stamp=$({ echo "$arch $versions"; cd "$here"; find . \( -path ./node -o -path ./cloud \) -prune -o -type f ! -name README.md -printf '%m %p\n' | sort
+          find . \( -path ./node -o -path ./cloud \) -prune -o -type f ! -name README.md -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1)
 if [ -s "$out/helper$suffix.qcow2" ] && [ -s "$out/coreos$suffix.qcow2" ] && [ "$(cat "$out/.stamp$suffix" 2>/dev/null)" = "$stamp" ]; then
     echo "images: of $arch up to date in $out"
     exit 0

@@ -173,7 +173,8 @@ fn image(
 fn existing(values: &mut Values<'_>, name: &'static str, path: PathBuf) -> Option<ImageSource> {
     if !(values.sources.is_file)(&path) {
         let hint = if values.sources.rehearse {
-            "install the package ocpdeploy-rehearsal; in the source tree, `make rehearse` builds the images"
+            "install the package ocpdeploy-rehearsal; in the source tree, `make rehearse` builds the images, \
+             and `images/build.sh target/images ARCH` those of another architecture"
         } else {
             "remove this setting to download the image, or set the path of a qcow2 file, a URL, or the name of an image on the platform"
         };
