@@ -121,7 +121,7 @@ RUST
 mkdir $package/src/support
 cp tests/support/clean.rs $package/src/support/
 # Of the backends, only the trait and its types.
-sed -i -E '/^#\[cfg\(feature = .*\)\]$/d; /^(pub )?mod (action|capabilities|error|findings|optional|snapshots);$/b; /^(pub )?mod [a-z_]+;$/d' $package/src/backend/mod.rs
+sed -i -E '/^#\[cfg\(.*feature = .*\)\]$/d; /^(pub )?mod (action|capabilities|error|findings|optional|snapshots);$/b; /^(pub )?mod [a-z_]+;$/d' $package/src/backend/mod.rs
 # The module needs nmstate, and nothing here needs the module.
 sed -i '/^pub mod connections;$/d' $package/src/plan/mod.rs
 sed -i 's/kube::api::DynamicObject/kube::core::DynamicObject/' $package/src/openshift/wait/seen.rs
