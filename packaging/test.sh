@@ -67,12 +67,13 @@ for file in README.md $links copyright env.sh.sample sbom.cdx.json examples/prof
     [ -s "$file" ] || fail "no $file"
 done
 cd
-# Without the package of the guests, the hint names it.
-rehearse() { ocpdeploy config --rehearse --backend libvirt --set libvirt_uri=test:///default 2>&1; }
-! rehearse >guests || fail "there are guests without their package"
-grep -q 'hint: install the package ocpdeploy-rehearsal' guests || fail "$(<guests)"
+# Without the package of the guests, the error names it.
+plan() { ocpdeploy plan --rehearse --backend libvirt --set libvirt_uri=test:///default >planned 2>&1 || true; }
+plan
+grep -q 'help: install the package ocpdeploy-rehearsal' planned || fail "$(<planned)"
 dpkg -i guests.deb
-rehearse | grep -q '/usr/share/ocpdeploy/rehearsal/coreos.qcow2' || fail "$(rehearse)"
+plan
+! grep -q 'does not exist' planned || fail "$(<planned)"
 dpkg --verify ocpdeploy ocpdeploy-rehearsal
 dpkg --purge ocpdeploy ocpdeploy-rehearsal
 [ -z "$(find / -xdev -name '*ocpdeploy*' ! -path '/root/*' ! -path '/var/cache/man/*')" ] || fail "files remain after the removal"
