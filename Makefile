@@ -48,7 +48,7 @@ LAB ?= $(LABS)
 # Duration of each lab on a slow computer while another lab runs.
 libvirt_seconds := 1500
 nodes_seconds := 1500
-cloud_seconds := 1800
+cloud_seconds := 900
 openstack_seconds := 1800
 kubernetes_seconds := 1000
 rest_seconds := 600
