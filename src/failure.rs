@@ -114,6 +114,7 @@ fn of_client_dns(error: &ClientDnsError) -> Classification {
 fn of_backend(error: &BackendError) -> Classification {
     let kind = match error.kind {
         BackendErrorKind::Timeout => ErrorKind::Waited,
+        BackendErrorKind::LocalFile => ErrorKind::Settings,
         BackendErrorKind::NotBuiltIn | BackendErrorKind::NoLibrary => ErrorKind::Tool,
         _ => ErrorKind::Platform,
     };

@@ -12,7 +12,7 @@ use crate::limited_file;
 pub(super) fn read(setting: &str, path: &Path, signed: &str) -> Result<(String, Vec<Certificate>), BackendError> {
     let unusable = |why: String| {
         let words = format!("{setting} {}: {why}", path.display());
-        BackendError::new(BackendErrorKind::Rejected, words)
+        BackendError::new(BackendErrorKind::LocalFile, words)
             .hint(format!("set {setting} to the PEM file of the CA that signed {signed}"))
     };
     let text = limited_file::read_text(path).map_err(|error| unusable(error.to_string()))?;

@@ -1,7 +1,8 @@
 //! The error of all backends, and of the operations that they belong to.
 
-use std::fmt;
+use std::path::Path;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// Why a request to a platform failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,12 @@ impl BackendError {
             code: None,
             pause: None,
         }
+    }
+
+    /// A file on this computer cannot be read.
+    pub fn unreadable(path: &Path, error: &io::Error) -> Self {
+        let message = format!("cannot read {}: {error}", path.display());
+        Self::new(BackendErrorKind::LocalFile, message)
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -82,6 +89,8 @@ pub enum BackendErrorKind {
     TooLarge,
     Rejected,
     Timeout,
+    /// A file on this computer is missing, not readable or has another content.
+    LocalFile,
     /// This build of the program does not include the backend.
     NotBuiltIn,
     /// The backend's library is not installed on this computer.
@@ -99,6 +108,7 @@ impl fmt::Display for BackendErrorKind {
             Self::TooLarge => "too large for the platform",
             Self::Rejected => "rejected by the platform",
             Self::Timeout => "the platform did not respond in time",
+            Self::LocalFile => "a file on this computer cannot be used",
             Self::NotBuiltIn => "not included in this build",
             Self::NoLibrary => "a library is missing on this computer",
         })
@@ -121,6 +131,7 @@ impl BackendErrorKind {
             Self::TooLarge => "reduce the size of the Ignition config",
             Self::Rejected => "see the platform's message above",
             Self::Timeout => "run the same command again; it continues where it stopped",
+            Self::LocalFile => "check the file, then run the same command again",
             Self::NotBuiltIn => "build ocpdeploy with it: `cargo install --locked --path .`",
             // Only libvirt has one. Fedora's package: libvirt/libvirt: libvirt.spec.in, `%files libs`.
             Self::NoLibrary => "install it: `sudo apt install libvirt0` or `sudo dnf install libvirt-libs`",

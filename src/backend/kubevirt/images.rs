@@ -295,7 +295,7 @@ pub(super) async fn upload(
     cluster: &ClusterId,
     image: &LocalImage<'_>,
 ) -> Result<ImageHandle, BackendError> {
-    let bytes = virtual_size(image.path).map_err(|error| unreadable(image.path, &error))?;
+    let bytes = virtual_size(image.path).map_err(|error| BackendError::unreadable(image.path, &error))?;
     let bytes = bytes.unwrap_or(image.bytes).div_ceil(GIB).max(1) * GIB;
     let wanted = objects::image(image.sha256, &Import::Upload, config, bytes, cluster);
     let volume = claimed(session, cluster, &wanted).await?;
@@ -309,13 +309,6 @@ pub(super) async fn upload(
     }
     session.anchor(cluster).await?;
     Ok(handle(session, &volume))
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::NotFound,
-        format!("cannot read {}: {error}", path.display()),
-    )
 }
 
 /// The size of the disk in a qcow2 file (qemu/qemu: docs/interop/qcow2.rst); `None` for anything else.
@@ -430,7 +423,7 @@ async fn send_to(
     let client = client.build().map_err(unreachable)?;
     let file = tokio::fs::File::open(image.path)
         .await
-        .map_err(|error| unreadable(image.path, &error))?;
+        .map_err(|error| BackendError::unreadable(image.path, &error))?;
     let request = client
         .post(format!("{}/v1beta1/upload", proxy.trim_end_matches('/')))
         .bearer_auth(token)
@@ -438,7 +431,7 @@ async fn send_to(
     let sent = http_upload::send(request, file, image.bytes, limits)
         .await
         .map_err(|error| match error {
-            UploadError::File(error) => unreadable(image.path, &error),
+            UploadError::File(error) => BackendError::unreadable(image.path, &error),
             UploadError::Http(error) => unreachable(error),
             error => BackendError::new(BackendErrorKind::Timeout, format!("upload to {proxy}: {error}")),
         })?;

@@ -97,18 +97,13 @@ fn upload(
     image: &ImageFile,
     progress: &CallProgress,
 ) -> Result<(), BackendError> {
-    let unreadable = |error: std::io::Error| {
-        BackendError::new(
-            BackendErrorKind::Rejected,
-            format!("cannot read {}: {error}", image.path.display()),
-        )
-    };
+    let unreadable = |error: std::io::Error| BackendError::unreadable(image.path, &error);
     let mut file = File::open(image.path).map_err(unreadable)?;
     let mut head = Vec::new();
     (&mut file).take(HEAD).read_to_end(&mut head).map_err(unreadable)?;
     if Qcow2::read(&head).is_none() {
         let failure = BackendError::new(
-            BackendErrorKind::Rejected,
+            BackendErrorKind::LocalFile,
             format!("{} is not a qcow2 image", image.path.display()),
         );
         return Err(failure.hint("convert it with `qemu-img convert -O qcow2`"));
@@ -122,7 +117,7 @@ fn upload(
         match found == image.sha256 && head.len() as u64 + sent == image.bytes {
             true => first.send(&head, progress),
             false => Err(BackendError::new(
-                BackendErrorKind::Rejected,
+                BackendErrorKind::LocalFile,
                 format!("{} changed while it was uploaded", image.path.display()),
             )),
         }

@@ -113,7 +113,7 @@ impl OpenStack {
         sha256: &str,
         arch: Architecture,
     ) -> Result<ImageHandle, BackendError> {
-        let unreadable = |error| unreadable(path, &error);
+        let unreadable = |error| BackendError::unreadable(path, &error);
         let name = path.file_stem().map(|name| name.to_string_lossy()).unwrap_or_default();
         let name = format!("{name}-{}", sha256.get(..12).unwrap_or(sha256));
         let mut image = new_image(&name, "qcow2", cluster, Some(arch));
@@ -265,10 +265,6 @@ impl OpenStack {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> BackendError {
-    BackendError::new(BackendErrorKind::NotFound, format!("{}: {error}", path.display()))
-}
-
 /// Whether an uploaded image has the bytes of the file: its properties alone do not prove that.
 async fn has_bytes_of(file: Option<&Path>, image: &Value) -> Result<bool, BackendError> {
     let Some(path) = file else { return Ok(true) };
@@ -282,7 +278,7 @@ async fn has_bytes_of(file: Option<&Path>, image: &Value) -> Result<bool, Backen
         }
     };
     let read = tokio::task::spawn_blocking(read).await.map_err(io::Error::other);
-    let digest = read.flatten().map_err(|error| unreadable(path, &error))?;
+    let digest = read.flatten().map_err(|error| BackendError::unreadable(path, &error))?;
     let is_same = digest == text(image, "os_hash_value");
     if !is_same {
         let (id, algorithm, path) = (text(image, "id"), text(image, "os_hash_algo"), path.display());

@@ -176,7 +176,7 @@ impl Transport {
         let response = http_upload::send(request, body, bytes, self.uploads)
             .await
             .map_err(|error| match error {
-                UploadError::File(error) => BackendError::new(BackendErrorKind::Rejected, error.to_string()),
+                UploadError::File(error) => BackendError::new(BackendErrorKind::LocalFile, error.to_string()),
                 UploadError::Http(error) => unreachable(url, &error),
                 error => BackendError::new(BackendErrorKind::Timeout, format!("{}: {error}", host(url))),
             })?;

@@ -99,10 +99,9 @@ pub(super) struct OvirtSession {
 impl OvirtSession {
     /// Reads CA and password. Sends no request yet.
     pub fn new(config: &OvirtConfig) -> Result<Self, BackendError> {
-        let certificates = match &config.ca {
-            Some(path) => Some(ca_file::read("ovirt_ca", path, "the engine's certificate")?.1),
-            None => None,
-        };
+        let certificates = config.ca.as_ref();
+        let certificates = certificates.map(|path| ca_file::read("ovirt_ca", path, "the engine's certificate"));
+        let certificates = certificates.transpose()?.map(|(_, certificates)| certificates);
         let http = client(certificates.clone())
             .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, innermost(&error)))?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

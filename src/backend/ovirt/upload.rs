@@ -255,8 +255,7 @@ impl Ovirt {
                     let asked = asked_pause(status, answer.headers());
                     BackendError::new(kind, format!("{} returned HTTP {status}", origin(url))).pause(asked)
                 }
-                // An error of the file is permanent.
-                Err(failure) if failure.kind == BackendErrorKind::Rejected => return Err(failure),
+                Err(failure) if failure.kind == BackendErrorKind::LocalFile => return Err(failure),
                 Err(failure) => failure,
             };
             attempt += 1;
@@ -282,13 +281,13 @@ async fn put_piece(
         file.seek(SeekFrom::Start(piece.start)).await?;
         Ok(file)
     };
-    let body = opened.await.map_err(|error| unreadable(file, &error))?;
+    let body = opened.await.map_err(|error| BackendError::unreadable(file, &error))?;
     let range = format!("bytes {}-{}/*", piece.start, piece.end - 1);
     let request = http.put(url).header(CONTENT_RANGE, range);
     http_upload::send(request, body, piece.end - piece.start, limits)
         .await
         .map_err(|error| match error {
-            UploadError::File(error) => unreadable(file, &error),
+            UploadError::File(error) => BackendError::unreadable(file, &error),
             UploadError::Http(error) => unreachable(origin(url), &error),
             error => BackendError::new(BackendErrorKind::Timeout, format!("{}: {error}", origin(url))),
         })
@@ -310,7 +309,9 @@ fn origin(url: &str) -> &str {
 
 /// The size of the disk that a guest sees, in bytes, from the header of a qcow2 file.
 pub(super) async fn virtual_size(path: &Path) -> Result<u64, BackendError> {
-    let mut file = File::open(path).await.map_err(|error| unreadable(path, &error))?;
+    let mut file = File::open(path)
+        .await
+        .map_err(|error| BackendError::unreadable(path, &error))?;
     let mut header = [0; 32];
     let read = file.read_exact(&mut header).await;
     match (read, header) {
@@ -319,15 +320,11 @@ pub(super) async fn virtual_size(path: &Path) -> Result<u64, BackendError> {
             Ok(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
         }
         _ => Err(BackendError::new(
-            BackendErrorKind::Rejected,
+            BackendErrorKind::LocalFile,
             format!("{} is not a qcow2 image", path.display()),
         )
         .hint("use the CoreOS image for OpenStack, decompressed")),
     }
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> BackendError {
-    BackendError::new(BackendErrorKind::Rejected, format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -353,12 +350,12 @@ mod tests {
 
     /// The upload is not repeated: that would not help.
     #[test]
-    fn a_file_that_became_shorter_is_rejected() {
+    fn a_file_that_became_shorter_ends_the_upload() {
         let (http, url) = (client(None).unwrap(), start(Behavior::Silent));
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(99).unwrap();
         let failure = run(put_piece(&http, &url, file.path(), &(10..100), LIMITS)).unwrap_err();
-        assert_eq!(failure.kind, BackendErrorKind::Rejected);
+        assert_eq!(failure.kind, BackendErrorKind::LocalFile);
         assert!(failure.message.contains("became shorter"), "{}", failure.message);
     }
 }
