@@ -28,8 +28,8 @@ pub(super) fn refuse_changes(
         return Ok(());
     };
     if options.harvest_again {
-        let what = "its addresses are in use and cannot be harvested again";
-        return Err(differs(name, what, None));
+        let text = format!("cluster {name} is installed: its addresses are in use and cannot be harvested again");
+        return Err(OperationError::new(ErrorKind::Usage, text).hint("omit `--harvest`"));
     }
     let workers = workers(config, table);
     let mut what = others(config, cluster, table);
