@@ -14,6 +14,7 @@ use crate::error::{ErrorKind, OperationError};
 use crate::export::kubeconfig::{AddError, with_context, without_context};
 use crate::found_file::is_trusted;
 use crate::kubeconfig::default_files;
+use crate::limited_file;
 use crate::local::foreign_file::replace;
 use crate::printable::{shell_path, shell_word};
 use crate::state::dir::{judge_path, me};
@@ -111,7 +112,7 @@ impl AddedContext {
 
     /// The file's content; nothing if it is missing.
     fn read(&self) -> Result<String, OperationError> {
-        match std::fs::read_to_string(&self.file) {
+        match limited_file::read_text(&self.file) {
             Ok(text) => Ok(text),
             Err(error) if error.kind() == IoKind::NotFound => Ok(String::new()),
             Err(error) => Err(self.refused(&error.to_string())),
