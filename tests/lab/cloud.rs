@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use super::hosts::{Finally, change_env, run};
 use super::libvirt::{cluster, connect, destroy, spec, virsh};
 use super::two_passes::Lab;
+use crate::support::sshd::make_key;
 use crate::support::until::until;
 
 /// A boot and what follows it, of several emulated guests at once on a busy computer.
@@ -416,11 +417,7 @@ impl Network {
         virsh(&["net-create", xml.to_str().unwrap()]);
         let uri = std::env::var("OCPDEPLOY_LAB_URI").unwrap();
         let remove = Finally("virsh", format!("-q -c {uri} net-destroy {name}"));
-        let made = Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-            .arg(folder.path().join("key"))
-            .status();
-        assert!(made.unwrap().success());
+        make_key(&folder.path().join("key"));
         let packages = Http::serve(&images().join("cloud-packages"), &format!("{subnet}.1"), 80);
         Self {
             name,
@@ -461,12 +458,12 @@ os.execvp(sys.argv[3], sys.argv[3:])
 ";
         let (name, subnet) = (&self.name, &self.subnet);
         let options = format!(
-            "dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --no-ping --bind-interfaces --interface={name} \
+            "dnsmasq --user=root --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --no-ping --bind-interfaces --interface={name} \
              --except-interface=lo --dhcp-range={subnet}.50,{subnet}.99,1h --dhcp-option=option:mtu,1400 --dhcp-leasefile={} --pid-file \
              --address=/packages.lab.test/{subnet}.1",
             self.leases().display()
         );
-        let server = Command::new("python3")
+        let server = server("python3")
             .args(["-c", WAIT, name, &delay.as_secs().to_string()])
             .args(options.split_whitespace())
             .spawn();
@@ -538,12 +535,19 @@ impl Drop for Network {
     }
 }
 
+/// A program that ends with this test, even if that is killed.
+fn server(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
+}
+
 /// A web server for a directory.
 struct Http(Child);
 
 impl Http {
     fn serve(folder: &Path, ip: &str, port: u16) -> Self {
-        let server = Command::new("python3")
+        let server = server("python3")
             .args(["-m", "http.server", "--bind", ip, &port.to_string(), "--directory"])
             .arg(folder)
             .stdout(Stdio::null())

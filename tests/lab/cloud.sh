@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 export NEXTEST_PROFILE=lab
 cargo nextest run "$@" --test lab --no-run
 export OCPDEPLOY_LAB_URI=qemu:///system
-# The others, with slow DHCP servers and other platforms' disks, take half an hour.
 selected='test(/^cloud::harvest/)'
-[ "${LAB_TESTS-}" != all ] || selected='test(/^cloud::/)'
+# The others, with slow DHCP servers and other platforms' disks, take 25 minutes. They print times of each boot.
+[ "${LAB_TESTS-}" != all ] || { selected='test(/^cloud::/)'; export NEXTEST_SUCCESS_OUTPUT=final; }
 tests/lab/lab.sh exec cargo nextest run --offline "$@" --test lab --run-ignored only -E "$selected"
