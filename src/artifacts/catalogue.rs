@@ -1,4 +1,4 @@
-//! Available images: the helpers of `images/catalogue.yaml`, and the CoreOS images of a release.
+//! Available images: those for pass one in `images/catalogue.yaml`, and the CoreOS images of a release.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cluster::Architecture;
 
 /// The default pass-one image.
-pub const DEFAULT_HELPER: &str = "centos9stream";
+pub const DEFAULT_HARVEST_IMAGE: &str = "centos9stream";
 
 /// Suffixes of files that are decompressed.
 const PACKED: [&str; 3] = [".gz", ".xz", ".zst"];
@@ -66,13 +66,13 @@ pub fn file_name(url: &str) -> &str {
 struct File {
     #[serde(rename = "v")]
     _version: u32,
-    helpers: Vec<Helper>,
+    images: Vec<HarvestImage>,
 }
 
 /// A pass-one image of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Helper {
+pub struct HarvestImage {
     pub name: String,
     pub about: String,
     pub architectures: Vec<Architecture>,
@@ -82,7 +82,7 @@ pub struct Helper {
     sums: String,
 }
 
-impl Helper {
+impl HarvestImage {
     pub fn url(&self, arch: Architecture) -> String {
         self.url.replace("{arch}", arch.as_str())
     }
@@ -92,20 +92,20 @@ impl Helper {
     }
 }
 
-static HELPERS: LazyLock<Vec<Helper>> = LazyLock::new(|| {
+static HARVEST_IMAGES: LazyLock<Vec<HarvestImage>> = LazyLock::new(|| {
     let file = serde_saphyr::from_str::<File>(include_str!("../../images/catalogue.yaml"));
     // A test validates the file.
-    file.map(|file| file.helpers).unwrap_or_default()
+    file.map(|file| file.images).unwrap_or_default()
 });
 
 /// All pass-one images, the default first.
-pub fn helpers() -> &'static [Helper] {
-    &HELPERS
+pub fn harvest_images() -> &'static [HarvestImage] {
+    &HARVEST_IMAGES
 }
 
 /// The pass-one image of this name.
-pub fn helper(name: &str) -> Option<&'static Helper> {
-    HELPERS.iter().find(|helper| helper.name == name)
+pub fn harvest_image(name: &str) -> Option<&'static HarvestImage> {
+    HARVEST_IMAGES.iter().find(|image| image.name == name)
 }
 
 /// The SHA-256 of a file in a checksum list, in the format of `sha256sum` or BSD's `sha256`; in lower case.
@@ -261,18 +261,24 @@ mod tests {
     const SUM: &str = "aa0e1c2f0b8a0e6bd0f9a1f3a2c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6";
 
     #[test]
-    fn the_catalog_is_valid_and_starts_with_the_default_helper() {
-        let names: Vec<&str> = helpers().iter().map(|helper| helper.name.as_str()).collect();
-        assert_eq!(names, [DEFAULT_HELPER, "centos10stream", "almalinux9", "centos7"]);
-        for helper in helpers() {
-            for arch in &helper.architectures {
-                let (url, sums) = (helper.url(*arch), helper.sums(*arch));
-                assert!(
-                    url.starts_with("https://") && sums.starts_with("https://"),
-                    "{helper:?}"
-                );
-                assert!(file_name(&url).contains(".qcow2") && !url.contains('{'), "{helper:?}");
-                assert_eq!(Architecture::in_name(file_name(&url)), Some(*arch), "{helper:?}");
+    fn the_catalog_is_valid_and_starts_with_the_default() {
+        let names: Vec<&str> = harvest_images().iter().map(|image| image.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                DEFAULT_HARVEST_IMAGE,
+                "centos10stream",
+                "almalinux9",
+                "rocky9",
+                "centos7"
+            ]
+        );
+        for image in harvest_images() {
+            for arch in &image.architectures {
+                let (url, sums) = (image.url(*arch), image.sums(*arch));
+                assert!(url.starts_with("https://") && sums.starts_with("https://"), "{image:?}");
+                assert!(file_name(&url).contains(".qcow2") && !url.contains('{'), "{image:?}");
+                assert_eq!(Architecture::in_name(file_name(&url)), Some(*arch), "{image:?}");
             }
         }
     }

@@ -18,6 +18,10 @@ impl ClusterConfig {
         };
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
         let network = |text: &str| text.parse().expect("a network");
+        let images = BootImages {
+            coreos: ImageSource::Platform("rhcos".to_owned()),
+            harvest: ImageSource::Platform("centos".to_owned()),
+        };
         Self {
             name: "lab".to_owned(),
             domain: "example.com".to_owned(),
@@ -56,10 +60,8 @@ impl ClusterConfig {
                 ovn_join_network: None,
             },
             ipv6: None,
-            image: ImageSource::Platform("rhcos".to_owned()),
-            harvest_image: ImageSource::Platform("centos".to_owned()),
-            worker_image: ImageSource::Platform("rhcos".to_owned()),
-            worker_harvest_image: ImageSource::Platform("centos".to_owned()),
+            images: images.clone(),
+            worker_images: images,
             foreign_images: BTreeMap::new(),
             given: GivenAddresses::default(),
             address_ranges: vec![],

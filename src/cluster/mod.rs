@@ -75,18 +75,12 @@ pub struct Downloads {
     pub image_mirror: Option<String>,
 }
 
-/// The images of an architecture that only pools have, on every platform.
+/// The images of machines of both passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignImages {
+pub struct BootImages {
     pub coreos: ImageSource,
-    pub helper: ImageSource,
-}
-
-/// The images of the machines of one architecture on one platform.
-#[derive(Clone, Copy, Debug)]
-pub struct BootImages<'c> {
-    pub coreos: &'c ImageSource,
-    pub helper: &'c ImageSource,
+    /// Boots in pass one.
+    pub harvest: ImageSource,
 }
 
 /// The proxies of the nodes.
@@ -230,13 +224,11 @@ pub struct ClusterConfig {
     pub networks: ClusterNetworks,
     /// The second address family, if the cluster has two.
     pub ipv6: Option<Ipv6Settings>,
-    pub image: ImageSource,
-    pub harvest_image: ImageSource,
-    /// As `image` and `harvest_image`, for the workers' platform.
-    pub worker_image: ImageSource,
-    pub worker_harvest_image: ImageSource,
-    /// The images of pools with another architecture.
-    pub foreign_images: BTreeMap<Architecture, ForeignImages>,
+    pub images: BootImages,
+    /// On the workers' own platform.
+    pub worker_images: BootImages,
+    /// Of pools with another architecture, on every platform.
+    pub foreign_images: BTreeMap<Architecture, BootImages>,
     pub given: GivenAddresses,
     /// Addresses to choose from: for VIPs that are not set, and with `Harvest::Static` also for the nodes.
     pub address_ranges: Vec<AddressRange>,
@@ -508,14 +500,13 @@ impl ClusterConfig {
         nodes.chain([(Role::Master, self.arch)]).collect()
     }
 
-    /// The CoreOS and the helper image of machines.
-    pub fn boot_images(&self, (place, arch): (Role, Architecture)) -> BootImages<'_> {
-        let (coreos, helper) = match (self.foreign_images.get(&arch), place) {
-            (Some(foreign), _) => (&foreign.coreos, &foreign.helper),
-            (None, Role::Worker) => (&self.worker_image, &self.worker_harvest_image),
-            (None, _) => (&self.image, &self.harvest_image),
-        };
-        BootImages { coreos, helper }
+    /// The images of machines.
+    pub fn boot_images(&self, (place, arch): (Role, Architecture)) -> &BootImages {
+        match (self.foreign_images.get(&arch), place) {
+            (Some(foreign), _) => foreign,
+            (None, Role::Worker) => &self.worker_images,
+            (None, _) => &self.images,
+        }
     }
 
     /// The backend of the machines at a place.

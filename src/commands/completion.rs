@@ -62,7 +62,10 @@ fn with_values(command: Command) -> Command {
             candidates(start, of_cluster(pools))
         })),
         "images" => arg.add(ArgValueCompleter::new(|start: &OsStr| {
-            candidates(start, catalogue::helpers().iter().map(|helper| helper.name.clone()))
+            candidates(
+                start,
+                catalogue::harvest_images().iter().map(|image| image.name.clone()),
+            )
         })),
         "sets" => arg.add(ArgValueCompleter::new(|start: &OsStr| candidates(start, settings()))),
         "profile" => arg.add(ArgValueCompleter::new(|start: &OsStr| candidates(start, profiles()))),

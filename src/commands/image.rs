@@ -9,7 +9,7 @@ use super::output::print_result;
 use super::platform::connect_for;
 use super::saved_settings;
 use super::session::Session;
-use crate::artifacts::catalogue::{self, Helper};
+use crate::artifacts::catalogue::{self, HarvestImage};
 use crate::artifacts::download::{Cache, Cached};
 use crate::backend::platforms::Platforms;
 use crate::backend::{Capabilities, ImageRequest};
@@ -63,41 +63,42 @@ fn cache(folder: &DownloadsDir) -> Result<Cache> {
 }
 
 #[derive(Serialize)]
-struct Listed {
-    helpers: Vec<ListedHelper>,
+struct Lists {
+    #[serde(rename = "helpers")]
+    images: Vec<Listed>,
     cache: Vec<Cached>,
 }
 
 #[derive(Serialize)]
-struct ListedHelper {
+struct Listed {
     #[serde(flatten)]
-    helper: Helper,
+    image: HarvestImage,
     cached: bool,
 }
 
 fn list(command: &ImageList) -> Result<()> {
     let cache = cache(&command.folder)?.list();
-    let helper = |helper: &Helper| ListedHelper {
-        cached: helper.architectures.iter().any(|arch| {
-            let url = helper.url(*arch);
+    let listed = |image: &HarvestImage| Listed {
+        cached: image.architectures.iter().any(|arch| {
+            let url = image.url(*arch);
             let mut cached = cache.iter().map(|cached| catalogue::file_name(&cached.url));
             cached.any(|name| name == catalogue::file_name(&url))
         }),
-        helper: helper.clone(),
+        image: image.clone(),
     };
-    let listed = Listed {
-        helpers: catalogue::helpers().iter().map(helper).collect(),
+    let lists = Lists {
+        images: catalogue::harvest_images().iter().map(listed).collect(),
         cache,
     };
-    print_result(&command.output, &listed, || listed.text())
+    print_result(&command.output, &lists, || lists.text())
 }
 
-impl Listed {
+impl Lists {
     fn text(&self) -> String {
         let mut text = String::from("pass-one images:\n");
-        for ListedHelper { helper, cached } in &self.helpers {
+        for Listed { image, cached } in &self.images {
             let here = if *cached { "  (fetched)" } else { "" };
-            text += &format!("  {:<16} {}{here}\n", helper.name, helper.about);
+            text += &format!("  {:<16} {}{here}\n", image.name, image.about);
         }
         text += "\ncache:\n";
         for cached in &self.cache {
@@ -215,15 +216,15 @@ fn print_pulled(command: &ImagePull, images: Vec<StoredImage>) -> Result<()> {
 
 /// The boot images of the machines of one architecture on one platform.
 fn wanted(config: &ClusterConfig, place: (Role, Architecture)) -> Vec<ImageSource> {
-    let BootImages { coreos, helper } = config.boot_images(place);
-    let helper = (config.harvest == Harvest::Boot).then(|| helper.clone());
-    std::iter::once(coreos.clone()).chain(helper).collect()
+    let BootImages { coreos, harvest } = config.boot_images(place).clone();
+    let harvest = (config.harvest == Harvest::Boot).then_some(harvest);
+    std::iter::once(coreos).chain(harvest).collect()
 }
 
 /// The installer, if an image is that of the release.
 async fn installer(config: &ClusterConfig, dir: &ClusterDir) -> Result<Option<Installer>> {
     let mut places = config.boot_places().into_iter();
-    match places.any(|place| *config.boot_images(place).coreos == ImageSource::Release) {
+    match places.any(|place| config.boot_images(place).coreos == ImageSource::Release) {
         true => Ok(Some(Installer::obtain(config, dir).await?)),
         false => Ok(None),
     }

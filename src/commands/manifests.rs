@@ -122,7 +122,7 @@ fn image(config: &ClusterConfig, entries: &[journal::Entry]) -> Result<ImageHand
     if let Some(entry) = brought {
         return Ok(serde_json::from_value(entry.output.clone())?);
     }
-    Ok(ImageHandle(match &config.image {
+    Ok(ImageHandle(match &config.images.coreos {
         ImageSource::Platform(name) => name.clone(),
         // The name of its volume contains the image's digest, which is not known before the file is available.
         other => format!("pvc:{other}"),

@@ -16,7 +16,7 @@ pub const EGRESS_LINE: &str = "ocpdeploy-egress";
 /// client id, as in CoreOS in pass two.
 ///
 /// The machine tries to connect to each endpoint of `egress`: `HOST:PORT` of letters, digits, dots and hyphens.
-pub fn helper_payload(
+pub fn throwaway_payload(
     host_name: &str,
     mac: Mac,
     ssh_keys: &[String],
@@ -68,7 +68,7 @@ mod tests {
 
     fn documents(host_name: &str, keys: &[String]) -> [String; 3] {
         let mac = Mac([0x52, 0x54, 0, 1, 2, 3]);
-        match helper_payload(host_name, mac, keys, &EGRESS.map(str::to_owned)).unwrap() {
+        match throwaway_payload(host_name, mac, keys, &EGRESS.map(str::to_owned)).unwrap() {
             Payload::CloudInit {
                 user_data,
                 meta_data,

@@ -191,10 +191,10 @@ pub(super) async fn look_around(
 
 /// The images that anyone on the network could replace.
 fn unprotected_images(config: &ClusterConfig, seen: &CheckedFacts) -> Vec<Finding> {
-    let has_helpers = config.harvest == Harvest::Boot && seen.table.is_none();
+    let boots = config.harvest == Harvest::Boot && seen.table.is_none();
     let images = config.boot_places().into_iter().flat_map(|place| {
-        let BootImages { coreos, helper } = config.boot_images(place);
-        let images = std::iter::once(coreos).chain(has_helpers.then_some(helper));
+        let BootImages { coreos, harvest } = config.boot_images(place);
+        let images = std::iter::once(coreos).chain(boots.then_some(harvest));
         images.map(move |image| image_sources::unprotected(image, &config.downloads, place.1))
     });
     let mut findings: Vec<Finding> = Vec::new();
@@ -356,7 +356,7 @@ pub(super) async fn find_installer(
     }
     for place in config.boot_places().into_iter().filter(|_| !config.is_rehearsal()) {
         let artifact = Capabilities::of(config.backend_at(place.0)).image_artifact;
-        let image = config.boot_images(place).coreos;
+        let image = &config.boot_images(place).coreos;
         let fits = image_sources::check(image, version, artifact, place.1).map_err(anyhow::Error::from);
         let fits = report.take("images", fits)?;
         report.add("images", fits);

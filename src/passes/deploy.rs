@@ -324,7 +324,7 @@ impl Run<'_> {
     async fn start_over(&self) -> Result<()> {
         let id = self.config.id();
         if self.config.harvest == Harvest::Boot {
-            self.helper_images_again().await?;
+            self.harvest_images_again().await?;
         }
         let machines = self.backend.list_machines(&id).await?;
         self.journal.forget("")?;

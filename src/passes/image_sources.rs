@@ -179,11 +179,8 @@ fn check_content(path: &Path) -> Result<Option<Finding>, ImageError> {
 
 /// The newest spec that the Ignition of a role's CoreOS reads. An image may be older than the installed release.
 pub fn newest_spec(config: &ClusterConfig, role: Role, installed: (u32, u32)) -> Version {
-    let image = match role {
-        Role::Worker => &config.worker_image,
-        _ => &config.image,
-    };
-    Version::newest_of_release(release(image).unwrap_or(installed))
+    let images = config.boot_images((role, config.arch));
+    Version::newest_of_release(release(&images.coreos).unwrap_or(installed))
 }
 
 /// A failure for an image that anyone on the network could replace: over plain http, and without a digest from elsewhere.
@@ -203,10 +200,10 @@ pub fn unprotected(image: &ImageSource, downloads: &Downloads, arch: Architectur
         ),
         ImageSource::Catalogue(name) => {
             let folder = downloads.image_mirror.as_deref().filter(|folder| is_plain(folder))?;
-            let helper = catalogue::helper(name)?;
+            let image = catalogue::harvest_image(name)?;
             (
-                format!("{folder}/{}", catalogue::file_name(&helper.url(arch))),
-                helper.sums(arch),
+                format!("{folder}/{}", catalogue::file_name(&image.url(arch))),
+                image.sums(arch),
             )
         }
         _ => return None,
@@ -260,7 +257,7 @@ impl Shop<'_> {
             ImageSource::Url(url) if self.fetched_there => Ok(ImageRequest::Platform(url.clone())),
             ImageSource::File(path) => self.file(path).await,
             ImageSource::Url(url) => Ok(self.stored(self.url(url).await?)),
-            ImageSource::Catalogue(name) => Ok(self.stored(self.helper(name).await?)),
+            ImageSource::Catalogue(name) => Ok(self.stored(self.listed(name).await?)),
             ImageSource::Release => match self.coreos().await? {
                 CoreOs::Container(image) => Ok(ImageRequest::Platform(image)),
                 CoreOs::Disk(artifact) => Ok(self.stored(self.cache().fetch(&artifact).await?)),
@@ -322,21 +319,21 @@ impl Shop<'_> {
     }
 
     /// A pass-one image of the catalog, in its publisher's current version.
-    async fn helper(&self, name: &str) -> Result<Cached> {
-        let helper = catalogue::helper(name).filter(|helper| helper.architectures.contains(&self.arch));
-        let helper = helper.ok_or_else(|| ImageError::NotInCatalogue {
+    async fn listed(&self, name: &str) -> Result<Cached> {
+        let image = catalogue::harvest_image(name).filter(|image| image.architectures.contains(&self.arch));
+        let image = image.ok_or_else(|| ImageError::NotInCatalogue {
             name: name.to_owned(),
             arch: self.arch,
         })?;
         let folder = self.downloads.image_mirror.as_deref();
         let mut artifact = Artifact {
-            url: helper.url(self.arch),
+            url: image.url(self.arch),
             sha256: None,
             content_sha256: None,
             unpack: true,
         }
         .in_folder(folder);
-        let mut sums = helper.sums(self.arch);
+        let mut sums = image.sums(self.arch);
         if let Some(folder) = folder {
             sums = format!("{folder}/{}", catalogue::file_name(&sums));
         }
@@ -410,7 +407,7 @@ mod tests {
             image_mirror: Some(folder.to_owned()),
             ..ClusterConfig::example().downloads
         };
-        let catalogue = || ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned());
+        let catalogue = || ImageSource::Catalogue(catalogue::DEFAULT_HARVEST_IMAGE.to_owned());
         let url = |url: &str| ImageSource::Url(url.to_owned());
         let platform = |name: &str| ImageSource::Platform(name.to_owned());
         for (image, folder, hint) in [

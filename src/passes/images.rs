@@ -107,23 +107,23 @@ impl Run<'_> {
     }
 
     /// The images of pass one's machines.
-    pub(super) async fn helper_images(&self, workflow: &str) -> Result<Handles> {
-        let images = self.images_of_helpers(workflow);
+    pub(super) async fn harvest_images(&self, workflow: &str) -> Result<Handles> {
+        let images = self.images_of_harvest(workflow);
         images.try_map(async |image| self.image(image).await).await
     }
 
     fn images_of_nodes<'i>(&'i self, installer: Option<&'i Installer>) -> PerPlatform<NeededImage<'i>> {
-        self.needed_images("pass-two", |images| images.coreos, installer)
+        self.needed_images("pass-two", |images| &images.coreos, installer)
     }
 
-    fn images_of_helpers(&self, workflow: &str) -> PerPlatform<NeededImage<'_>> {
-        self.needed_images(workflow, |images| images.helper, None)
+    fn images_of_harvest(&self, workflow: &str) -> PerPlatform<NeededImage<'_>> {
+        self.needed_images(workflow, |images| &images.harvest, None)
     }
 
     fn needed_images<'i>(
         &'i self,
         workflow: &str,
-        source: impl Fn(BootImages<'i>) -> &'i ImageSource,
+        source: impl Fn(&'i BootImages) -> &'i ImageSource,
         installer: Option<&'i Installer>,
     ) -> PerPlatform<NeededImage<'i>> {
         let ours = self.config.arch;
@@ -160,8 +160,8 @@ impl Run<'_> {
     }
 
     /// As `judge_node_images`; returns the pass-one images if the platform has all of them already.
-    pub(super) async fn judge_helper_images(&self, workflow: &str) -> Result<Option<Handles>> {
-        self.judge_images(self.images_of_helpers(workflow)).await
+    pub(super) async fn judge_harvest_images(&self, workflow: &str) -> Result<Option<Handles>> {
+        self.judge_images(self.images_of_harvest(workflow)).await
     }
 
     async fn judge_images(&self, images: PerPlatform<NeededImage<'_>>) -> Result<Option<Handles>> {
@@ -217,8 +217,8 @@ impl Run<'_> {
     }
 
     /// Makes sure that pass one can boot its machines again; records no step.
-    pub(super) async fn helper_images_again(&self) -> Result<()> {
-        let images = self.images_of_helpers("pass-one");
+    pub(super) async fn harvest_images_again(&self) -> Result<()> {
+        let images = self.images_of_harvest("pass-one");
         let ensured = images.try_map(async |image| {
             let request = self.shop(image).request(image.source).await;
             let request = request.with_context(|| format!("get image {}", image.source))?;

@@ -44,7 +44,7 @@ fn create_step(workflow: &str, planned: &[Planned], images: &Handles) -> Result<
 impl Run<'_> {
     /// Compares the inputs of `boot_and_look` with those of earlier runs.
     pub(super) async fn judge_boot(&self, workflow: &str, macs: &MacTable) -> Result<()> {
-        let images = self.judge_helper_images(workflow).await?;
+        let images = self.judge_harvest_images(workflow).await?;
         let planned = self.throwaway_machines(macs);
         self.journal.judge(&leases_step(workflow, &planned)?)?;
         let vips = machines::unleased_vips(self.config, macs, &planned);
@@ -67,7 +67,7 @@ impl Run<'_> {
     /// Boots throwaway machines and waits until each has shown one stable address; the steps' names begin with
     /// `workflow`.
     pub(super) async fn boot_and_look(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
-        let images = self.helper_images(workflow).await?;
+        let images = self.harvest_images(workflow).await?;
         let planned = self.throwaway_machines(macs);
         let looking = leases_step(workflow, &planned)?;
         if self.journal.done_at(looking.name()).is_none() {
@@ -81,7 +81,7 @@ impl Run<'_> {
         let mut look = Box::pin(self.look_for_leases(workflow, &planned, of_created, &images));
         let create = async {
             tokio::select! {
-                done = self.create_helpers(workflow, &planned, &images, &created) => done,
+                done = self.create_throwaways(workflow, &planned, &images, &created) => done,
                 // Ends early only with an error, because `created` still exists.
                 failed = &mut look => failed.map(|_| ()),
             }
@@ -116,7 +116,7 @@ impl Run<'_> {
 
     /// Creates machines, each after its address is reserved if that is done before they boot, and adds them to
     /// `created`.
-    async fn create_helpers(
+    async fn create_throwaways(
         &self,
         workflow: &str,
         planned: &[Planned],
@@ -138,24 +138,27 @@ impl Run<'_> {
                 let mut choice = choice.lock().await;
                 self.reserve_next(&mut choice, &machine.node, machine.mac).await?;
             }
-            self.create_helper(workflow, machine, images).await?;
+            self.create_throwaway(workflow, machine, images).await?;
             created.send_modify(|created| created.push(machine.clone()));
             Ok(())
         };
         self.backend.concurrently(planned, reserve_and_create).await.map(drop)
     }
 
-    async fn create_helper(&self, workflow: &str, machine: &Planned, images: &Handles) -> Result<()> {
+    async fn create_throwaway(&self, workflow: &str, machine: &Planned, images: &Handles) -> Result<()> {
         let node = &machine.node;
         info!(target: PROGRESS, step = "pass one", %node, state = "creating");
-        self.backend.create_machine(&self.helper_spec(machine, images)?).await?;
+        self.backend
+            .create_machine(&self.throwaway_spec(machine, images)?)
+            .await?;
         info!(target: PROGRESS, step = "pass one", %node, state = "booting", "{BOOTING}");
         self.journal.note(&format!("{workflow}/create/{}", machine.node), &())
     }
 
-    fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
+    fn throwaway_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let egress: Vec<String> = self.egress()?.into_iter().flatten().collect();
-        let payload = cloud_init::helper_payload(machine.name.as_str(), machine.mac, &self.config.ssh_keys, &egress)?;
+        let payload =
+            cloud_init::throwaway_payload(machine.name.as_str(), machine.mac, &self.config.ssh_keys, &egress)?;
         Ok(machine.spec(self.config, images.of(machine), payload))
     }
 
@@ -240,7 +243,7 @@ impl Run<'_> {
             let queried = Instant::now();
             let mut machines = self.backend.list_machines(&id).await?;
             let query = queried.elapsed();
-            let spec = |machine: &Planned| self.helper_spec(machine, images);
+            let spec = |machine: &Planned| self.throwaway_spec(machine, images);
             self.start_again(&mut launches, &planned, &machines, spec).await?;
             guests.complete(self, &planned, &mut machines).await;
             for change in watch.look(&planned, &machines) {

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, NetworkFacts, Nic, Payload, Requirements};
 use crate::cluster::{
-    self, AddressAssignment, Architecture, ClusterConfig, Dhcp, ImageSource, InstallerChoice, Lb, Mac, MachineName,
-    Mcs, NodeName, NodeSpec, Pass, Role, Size, Vip,
+    self, AddressAssignment, Architecture, BootImages, ClusterConfig, Dhcp, ImageSource, InstallerChoice, Lb, Mac,
+    MachineName, Mcs, NodeName, NodeSpec, Pass, Role, Size, Vip,
 };
 use crate::plan::addresses::derive_mac;
 use crate::state::parameters::{NodeAddress, Parameters};
@@ -272,29 +272,31 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
 
 /// The requirements on the platform, and on the workers' own.
 pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
-    let on = |place: Role, images: [&ImageSource; 2]| {
+    let on = |place: Role, images: &BootImages| {
         let of = |machines: &[Planned]| -> Vec<Planned> {
             let there = machines.iter().filter(|machine| machine.place == place);
             there.cloned().collect()
         };
-        let names = images.into_iter().filter_map(|image| match image {
-            // An empty name: no machine needs the image.
-            ImageSource::Platform(name) => Some(name.clone()).filter(|name| !name.is_empty()),
-            _ => None,
-        });
+        let names = [&images.coreos, &images.harvest]
+            .into_iter()
+            .filter_map(|image| match image {
+                // An empty name: no machine needs the image.
+                ImageSource::Platform(name) => Some(name.clone()).filter(|name| !name.is_empty()),
+                _ => None,
+            });
         Requirements {
             templates: names.collect(),
             ..needs_of_one(config, &of(one), &of(two))
         }
     };
     let workers = config.workers_on.as_ref().map(|workers| {
-        let mut needs = on(Role::Worker, [&config.worker_image, &config.worker_harvest_image]);
+        let mut needs = on(Role::Worker, &config.worker_images);
         needs.networks[0].clone_from(&workers.network);
         Box::new(needs)
     });
     Requirements {
         workers,
-        ..on(Role::Master, [&config.image, &config.harvest_image])
+        ..on(Role::Master, &config.images)
     }
 }
 
@@ -466,8 +468,6 @@ mod tests {
         let mut config = ClusterConfig::example();
         let of = |config: &ClusterConfig| needs(config, &[], &[]);
         assert!(of(&config).balancers.is_empty());
-        config.image = ImageSource::Platform("rhcos".to_owned());
-        config.harvest_image = ImageSource::Platform("centos".to_owned());
         config.lb = Lb::Platform;
         assert_eq!(of(&config).templates, ["rhcos", "centos"]);
         let balanced: Vec<_> = of(&config)

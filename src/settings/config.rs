@@ -67,8 +67,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     checks::room_for_nodes(values, networks.as_ref(), nodes);
     checks::room_for_machines(values, given.as_ref(), nodes);
 
-    let [image, harvest_image, worker_image, worker_harvest_image] =
-        images::images(values, backend.as_ref(), elsewhere, harvest, arch);
+    let [images, worker_images] = images::images(values, backend.as_ref(), elsewhere, harvest, arch);
     let foreign_images = images::foreign(values, backend.as_ref(), harvest, arch, of_pools);
     let mcs = mcs(values);
     let lock = version_lock::read(values);
@@ -110,10 +109,8 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         extra_networks,
         networks,
         ipv6,
-        image,
-        harvest_image,
-        worker_image,
-        worker_harvest_image,
+        images,
+        worker_images,
         foreign_images,
         given,
         address_ranges,

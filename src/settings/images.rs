@@ -9,45 +9,45 @@ use super::{parse, platforms};
 use crate::artifacts::catalogue;
 use crate::backend::Capabilities;
 use crate::cluster::{
-    Architecture, BackendConfig, Downloads, ForeignImages, Harvest, ImageSource, InstallerChoice, Pool,
+    Architecture, BackendConfig, BootImages, Downloads, Harvest, ImageSource, InstallerChoice, Pool,
     ReleaseArchitecture, WorkersOn,
 };
 
-/// The CoreOS and the pass-one image, and those of the workers' platform.
+/// The images of the cluster, and those of the workers' platform.
 pub(super) fn images(
     values: &mut Values<'_>,
     backend: Option<&BackendConfig>,
     workers: Option<&WorkersOn>,
     harvest: Option<Harvest>,
     arch: Option<Architecture>,
-) -> [Option<ImageSource>; 4] {
+) -> [Option<BootImages>; 2] {
     let arch = arch.unwrap_or_default();
     let of_workers = workers.map(|workers| {
         let names = ["worker_image", "worker_harvest_image"];
         of_platform(values, names, Some(&workers.backend), harvest, arch)
     });
-    let [coreos, helper] = match platforms::is_known(values) {
+    let images = match platforms::is_known(values) {
         true => of_platform(values, ["image", "harvest_image"], backend, harvest, arch),
-        false => [None, None],
+        false => None,
     };
-    let [worker_coreos, worker_helper] = of_workers.unwrap_or_else(|| [coreos.clone(), helper.clone()]);
-    [coreos, helper, worker_coreos, worker_helper]
+    let of_workers = of_workers.unwrap_or_else(|| images.clone());
+    [images, of_workers]
 }
 
-/// The CoreOS and the pass-one image of one platform. The simulated platform has its own, and so has a rehearsal, unless an
+/// The images of one platform. The simulated platform has its own, and so has a rehearsal, unless an
 /// image on the platform is given.
 fn of_platform(
     values: &mut Values<'_>,
-    [coreos, helper]: [&'static str; 2],
+    [coreos, throwaway]: [&'static str; 2],
     backend: Option<&BackendConfig>,
     harvest: Option<Harvest>,
     arch: Architecture,
-) -> [Option<ImageSource>; 2] {
+) -> Option<BootImages> {
     let rehearse = values.sources.rehearse;
     let simulated = backend.filter(|backend| Capabilities::of(backend).simulated);
     if let Some(backend) = simulated {
         let reason = format!("backend {}", backend.name());
-        for (name, image) in [(coreos, "coreos"), (helper, "helper")] {
+        for (name, image) in [(coreos, "coreos"), (throwaway, "helper")] {
             if rehearse {
                 values.replace(name, "rehearsal", image.to_owned());
             } else {
@@ -56,10 +56,8 @@ fn of_platform(
         }
     }
     if rehearse && simulated.is_none() {
-        let Some(folder) = values.path("images_dir") else {
-            return [None, None];
-        };
-        for (name, file) in [(coreos, "coreos"), (helper, "helper")] {
+        let folder = values.path("images_dir")?;
+        for (name, file) in [(coreos, "coreos"), (throwaway, "helper")] {
             // An image on the platform is kept: the user has chosen it, and not every platform accepts uploads.
             let value = values.value(name);
             if !value.is_some_and(|value| is_image_name(backend, &value.text)) {
@@ -70,14 +68,17 @@ fn of_platform(
     }
     let coreos = image(values, coreos, ("rhcos", arch), ImageSource::Release, backend);
     // Only harvest=boot boots it.
-    let helper = match harvest {
-        Some(Harvest::Boot) | None => image(values, helper, ("centos", arch), default_helper(), backend),
+    let harvest = match harvest {
+        Some(Harvest::Boot) | None => image(values, throwaway, ("centos", arch), default_for_harvest(), backend),
         _ => {
-            values.text(helper);
+            values.text(throwaway);
             Some(ImageSource::Platform(String::new()))
         }
     };
-    [coreos, helper]
+    Some(BootImages {
+        coreos: coreos?,
+        harvest: harvest?,
+    })
 }
 
 /// Where the tar and the packages of the rehearsal's guests install them.
@@ -98,7 +99,7 @@ pub(super) fn foreign(
     harvest: Option<Harvest>,
     arch: Option<Architecture>,
     pools: &[Pool],
-) -> Option<BTreeMap<Architecture, ForeignImages>> {
+) -> Option<BTreeMap<Architecture, BootImages>> {
     let is_simulated = backend.is_some_and(|backend| Capabilities::of(backend).simulated);
     let mut image = |rehearsed: &str, name: (&str, Architecture), chosen| match (is_simulated, values.sources.rehearse)
     {
@@ -113,18 +114,18 @@ pub(super) fn foreign(
     let archs: BTreeSet<_> = pools.iter().map(|pool| pool.arch).collect();
     let others = archs.into_iter().filter(|other| Some(*other) != arch);
     let images = others.map(|other| {
-        let helper = match harvest {
-            Some(Harvest::Boot) => image("helper", ("centos", other), default_helper())?,
+        let harvest = match harvest {
+            Some(Harvest::Boot) => image("helper", ("centos", other), default_for_harvest())?,
             _ => ImageSource::Platform(String::new()),
         };
         let coreos = image("coreos", ("rhcos", other), ImageSource::Release)?;
-        Some((other, ForeignImages { coreos, helper }))
+        Some((other, BootImages { coreos, harvest }))
     });
     images.collect()
 }
 
-fn default_helper() -> ImageSource {
-    ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned())
+fn default_for_harvest() -> ImageSource {
+    ImageSource::Catalogue(catalogue::DEFAULT_HARVEST_IMAGE.to_owned())
 }
 
 /// The file of this name and architecture in `images_dir` if it exists, else `chosen`.
@@ -154,12 +155,12 @@ fn image(
         return values.read(name, parse::image_url).map(ImageSource::Url);
     }
     if !value.text.contains('/') {
-        let Some(helper) = catalogue::helper(&value.text) else {
+        let Some(listed) = catalogue::harvest_image(&value.text) else {
             return Some(ImageSource::Platform(value.text));
         };
         let (_, arch) = file;
-        if !helper.architectures.contains(&arch) {
-            let message = format!("`{name}`: the catalog has no image {} for {arch}", helper.name);
+        if !listed.architectures.contains(&arch) {
+            let message = format!("`{name}`: the catalog has no image {} for {arch}", listed.name);
             values.problem(&[name, "arch"], message, "list all images with `ocpdeploy image list`");
             return None;
         }

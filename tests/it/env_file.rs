@@ -718,7 +718,7 @@ fn an_alias_in_a_higher_layer_overrides_the_name_in_a_lower_one() {
         ..Given::default()
     }
     .loaded();
-    assert_eq!(loaded.config.image, ImageSource::Platform("rhcos-b".to_owned()));
+    assert_eq!(loaded.config.images.coreos, ImageSource::Platform("rhcos-b".to_owned()));
 }
 
 #[test]
@@ -890,8 +890,8 @@ fn a_real_env_file_becomes_a_configuration() {
     assert_eq!(config.worker_size.extra_disks_gib, [20, 30]);
     assert!(config.bootstrap_size.extra_disks_gib.is_empty());
     assert_eq!(config.extra_networks, ["storage", "backup"]);
-    assert_eq!(config.image, ImageSource::File("images/mine.qcow2".into()));
-    assert_eq!(config.harvest_image, ImageSource::Platform("centos9".to_owned()));
+    assert_eq!(config.images.coreos, ImageSource::File("images/mine.qcow2".into()));
+    assert_eq!(config.images.harvest, ImageSource::Platform("centos9".to_owned()));
     assert_eq!(
         config.installer,
         InstallerChoice::OpenshiftInstall(Some("bin/openshift-install".into()))
@@ -970,9 +970,12 @@ fn a_rehearsal_has_small_defaults_and_keeps_given_values() {
     assert_eq!(config.worker_size.memory_mib, 512);
     assert_eq!(config.harvest_size.memory_mib, 192);
     assert_eq!((config.master_size.cpus, config.master_size.disk_gib), (1, 1));
-    assert_eq!(config.image, ImageSource::File("/state/images/coreos.qcow2".into()));
     assert_eq!(
-        config.harvest_image,
+        config.images.coreos,
+        ImageSource::File("/state/images/coreos.qcow2".into())
+    );
+    assert_eq!(
+        config.images.harvest,
         ImageSource::File("/state/images/helper.qcow2".into())
     );
     assert_eq!(config.installer, InstallerChoice::Rehearsal);
@@ -1035,7 +1038,7 @@ fn a_rehearsal_finds_the_guests_of_the_installed_package() {
     ] {
         let config = load(folder).unwrap_or_else(|error| panic!("{error}")).config;
         let images = ["coreos.qcow2", "helper.qcow2"].map(|file| ImageSource::File(Path::new(folder).join(file)));
-        assert_eq!([config.image, config.harvest_image], images);
+        assert_eq!([config.images.coreos, config.images.harvest], images);
     }
     let error = load("/elsewhere").unwrap_err().to_string();
     assert!(error.contains("/state/images/coreos.qcow2 does not exist"), "{error}");

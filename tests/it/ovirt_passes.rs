@@ -15,7 +15,7 @@ use crate::support::fake_engine::{Agent, FakeEngine, Fault, GIB, Guest, What, Wo
 use crate::support::faulty::no_guest_probe;
 use crate::support::sandbox::{Outcome, outcome};
 use ocpdeploy::backend::ovirt::Ovirt;
-use ocpdeploy::cluster::{BackendConfig, ImageSource};
+use ocpdeploy::cluster::{BackendConfig, BootImages, ImageSource};
 use ocpdeploy::failure::explain;
 use ocpdeploy::passes::{self, DeployOptions};
 use ocpdeploy::settings::{self, Sources};
@@ -203,10 +203,11 @@ fn a_deployment_in_a_process_of_its_own() {
         .is_some_and(|(_, text)| text.contains(OF_TEMPLATES))
     {
         // A rehearsal uploads its images, which an ordinary user cannot.
-        config.image = ImageSource::Platform("coreos".to_owned());
-        config.harvest_image = ImageSource::Platform("helper".to_owned());
-        config.worker_image = config.image.clone();
-        config.worker_harvest_image = config.harvest_image.clone();
+        config.images = BootImages {
+            coreos: ImageSource::Platform("coreos".to_owned()),
+            harvest: ImageSource::Platform("helper".to_owned()),
+        };
+        config.worker_images = config.images.clone();
     }
     let BackendConfig::Ovirt(ovirt) = &config.backend else {
         panic!("{:?}", config.backend)

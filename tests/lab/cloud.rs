@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ocpdeploy::backend::{Backend, ImageRequest, Nic, Payload};
 use ocpdeploy::cluster::{Architecture, Mac, MachineName, Pass};
 use ocpdeploy::digest;
-use ocpdeploy::node::cloud_init::helper_payload;
+use ocpdeploy::node::cloud_init::throwaway_payload;
 use ocpdeploy::plan::egress;
 use ocpdeploy::plan::harvest::console_address;
 use tempfile::TempDir;
@@ -76,7 +76,7 @@ async fn boots(renderer: &str, number: u8, delay: Duration) {
     }];
     let (open, closed) = (network.endpoint(80), network.endpoint(81));
     let egress = [open.clone(), closed.clone()];
-    spec.payload = helper_payload(spec.name.as_str(), mac, &network.keys(), &egress).unwrap();
+    spec.payload = throwaway_payload(spec.name.as_str(), mac, &network.keys(), &egress).unwrap();
 
     let figures = Figures::new(renderer);
     backend.create_machine(&spec).await.unwrap();
@@ -286,7 +286,7 @@ impl Carrier {
             user_data,
             network_config,
             ..
-        } = helper_payload(&format!("lab-{name}"), mac, &network.keys(), &[network.endpoint(80)]).unwrap()
+        } = throwaway_payload(&format!("lab-{name}"), mac, &network.keys(), &[network.endpoint(80)]).unwrap()
         else {
             unreachable!("a cloud-init payload")
         };
