@@ -76,7 +76,8 @@ fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
         .or_else(|| if_is(error, |_: &std::io::Error| (ErrorKind::Tool, vec![])))
 }
 
-/// The kind of the nearest known cause: a failure means the same before and after the first object exists.
+/// The kind of the nearest cause that `classify` knows: a failure has the same exit code before and after the first
+/// object was created.
 fn of_causes(error: &PartialFailure) -> ErrorKind {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -284,7 +285,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Makes a panic ask the user to report it, instead of Rust's message.
+/// Replaces Rust's message for a panic with a request to report it.
 pub fn report_panics(show: fn(&Failure)) {
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or("panic without a message");

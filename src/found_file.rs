@@ -40,7 +40,7 @@ pub fn open(path: &Path) -> io::Result<File> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // First the directory: in a trusted one, no other user has placed a FIFO.
+    // The directory is checked before the file is opened: in a trusted one, no other user has placed a FIFO.
     judge(folder, &folder.metadata()?, "its directory")?;
     open_ours(path)
 }
@@ -124,8 +124,8 @@ fn has_no_acl(path: &Path) -> bool {
 
 /// Whether a user is the only member of a group, by the contents of `/etc/passwd` and `/etc/group`.
 ///
-/// A group that is not in these files, but for example in LDAP, is private if it has the id of the user, as directory
-/// services number private groups (SSSD/sssd: `src/man/sssd.conf.5.xml`, `auto_private_groups`).
+/// A group that is not in these files but, for example, in LDAP counts as private if its id is that of the user,
+/// because directory services number private groups so (SSSD/sssd: `src/man/sssd.conf.5.xml`, `auto_private_groups`).
 fn is_private(user: u32, group: u32, users: &str, groups: &str) -> bool {
     let (user, group) = (user.to_string(), group.to_string());
     // passwd(5): name:password:UID:GID:...; group(5): name:password:GID:members

@@ -45,7 +45,7 @@ pub enum CapError {
     Json(serde_json::Error),
 }
 
-/// Reads a response of at most `largest` bytes. Of an error response the beginning is sufficient.
+/// Reads a response of at most `largest` bytes. For an error response, the beginning is sufficient.
 pub async fn read(response: Response, largest: usize) -> Result<Vec<u8>, CapError> {
     read_within(response, largest, time_limit(COMPLETE)).await
 }

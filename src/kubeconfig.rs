@@ -90,7 +90,7 @@ impl Kubeconfig {
         Ok(parsed)
     }
 
-    /// Adds what the files before this one do not have.
+    /// Adds the entries of a file that earlier files do not have.
     fn add(&mut self, content: &[u8], file: &Path) -> Result<(), String> {
         let document = document(content)?;
         let text = |key: &str| match document.get(key) {
@@ -206,7 +206,7 @@ impl Entry {
         }
     }
 
-    /// As one of kube's types.
+    /// Converts the entry to one of kube's types.
     fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
         serde_json::from_value(Value::Object(self.content.clone())).map_err(|error| error.to_string())
     }

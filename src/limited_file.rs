@@ -76,7 +76,7 @@ pub fn text(mut bytes: Vec<u8>) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
-/// Why bytes are not UTF-8, with the position of the first one.
+/// Why bytes are not UTF-8; `at` is the position of the first one that is not.
 fn other_encoding(bytes: &[u8], at: usize) -> String {
     if bytes.contains(&0) {
         return "it is not a text file".to_owned();

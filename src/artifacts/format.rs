@@ -8,7 +8,7 @@ use super::download;
 /// Enough bytes for each signature; the last one is that of an ISO image.
 const BYTES: u64 = 0x8006;
 
-/// The format of an image, and what is often there instead.
+/// The format of an image file, or of what the file often contains instead of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Qcow2,

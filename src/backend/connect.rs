@@ -16,7 +16,7 @@ impl Capabilities {
     }
 }
 
-/// Claims about a platform that the tests of this project cannot verify. Users of the platform have to.
+/// Claims about a platform that the tests of this project cannot verify, and that its users have to verify.
 pub fn unverified(backend: &BackendConfig) -> &'static [&'static str] {
     match backend {
         #[cfg(feature = "ovirt")]
@@ -87,8 +87,8 @@ pub fn require(backend: &str) -> Result<(), PlatformError> {
     Err(error.during(format!("backend {backend}")))
 }
 
-/// The choices for a setting that is required before a platform can be reached, from files of this computer; `None` if
-/// it has none.
+/// The choices for a setting that is required to connect to a platform, from files of this computer; `None` for other
+/// settings.
 #[allow(unused_variables, reason = "a build without KubeVirt uses no kubeconfig")]
 pub fn local_choices(setting: &str, kubeconfig: Option<&Path>) -> Result<Option<SettingChoices>, PlatformError> {
     Ok(match setting {

@@ -129,7 +129,7 @@ pub trait Backend {
     /// Deletes all reservations of this cluster, and all other tagged objects except machines.
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError>;
 
-    /// Deletes the configs that machines of this cluster fetched at their first boot. All of them are up.
+    /// Deletes the configs that machines of this cluster fetched at their first boot. Called when all of them are up.
     async fn delete_fetched_configs(&self, _: &ClusterId) -> Result<(), BackendError> {
         Ok(())
     }
@@ -277,8 +277,8 @@ pub struct NetworkFacts {
     pub mtu: Option<u16>,
     /// Whether the platform's DNS server resolves the names of `reserve_address`.
     pub answers_dns: bool,
-    /// If nodes do not reach each other at their own addresses: `<machine>.<peer_domain>` resolves to an address where
-    /// they do.
+    /// Set if nodes cannot reach each other at their own addresses: `<machine>.<peer_domain>` resolves to one that they
+    /// can reach.
     #[serde(default)]
     pub peer_domain: Option<String>,
     /// The network's IPv6 addresses, as far as the platform knows them. OpenStack may have several subnets.

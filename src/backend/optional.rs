@@ -57,7 +57,7 @@ pub struct PlatformChoices {
     pub seen: Vec<Finding>,
     /// In the order of the questions.
     pub settings: Vec<SettingChoices>,
-    /// What the host has; `None` for a platform of several hosts.
+    /// The capacity of the host; `None` for a platform with several hosts.
     pub host: Option<HostCapacity>,
 }
 

@@ -106,7 +106,7 @@ impl Capabilities {
     }
 
     /// Why a cluster of this release would reject capabilities that its installer accepts: they depend on feature gates
-    /// that only other feature sets enable (openshift/api: `features/features.go`), and no setting selects one.
+    /// that only other feature sets enable (openshift/api: `features/features.go`), and no setting selects a set.
     pub fn gated(&self, release: (u32, u32)) -> Option<String> {
         let is_added = |name: &str| self.additional.iter().any(|added| added == name);
         let (_, since) = KNOWN.iter().find(|(name, _)| *name == CLUSTER_API)?;

@@ -65,7 +65,7 @@ pub struct Downloads {
     pub installer_mirror_sha256: Option<String>,
     /// Run programs of a mirror without a signature, or over plain http.
     pub installer_mirror_insecure: bool,
-    /// Use an older release than the channel in `version` has selected before.
+    /// Accept a release that is older than the one that the channel in `version` selected before.
     pub allow_downgrade: bool,
     /// The store of release image signatures, in place of the vendor's.
     pub signature_store: Option<String>,
@@ -401,7 +401,7 @@ impl ClusterConfig {
             .collect()
     }
 
-    /// The node of this name, which the cluster may lack.
+    /// The node of this name, even if the cluster does not have it.
     pub fn node(&self, name: NodeName) -> NodeSpec<'_> {
         let role = name.role();
         let pool = self.pool_of(&name);

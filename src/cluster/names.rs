@@ -32,7 +32,7 @@ impl MachineName {
         Self(format!("{cluster}-harvest-{pool}-{index}"))
     }
 
-    /// The machine of pass one in the name of an object, e.g. its disk; `None` for others.
+    /// The machine of pass one that an object belongs to, by the object's name, e.g. that of a disk; `None` for others.
     pub fn of_harvest_in(cluster: &str, thing: &str) -> Option<Self> {
         let (_, rest) = thing.split_once(&format!("{cluster}-harvest-"))?;
         let (role_or_pool, rest) = rest.split_once('-')?;

@@ -25,7 +25,7 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::deploy(&backend, &config, &session.home, options).await
     })?;
-    // An installed cluster may have been deployed again with another env file of the same settings.
+    // Also for a cluster that was already installed: the env file may be another one with the same settings.
     saved_settings::keep(&dir, &record)?;
     let installed = Installed::new(&config, &deployed, &dir);
     print_result(&command.output, &installed, || installed.text())

@@ -58,7 +58,7 @@ pub fn write(
             objects.push(kubevirt::manifests::of_node(&config.id(), &node.lease()));
         }
     }
-    // A clone is never smaller than its image; before a deployment the image may not be there.
+    // A cloned disk is never smaller than its image. Before a deployment, the platform may not have the image.
     let image_bytes = match parameters {
         Some(_) => image_bytes(session, site, &image),
         None => 0,
@@ -84,7 +84,7 @@ pub fn write(
         let name = format!("{}-{}.yaml", word(&object["kind"]), word(&object["metadata"]["name"]));
         let path = folder.join(name);
         let text = serde_saphyr::to_string(object).with_context(|| format!("write {}", path.display()))?;
-        // Secrets are among them.
+        // Some objects are Secrets.
         home::write_where_asked(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))?;
     }
     Ok(objects.len())
@@ -102,7 +102,7 @@ fn resolve_config(session: &Session, config: &ClusterConfig, site: &KubevirtConf
     })
 }
 
-/// The size of the image on the platform; 0 where it does not answer.
+/// The size of the image on the platform; 0 if the platform does not answer.
 fn image_bytes(session: &Session, site: &KubevirtConfig, image: &ImageHandle) -> u64 {
     let asked = session.finish_or_stop(async {
         let platform = kubevirt::Kubevirt::connect(site).await?;

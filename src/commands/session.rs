@@ -157,7 +157,7 @@ impl Session {
         })
     }
 
-    /// The given name, or the cluster of `./env.sh`, which must be in the state directory, or the only one there.
+    /// The given name, otherwise the cluster of `./env.sh`, which must be in the state directory, or the only one there.
     pub fn cluster_name(&self, name: Option<&str>) -> Result<String> {
         let found = self.wanted_name(name)?;
         if name.is_none() && Known::read(&self.home.cluster(&found))?.is_none() {

@@ -74,7 +74,7 @@ pub fn inventory(parameters: &Parameters, known: &Known, ignition: &str) -> Stri
     )
 }
 
-/// Those of the env file that concern oVirt. Settings without a value are not defined.
+/// The settings of the env file that concern oVirt. Settings without a value are left out.
 fn settings(parameters: &Parameters, known: &Known, ignition: &str) -> Value {
     let affinity = known.backend.affinity();
     let mut settings = json!({

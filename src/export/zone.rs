@@ -62,7 +62,7 @@ pub fn reverse_ipv6(parameters: &Parameters, serial: u32) -> Option<String> {
     Some(text)
 }
 
-/// Input of `nsupdate`: deletes the existing records of all names, and adds those of the nodes that are left.
+/// Input of `nsupdate`: deletes the records of all names in `all`, and adds those of the nodes in `left`.
 pub fn nsupdate(all: &Parameters, left: &Parameters, etcd: bool) -> String {
     let id = all.cluster_domain();
     let mut text = String::new();

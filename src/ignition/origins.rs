@@ -216,7 +216,7 @@ impl Reader<'_> {
     }
 }
 
-/// The layers of its values; if it has only keys, those that have the entry.
+/// The layers that set values in an entry; for an entry without values besides its key, the layers that contain it.
 fn contributors(stamped: &Value) -> BTreeSet<usize> {
     match stamped {
         Value::String(text) => {

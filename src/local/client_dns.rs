@@ -232,7 +232,7 @@ impl Computer {
             _ if !self.is_this() => return Ok(()),
             How::Hosts => return Ok(()),
             How::NetworkManager => &["nmcli", "general", "reload", "dns-full"],
-            // Not reloaded: delegates are read at its start.
+            // Restarted and not reloaded: systemd-resolved reads delegates only when it starts.
             How::Resolved => &["systemctl", "try-restart", "systemd-resolved.service"],
         };
         let failed = |why: String| ClientDnsError::Reload {
@@ -351,7 +351,7 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
     dir.write_for_owner(&path, &text).map_err(failed)
 }
 
-/// The lock of all changes. No other user can open it, and so hold it forever.
+/// The lock for all changes. Other users cannot open it, so they cannot hold it forever.
 const LOCK: &str = "/run/ocpdeploy-dns.lock";
 
 /// Reads, plans and writes while other instances wait. If the lock cannot be opened, the change goes on without it:

@@ -41,7 +41,7 @@ const USER: &str = "core";
 /// Connection timeout in seconds; TCP alone takes more than two minutes.
 const CONNECT_TIMEOUT: u32 = 10;
 
-/// The same for unattended connections, including the login and a bastion.
+/// Time limit for an unattended connection, including the login and a bastion.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Options of an unattended connection: no prompts, no forwarding, and a short detection of lost peers.

@@ -40,7 +40,7 @@ impl MachineConfig {
         self.pool == role.to_string()
     }
 
-    /// Whether it is one of this program.
+    /// Whether this program created it.
     fn is_own(&self) -> bool {
         own_name(&self.pool) == self.name
     }

@@ -101,7 +101,7 @@ fn host(url: &str) -> &str {
 
 /// Why one attempt failed.
 enum Failed {
-    /// It may succeed later.
+    /// A later attempt may succeed.
     NotYet(String),
     /// Status 500: a later attempt may succeed, unless the status lasts.
     Fails(StatusCode),

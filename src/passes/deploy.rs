@@ -254,7 +254,7 @@ impl Run<'_> {
         let bootstrap = Box::pin(self.bootstrap_complete(installer, &wait));
         let mut reports = self.while_running(&nodes, &images, bootstrap).await?;
         self.etcd_without_bootstrap(installer, &wait).await?;
-        // The API and the machine config server of the bootstrap have ended.
+        // The API and the machine config server of the bootstrap no longer run.
         self.balance(self.config, &parameters).await?;
         self.remove_bootstrap(&parameters).await?;
         if !first.contains(&Role::Worker) && self.config.all_workers() > 0 {

@@ -136,7 +136,7 @@ impl Run<'_> {
         })
     }
 
-    /// The files of `network_config` for the node, if one is for it.
+    /// The node's connections from `network_config`; `None` if no file is for this node.
     fn connections_of(&self, table: &Parameters, node: &NodeAddress, macs: &[Mac]) -> Result<Option<Vec<HostFile>>> {
         let mut all = vec![node.mac];
         all.extend(macs.iter().skip(1));

@@ -85,7 +85,7 @@ struct NeededImage<'i> {
 }
 
 impl NeededImage<'_> {
-    /// Whether it is downloaded to this computer first, and then stays the same for its cluster.
+    /// Whether the image is downloaded to this computer first. Repeated commands use the same download.
     fn is_fetched(&self) -> bool {
         !matches!(self.source, ImageSource::File(_) | ImageSource::Platform(_))
     }

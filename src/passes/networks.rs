@@ -75,7 +75,7 @@ pub(super) fn of_ovn_kubernetes(config: &ClusterConfig, facts: &NetworkFacts, ve
 
 fn of_ovn(config: &ClusterConfig, what: &str, range: IpNetwork, own: &OvnNetwork) -> Finding {
     Finding {
-        // One of the user's manifests may have moved it.
+        // A manifest of the user may have moved the network of OVN-Kubernetes.
         verdict: match config.manifests {
             Some(_) => Verdict::Warn,
             None => Verdict::Fail,

@@ -143,7 +143,7 @@ impl Run<'_> {
             .map(|lease| lease.ip);
         let given = Vip::ALL.into_iter().filter_map(|vip| self.config.given.vip(vip));
         let not: BTreeSet<IpAddr> = kept.chain(given).collect();
-        // Those of an earlier pass one may have been released since the run began.
+        // Queried again: addresses of an earlier pass one may have been released since the run began.
         let now = self.backend.network_facts(&self.config.network).await?;
         let facts = NetworkFacts {
             taken: now.taken,

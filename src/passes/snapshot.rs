@@ -119,7 +119,7 @@ pub async fn save(
         report(backend.check_snapshots(&known.id(), &cluster.names()?).await?)?;
     }
     let work = cluster.journal.run(&step, async {
-        // Recorded before anything is stopped: a repetition finds the cluster off.
+        // Recorded before anything is stopped: when the command is repeated, the cluster is off.
         let was_on = Step::named(format!("{}/was-on", step.name()));
         let was_on = cluster.journal.run(&was_on, async { Ok(is_on) }).await?;
         let mut backup = Vec::new();

@@ -30,7 +30,7 @@ use crate::state::journal::Step;
 /// Time between two reads of a machine's serial console.
 const CONSOLE: Duration = Duration::from_millis(700);
 
-/// The timeout until a machine reaches the image registries.
+/// How long a machine may take to report that it reaches the image registries.
 const EGRESS: Duration = Duration::from_secs(30);
 
 /// Time between two queries whether the network of machines without an address still exists.
@@ -82,7 +82,7 @@ impl Run<'_> {
         let create = async {
             tokio::select! {
                 done = self.create_throwaways(workflow, &planned, &images, &created) => done,
-                // Ends early only with an error, because `created` still exists.
+                // Ends only with an error here: while `created` exists, it waits for further machines.
                 failed = &mut look => failed.map(|_| ()),
             }
         };

@@ -22,7 +22,7 @@ use crate::cluster::MachineName;
 pub enum Action {
     Create,
     Keep,
-    /// Stays as it is: see the reason.
+    /// Differs from the plan, and stays as it is; see the reason.
     Differs,
     Delete,
     /// A machine is shut down.

@@ -188,7 +188,7 @@ pub struct JoinFileWritten {
     #[serde(flatten, serialize_with = "ClusterDomain::as_keys")]
     pub cluster: ClusterDomain,
     pub node: NodeAddress,
-    /// The address is in the files; otherwise the DHCP server must know it.
+    /// Whether the address is in the files; otherwise, the DHCP server must assign it.
     pub static_address: bool,
     /// The Ignition config, and with a static address NetworkManager's files.
     pub files: Vec<PathBuf>,

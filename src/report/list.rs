@@ -134,7 +134,7 @@ impl Entry {
             true => format!("{} (rehearsal)", self.backend),
             false => self.backend.to_owned(),
         };
-        // When these expire, a complete cluster has its own.
+        // By the time these expire, a complete cluster has replaced them.
         let certificates = match &self.certificates {
             Some(clock) if clock.minutes_left > 0 => format!("{} h", clock.minutes_left / 60),
             Some(_) if self.progress.power.is_none() => "ended".to_owned(),

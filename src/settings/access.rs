@@ -96,8 +96,8 @@ fn checked_pull_secret(text: &str) -> Result<String, String> {
     Ok(json.to_string())
 }
 
-/// Whether the bootstrap machine, CRI-O and the kubelet read the login of a registry; the kubelet ignores the whole pull
-/// secret because of one that it cannot read (containers/image: `pkg/docker/config/config.go`, `decodeDockerAuth`;
+/// Whether the bootstrap machine, CRI-O and the kubelet can read the login of a registry. One that the kubelet cannot
+/// read makes it ignore the whole pull secret (containers/image: `pkg/docker/config/config.go`, `decodeDockerAuth`;
 /// kubernetes/kubernetes: `pkg/credentialprovider/config.go`, `decodeDockerConfigFieldAuth`).
 fn is_login(auth: &str) -> bool {
     let login = STANDARD.decode(auth.replace(['\r', '\n'], ""));

@@ -141,7 +141,7 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
     Ok(network)
 }
 
-/// An IPv4 network of a cluster: not the one of all addresses.
+/// An IPv4 network of a cluster; its address cannot be 0.0.0.0.
 pub(super) fn network_of_cluster(text: &str) -> Result<Ipv4Network, String> {
     let network = network(text)?;
     not_of_all(text, network.into())?;

@@ -45,7 +45,7 @@ struct Rule {
 /// The files of oc-mirror's directory with mirrors by digest, which the installer accepts as settings
 /// (openshift/oc-mirror: `v2/internal/pkg/clusterresources/clusterresources.go`).
 const DIGESTS: &str = "idms-oc-mirror.yaml";
-/// The same of oc-mirror v1 (openshift/oc-mirror: `pkg/cli/mirror/manifests.go`).
+/// The same file of oc-mirror v1 (openshift/oc-mirror: `pkg/cli/mirror/manifests.go`).
 const DIGESTS_V1: &str = "imageContentSourcePolicy.yaml";
 /// The files that become manifests: mirrors by tag, and the signatures of releases, as YAML and as JSON.
 const TAGS: &str = "itms-oc-mirror.yaml";

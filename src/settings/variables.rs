@@ -133,7 +133,7 @@ pub(super) fn hint(name: &str) -> Option<String> {
     }
 }
 
-/// The setting that another program calls so, otherwise the most similar known name, if there is one.
+/// The setting to which another program gives this name, otherwise the most similar known name, if there is one.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     let plain = lower.replace('_', "");

@@ -48,8 +48,8 @@ const MOST: u64 = 1 << 30;
 /// Largest number of files; a cluster has one for each node, and a few.
 const MOST_FILES: usize = 10_000;
 
-/// The work factor of a passphrase, a power of two: that of `age`, about a second, and the highest accepted one, which
-/// takes 1 GiB of memory (FiloSottile/age: `scrypt.go`).
+/// The work factor of a passphrase, as a power of two: the default of `age`, which takes about a second, and the
+/// highest accepted one, which takes 1 GiB of memory (FiloSottile/age: `scrypt.go`).
 const WORK: u8 = 18;
 const MOST_WORK: u8 = 20;
 

@@ -180,7 +180,7 @@ impl Known {
             return Err(InventoryError::Version { path, v: head.v });
         }
         let known: Self = serde_json::from_slice(&text).map_err(syntax)?;
-        // It becomes part of paths, files and commands, also of root.
+        // Name and domain become part of paths, files and commands, including commands that root runs.
         match ClusterDomain::checked(&known.name, &known.domain) {
             Ok(_) => Ok(Some(known)),
             Err(problem) => Err(InventoryError::Content { path, problem }),

@@ -43,7 +43,7 @@ pub struct RegistryCache {
     pub registries: Vec<CachedRegistry>,
 }
 
-/// One upstream registry; a process of its own, on a port of its own.
+/// One upstream registry. A separate process caches it, on its own port.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct CachedRegistry {
     /// E.g. `quay.io`, with a port if it is not 443.

@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Largest checksum list in bytes; a download has the same limit.
 const LONGEST_LIST: u64 = 4 << 20;
 
-/// CoreOS's largest published file has 16 GiB.
+/// Default limit of a file in bytes; the largest file that CoreOS publishes has 16 GiB.
 const LARGEST: u64 = 64 << 30;
 
 /// The directory of all downloads.
@@ -101,7 +101,7 @@ impl Cache {
         self.retries
     }
 
-    /// Finds an artifact by its known checksums; without any, by its URL if that is a local file's.
+    /// Finds an artifact by its known checksums; without checksums, by its URL if that is a `file:` URL.
     pub fn find(&self, artifact: &Artifact) -> Option<Cached> {
         let by_url = artifact.url.starts_with("file:") && artifact.sha256.is_none();
         let fits = |about: &CacheMetadata| match (&artifact.content_sha256, &artifact.sha256) {
@@ -252,7 +252,7 @@ impl Cache {
             if file.try_lock().is_ok() && used.map_or(true, old) {
                 gone.push(remove(&partial, key, dry_run)?);
                 if !dry_run {
-                    // While it is locked: a waiting process checks whether it still exists.
+                    // The lock's file is removed while it is locked: a waiting process checks whether it still exists.
                     drop(partial.remove(&lock));
                 }
             }

@@ -102,7 +102,7 @@ fn check(artifact: &Artifact, sums: Sums) -> Result<Sums, DownloadError> {
     for (what, expected, found) in pairs {
         if let (Some(expected), Some(found)) = (expected, found)
             && expected != found
-            // Empty: it was not read to its end.
+            // The checksum is empty if the data was not read to its end.
             && !found.is_empty()
         {
             return Err(DownloadError::WrongSum {

@@ -48,7 +48,7 @@ impl Trust {
         )
     }
 
-    /// Whether the list is signed or pinned. Then so is the release image that its openshift-install names.
+    /// Whether the list is signed or pinned. This also verifies the release image that its openshift-install names.
     pub fn is_verified(&self) -> bool {
         matches!(self, Self::Pin(_) | Self::KeyFile(_) | Self::Vendor)
     }

@@ -254,7 +254,7 @@ async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Resu
     }
 }
 
-/// `None`: it has to be read again.
+/// `None` if the volume has to be read again.
 async fn claim(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result<Option<Value>, BackendError> {
     let name = labels::name(wanted);
     let Some(there) = session.get(Kind::DataVolume, name).await? else {

@@ -154,7 +154,7 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
         .collect();
     let of = |machine: &Value| look::machine(machine, by_name.get(labels::name(machine)).copied());
     let mut whole: Vec<Machine> = machines.iter().filter_map(of).collect();
-    // Volumes are read only if a machine may wait for one: a deployed cluster has many, which say nothing new.
+    // Volumes are read only if a machine may be waiting for one, because a deployed cluster has many.
     let waits = |machine: &Machine| matches!(machine.power, Power::Building | Power::Broken(_));
     if whole.iter().any(waits) {
         let volumes = session.list(Kind::DataVolume, &selector).await?;

@@ -25,7 +25,7 @@ const GIB: u128 = MIB << 10;
 /// `pkg/virt-controller/services/renderresources.go`, `getMemoryLimitsRatio`).
 const RATIO: &str = "alpha.kubevirt.io/auto-memory-limits-ratio";
 
-/// The platform's properties that determine what it asks for.
+/// The platform's properties that determine KubeVirt's requests for machines.
 pub(super) struct Platform {
     pub kubevirt: Release,
     /// The storage class of the volumes, if it is known.
@@ -34,7 +34,7 @@ pub(super) struct Platform {
     pub image_bytes: u64,
 }
 
-/// What KubeVirt asks for each machine, besides its size.
+/// What determines KubeVirt's requests for a machine, besides its size.
 struct Terms {
     kubevirt: Release,
     image_bytes: u64,
@@ -67,7 +67,7 @@ impl Resources {
         self.with(other, |one, other| one + other)
     }
 
-    /// Of the container with the guest.
+    /// The resources of the container with the guest.
     ///
     /// Sources in kubevirt/kubevirt: `pkg/virt-controller/services/renderresources.go`, and `template.go`
     /// (`doesVMIRequireAutoResourceLimits`, `DefaultMemoryLimitOverheadRatio`); `pkg/virt-config/virt-config.go`
@@ -82,7 +82,7 @@ impl Resources {
         }
     }
 
-    /// Of the pod: with the containers of the console's log and of a container disk (kubevirt/kubevirt:
+    /// The resources of the pod, with the containers of the console's log and of a container disk (kubevirt/kubevirt:
     /// `pkg/virt-controller/services/serialconsolelog.go`, `pkg/container-disk/container-disk.go`).
     fn of_pod(size: &Size, terms: &Terms) -> Self {
         let beside = |memory: u128, memory_limit: u128, cpu, cpu_limit| Self {

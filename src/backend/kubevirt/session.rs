@@ -280,7 +280,7 @@ impl Session {
         Ok(stored)
     }
 
-    /// Whether the server, its webhooks included, would accept an object. Nothing is stored.
+    /// Fails if the server, its webhooks included, would reject an object. Nothing is stored.
     pub async fn would_create(&self, kind: Kind, object: &Value) -> Result<(), BackendError> {
         let path = format!("{}?dryRun=All&{STRICT}", kind.folder(&self.namespace));
         self.call(Method::POST, &path, JSON, Some(object)).await.map(drop)

@@ -244,8 +244,8 @@ pub(super) fn of_reservation(document: &NetworkDocument, reservation: &AddressRe
         NetworkEntry::Host(host) => host.name == tag && host.ip.map(IpAddr::V4) == Some(ip),
         NetworkEntry::Record(record) => record.names.contains(&tag) && ips.contains(&record.ip),
     };
-    // A record without a reservation remains of an interrupted release. A record with a reservation for another MAC
-    // belongs to that one.
+    // A record without a reservation is left over from an interrupted release. If there is a reservation for another
+    // MAC, the record belongs to that one.
     let is_of_another_mac = |entry: &NetworkEntry| matches!(entry, NetworkEntry::Host(host) if host.mac != Some(mac));
     let mut entries = of_cluster(document, &reservation.cluster);
     entries.retain(at_its_place);

@@ -24,7 +24,7 @@ use crate::cluster::Mac;
 /// A program that is linked to the library starts only where it is installed, and loads it and 50 others at each start.
 /// That takes longer than the rest of most commands. So this program itself defines each function of libvirt that
 /// `virt` calls: it jumps to the address that [`load`] has found in the library. The linker then omits the library,
-/// which is no longer required. Only on x86-64; on other processors the library stays linked.
+/// which is no longer required. This works only on x86-64; on other processors the library stays linked.
 pub(super) fn load() -> Result<(), String> {
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     let load = || {

@@ -117,7 +117,7 @@ impl CallProgress {
     }
 }
 
-/// A connection of its own. Nothing else of `virt` may be called before the first one.
+/// Opens a new connection. No other function of `virt` may be called before the first call of this one.
 pub(super) fn open_connection(uri: &str) -> Result<Connect, BackendError> {
     ffi::load().map_err(|reason| BackendError::new(BackendErrorKind::NoLibrary, reason))?;
     Ok(Connect::open(Some(uri))?)

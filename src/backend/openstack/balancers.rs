@@ -1,8 +1,8 @@
 //! Load balancers of Octavia: one for each VIP, changed step by step to what is wanted.
 //!
 //! Octavia performs one change of a load balancer at a time and rejects others with 409 until it has ended
-//! (openstack/octavia: `octavia/common/exceptions.py`, `ImmutableObject`, `LBPendingStateError`). Its VIP's port belongs
-//! to Octavia, and is deleted with the load balancer.
+//! (openstack/octavia: `octavia/common/exceptions.py`, `ImmutableObject`, `LBPendingStateError`). The port of a VIP
+//! belongs to Octavia, and is deleted with the load balancer.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl OpenStack {
             .all(|parts| balancer[parts].as_array().is_none_or(Vec::is_empty));
         match status {
             "PENDING_DELETE" => {}
-            // Its creation failed, so it never served requests. A member of the project cannot repair it otherwise.
+            // Its creation failed, so it never served requests. Members of a project cannot repair it, only delete it.
             "ERROR" if is_empty => {
                 warn!("load balancer {name} has provisioning_status ERROR: it is deleted and created again");
             }

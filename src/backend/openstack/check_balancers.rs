@@ -44,7 +44,7 @@ impl OpenStack {
         {
             let (wanted_major, wanted_minor) = VERSION;
             found.fail(
-                format!("Octavia has API version {major}.{minor}, {wanted_major}.{wanted_minor} is required"),
+                format!("Octavia has API version {major}.{minor}, but {wanted_major}.{wanted_minor} is required"),
                 "upgrade Octavia to the release Train (2019) or later, or set lb=keepalived",
             );
         }

@@ -50,7 +50,7 @@ impl OpenStack {
         let subnets = self.session.list_where(NEUTRON, "/subnets", &filter, "subnets").await?;
         let ipv6_subnets = subnets.iter().filter_map(Ipv6Subnet::read).collect();
         let mut subnets: Vec<_> = subnets.iter().filter_map(Subnet::read).collect();
-        // Neutron lists them by their random ids.
+        // The subnets are sorted, because Neutron lists them by their random ids.
         let is_chosen = |subnet: &Subnet| {
             self.config
                 .machine_network
@@ -74,7 +74,7 @@ impl OpenStack {
 
     pub(super) async fn facts_of_network(&self, name: &str) -> Result<NetworkFacts, BackendError> {
         let network = self.network(name).await?;
-        // Those of other projects have addresses, too.
+        // All ports, because those of other projects have addresses, too.
         let filter = [("network_id", network.id.as_str())];
         let ports = self.session.list_where(NEUTRON, "/ports", &filter, "ports").await?;
         let ports: Vec<_> = ports.iter().map(Port::read).collect();

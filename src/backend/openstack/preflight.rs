@@ -114,7 +114,7 @@ impl OpenStack {
                 Ok(false)
             }
             _ => {
-                let text = format!("Nova supports microversions `{least}` to `{most}`, {COMPUTE_VERSION} is required");
+                let text = format!("Nova supports microversions `{least}` to `{most}`; {COMPUTE_VERSION} is required");
                 found.fail(text, "upgrade the cloud to the release Rocky (2018) or later");
                 Ok(false)
             }

@@ -14,7 +14,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::{Affinity, ClusterId};
 use crate::xml::Element;
 
-/// How often membership is read and changed before the last rejection is an error.
+/// How often members are read and changed; after that, the last rejection is the error.
 const ATTEMPTS: usize = 8;
 
 /// Masters with the arbiter.
@@ -143,7 +143,7 @@ async fn all_groups(ovirt: &Ovirt, site: &OvirtSite) -> Result<Vec<(ClusterId, E
     Ok(groups.into_iter().filter_map(of).collect())
 }
 
-/// Name and id of each of a cluster's groups: one of a name, or several after a race.
+/// Name and id of each of a cluster's groups. After a race, several groups can have the same name.
 pub(super) async fn groups(
     ovirt: &Ovirt,
     site: &OvirtSite,

@@ -23,7 +23,7 @@ use crate::printable::count;
 use crate::xml::Element;
 
 const TEMPLATE: Duration = Duration::from_secs(3600);
-/// An upload of another cluster without progress for so long is abandoned.
+/// An upload of another cluster is abandoned after this time without progress.
 const STALLED: Duration = Duration::from_secs(60);
 /// How often an upload is started.
 const UPLOADS: usize = 3;
@@ -60,7 +60,7 @@ fn of_image(named: Vec<Element>, name: &str) -> Option<Element> {
     ours.min_by_key(version)
 }
 
-/// A template with the name of an image that is not its upload.
+/// The error for a template that has the name of an image, but was not uploaded for it.
 fn not_uploaded(template: &Element, why: &str) -> BackendError {
     let text = |field: &str| template.text_of(field).unwrap_or_default();
     let id = template.get("id").unwrap_or_default();
@@ -424,7 +424,8 @@ impl Ovirt {
         Ok(())
     }
 
-    /// For people: the comment defines the owner. An administrator without `tag_management` has machines without tags.
+    /// Adds the cluster's tag to a machine, only for people: the comment defines the owner. Without the permit
+    /// `tag_management`, an administrator's machines have no tags.
     pub(super) async fn tag_machine(&self, cluster: &ClusterId, vm: &str) -> Result<(), BackendError> {
         if self.session.is_filtered() {
             return Ok(());

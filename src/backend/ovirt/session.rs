@@ -32,7 +32,7 @@ const LOCKED: Duration = Duration::from_secs(300);
 /// The limit of one request with its response, except uploads.
 const ANSWER: Duration = Duration::from_secs(180);
 
-/// How many of the engine's events an error has.
+/// Largest number of the engine's events that an error quotes.
 const MOST_EVENTS: usize = 3;
 
 /// How long the end of a session may take.
@@ -370,7 +370,7 @@ impl OvirtSession {
         Ok(token)
     }
 
-    /// Another task may have replaced it already.
+    /// Discards a token, unless another task has already replaced it.
     async fn forget(&self, token: &SecretString) {
         let mut kept = self.token.lock().await;
         if kept

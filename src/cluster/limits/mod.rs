@@ -44,7 +44,7 @@ struct Rule {
     /// The first release that has the rule.
     since: (u32, u32),
     hint: Option<&'static str>,
-    /// The texts of all violations. No text has a secret.
+    /// Returns a text for each violation. No text contains a secret.
     judge: fn(&Value, (u32, u32)) -> Vec<String>,
 }
 
@@ -57,7 +57,7 @@ const RULES: &[Rule] = &[
     rule("additionalTrustBundle", ALWAYS, trust_bundle),
     rule("metadata.name", ALWAYS, name),
     rule("baseDomain", ALWAYS, domain),
-    // `validateNetworking`; commit c781171412 of 2023-11-14, and OpenShiftSDN with it.
+    // `validateNetworking`; commit c781171412 of 2023-11-14, since which OpenShiftSDN is rejected, too.
     rule("networking.networkType", (4, 15), network_type),
     // `validateMachineNetwork`, `validateServiceNetwork`, `validateClusterNetwork`.
     rule("networking", ALWAYS, networks::overlaps),

@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 /// The scheme and the host of a proxy's URL, as Go's `net/url` splits it (golang/go: `src/net/url/url.go`,
 /// `ParseRequestURI`). No error repeats the URL, because it may contain a password.
 ///
-/// Stricter than Go: the host is a name or an address, and the port is a port.
+/// Stricter than Go: the host must be a name or an address, and the port a number up to 65535.
 pub fn proxy_url<'a>(text: &'a str, schemes: &[&str]) -> Result<&'a str, String> {
     const NO_URL: &str = "the value is not a URL such as http://proxy.example.com:3128";
     let (scheme, rest) = text.split_once("://").ok_or(NO_URL)?;

@@ -90,7 +90,7 @@ impl Ask {
         }
     }
 
-    /// Whether answers are given again: what was shown then is not shown again.
+    /// Whether earlier answers are being repeated: what was shown with them is not shown again.
     pub fn repeats(&self) -> bool {
         !self.answers.borrow().again.is_empty()
     }
@@ -117,7 +117,7 @@ impl Ask {
         Some(count)
     }
 
-    /// The answer of before, if it is still valid.
+    /// The earlier answer to this question, if it is still valid.
     fn again(&self, question: &Question, check: &Check) -> Option<Given> {
         let mut answers = self.answers.borrow_mut();
         answers

@@ -55,7 +55,7 @@ const FILES: [&str; 18] = [
 /// The disk from which CoreOS boots (`80-coreos-boot-disk.rules`).
 const BOOT_DISK: &str = "/dev/disk/by-id/coreos-boot-disk";
 
-/// What that disk usually is.
+/// The usual names of that disk.
 const FIRST_DISKS: [&str; 2] = ["/dev/vda", "/dev/sda"];
 
 /// The link of CoreOS that a path goes through or is, and where the path leads.

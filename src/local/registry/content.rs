@@ -26,7 +26,7 @@ pub struct Blob {
     pub used: SystemTime,
 }
 
-/// Whether a repository has a blob. A blob of another repository is fetched again.
+/// Whether a repository has a blob. A blob that only another repository has is fetched again, so it does not count.
 pub fn has(storage: &Path, repository: &str, digest: &str) -> bool {
     let files = || {
         let (algorithm, hex) = digest.split_once(':')?;

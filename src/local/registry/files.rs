@@ -126,8 +126,8 @@ pub(super) fn write_users(dir: &CacheDir, password: &str) -> Result<()> {
 /// Writes a certificate for the address, its key, and the authority that signed it.
 ///
 /// Clusters trust the authority for every name, so its key is discarded: nothing else can be signed with it. It is a
-/// CA because OpenShift trusts no other certificates. Their validity covers nodes whose clocks are wrong; after it has
-/// ended, a cluster pulls from upstream.
+/// CA because OpenShift trusts no other certificates. Both certificates are valid long enough for nodes with wrong
+/// clocks; after they have expired, a cluster pulls from upstream.
 pub(super) fn write_certificates(dir: &CacheDir, address: Ipv4Addr) -> Result<()> {
     let params = |name: &str, hosts: Vec<String>| {
         let mut params = CertificateParams::new(hosts)?;

@@ -52,7 +52,7 @@ enum Login {
     Rejected,
 }
 
-/// How the registry answers to the credentials; `None` if it cannot be reached.
+/// How the registry responds to the credentials; `None` if it cannot be reached.
 async fn asked(dir: &CacheDir, upstream: &Upstream) -> Option<Login> {
     let client = Client::builder().connect_timeout(ANSWER).timeout(ANSWER);
     // A redirected request would contain the credentials.
@@ -91,7 +91,7 @@ async fn asked(dir: &CacheDir, upstream: &Upstream) -> Option<Login> {
     })
 }
 
-/// The URL of the server of tokens (distribution/distribution: `docs/content/spec/auth/token.md`).
+/// The URL of the token server (distribution/distribution: `docs/content/spec/auth/token.md`).
 fn token_server(headers: &HeaderMap) -> Option<Url> {
     let challenges = headers.get_all(WWW_AUTHENTICATE).into_iter();
     let challenge = challenges.filter_map(|value| value.to_str().ok()).find_map(|value| {

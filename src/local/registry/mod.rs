@@ -86,7 +86,8 @@ pub fn write_shared(dir: &CacheDir, cache: &RegistryCache, known: Option<&Regist
     Ok(())
 }
 
-/// Writes the authorities of the upstream registries; whether they have changed. Each process reads them when it starts.
+/// Writes the authorities of the upstream registries, and returns whether they have changed. Each process reads them
+/// when it starts.
 pub fn write_upstream_authorities(dir: &CacheDir, authorities: Option<&str>) -> Result<bool> {
     let path = dir.upstream_authorities();
     let known = fs::read_to_string(&path).ok();

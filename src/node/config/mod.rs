@@ -303,7 +303,7 @@ impl Fragments {
         }
         if let (Some(merged), [before @ .., last]) = (&read.merged, &read.layers[..]) {
             let origin = match before {
-                // A node merges it with the installer's.
+                // A single config is checked as well: the node merges it with the installer's.
                 [] => last.origin.clone(),
                 _ => format!("{}, merged with the previous configs", last.origin),
             };

@@ -1,4 +1,4 @@
-//! The node's addresses and default routes in a network state, on the interface that it has them on.
+//! The node's addresses and default routes in a network state, on the node's interface.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -50,7 +50,7 @@ pub struct Ipv6Address {
 }
 
 impl Ipv6Address {
-    /// In a network whose prefix does not matter yet.
+    /// An address that is not known yet; its prefix does not matter.
     pub(super) fn unknown() -> Self {
         Self {
             ip: None,

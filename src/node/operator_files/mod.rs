@@ -78,7 +78,7 @@ mod tests {
             ("wait-for-primary-ip.service", Worker, 3, Some((4, 16)), Some((4, 22))),
             ("wait-for-node-ip.service", Worker, 3, Some((4, 23)), None),
             ("mtu-migration.service", Worker, 3, None, None),
-            // Of the server, on every node that it serves.
+            // What the machine config server adds, on every node that it serves.
             ("/etc/kubernetes/kubeconfig", Worker, 3, Some((4, 6)), None),
             ("/etc/kubernetes/apiserver-url.env", Worker, 3, Some((4, 16)), None),
             ("kubelet.service/10-mco-default-env.conf", Worker, 3, Some((4, 6)), None),

@@ -183,7 +183,7 @@ fn replaceable(kind: &str, config: &ClusterConfig) -> &'static [&'static str] {
             "/spec/endpointPublishingStrategy",
         ],
         "IngressController" => &["/spec/replicas", "/spec/nodePlacement"],
-        // Of the registry. Only one kind of storage may be set.
+        // The registry's. The storage is replaced as a whole: only one kind of storage may be set.
         "Config" => &["/spec/managementState", "/spec/replicas", "/spec/storage"],
         "Scheduler" => &["/spec/policy"],
         _ => &[],

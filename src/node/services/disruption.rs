@@ -66,8 +66,8 @@ pub fn disruption_policy(input: &Input<'_>) -> Result<Option<Manifest>, ServiceE
     Ok(has_file(input, is_taken_over)?.then_some(manifest))
 }
 
-/// Whether a node with these policies reboots when the spec of our MachineConfig changes: something besides these
-/// files differs.
+/// Whether a node with these policies reboots when the spec of our MachineConfig changes: it does if anything besides
+/// these files differs.
 pub fn needs_reboot(before: &Value, after: &Value) -> bool {
     let rest = |spec: &Value| {
         let mut spec = spec.clone();

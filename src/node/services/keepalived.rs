@@ -189,7 +189,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         &[("config", FOLDER), ("state", "/run/ocpdeploy")],
         json!({
             "securityContext": {"privileged": true},
-            // Running scripts do not notice changes of their files.
+            // Running scripts do not notice changes of their files: a new checksum makes the kubelet restart the pod.
             "env": [{"name": "SCRIPTS_SHA256", "value": sha256(format!("{run}{check}"))}],
         }),
     ));

@@ -188,7 +188,7 @@ impl ClusterApi {
     ) -> Result<bool, ApiError> {
         let api = Api::<Node>::all(self.client.clone());
         let name = node.name_any();
-        // With its version, so that no taint of others is lost: the list is replaced as a whole.
+        // The version prevents the loss of taints that others have added since: the list is replaced as a whole.
         let mut patch = json!({"metadata": {"resourceVersion": node.resource_version(), "labels": labels}});
         if let Some(taints) = taints {
             patch["spec"] = json!({"taints": taints});

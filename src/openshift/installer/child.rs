@@ -34,7 +34,7 @@ static HERE: Mutex<Here> = Mutex::new(Here {
 });
 
 struct Here {
-    /// This program is ending: no child is started, and the end of one has no effect.
+    /// This program is ending: no child is started any more, and nothing continues when a child ends.
     ending: bool,
     groups: Vec<Pid>,
     folders: Vec<PathBuf>,
@@ -119,7 +119,7 @@ impl Drop for Running {
     }
 }
 
-/// It may have ended already.
+/// Kills a process group, which may have ended already.
 fn kill(group: Pid) {
     let _ = kill_process_group(group, Signal::KILL);
 }

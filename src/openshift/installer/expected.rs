@@ -47,9 +47,9 @@ pub(super) struct UserOnDisk {
     key_sha512: Vec<String>,
 }
 
-/// A node's final config: its own merged with the machine config server's.
+/// A node's final config: its own, merged with the one that the machine config server serves.
 ///
-/// The node's own is merged last in a pointer, so it overrides the served one.
+/// A pointer merges the node's own config last, so it overrides the served one.
 pub(super) fn effective(given: &Value, served: Option<Value>) -> Result<Value, IgnitionError> {
     let served = served.map(|config| Layer {
         origin: "served".to_owned(),

@@ -347,7 +347,7 @@ mod tests {
             made["pullSecret"],
             r#"{"auths":{"192.0.2.1:5443":{"auth":"b2NwZGVwbG95OnNlY3JldA=="}}}"#
         );
-        // A proxy would not reach it.
+        // Nodes reach the cache without the proxy, because the proxy would not reach it.
         assert_eq!(made["proxy"]["noProxy"], ".lab.example.com,192.0.2.1");
     }
 

@@ -99,7 +99,8 @@ impl OpenshiftInstall {
         &self.oc
     }
 
-    /// The embedded stream (from 4.8), otherwise the older data at the commit that it was built from.
+    /// The stream that is embedded in the installer (from 4.8), otherwise the older data at the commit from which the
+    /// installer was built.
     pub(super) async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
         let mut command = program(&self.path, VARIABLES);
         command.args(["coreos", "print-stream-json"]);
@@ -187,7 +188,7 @@ impl OpenshiftInstall {
         Ok((image, is_verified || !is_signed))
     }
 
-    /// The release of an image, which is verified first unless that is done or not possible.
+    /// The release of an image. Verifies the image first, unless it is already verified or cannot be (`is_verified`).
     pub(super) async fn release_at(
         &self,
         image: &str,

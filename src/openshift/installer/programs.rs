@@ -100,7 +100,7 @@ pub(super) fn check_pinned(path: &Path, trust: &Trust) -> io::Result<bool> {
             }
             continue;
         }
-        // Added by the user.
+        // A program that the user has added.
         is_verified = false;
         let file = folder.file(real.file_name().unwrap_or_default(), OFlags::RDONLY)?;
         if folder.judge(dir::me_or_root).is_err() || !dir::is_ours(&file)? {

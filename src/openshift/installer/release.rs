@@ -133,9 +133,9 @@ pub(super) fn payload(json: &[u8]) -> Option<Vec<String>> {
     Some(images.into_iter().collect())
 }
 
-/// The source of the error if each registry rejected the pull secret, which `ocpdeploy check` reports separately.
+/// The cause of an error if each registry rejected the pull secret, which `ocpdeploy check` reports separately.
 ///
-/// The error contains its text, so `failure::explain` does not repeat it.
+/// The text of the error already contains this text, so `failure::explain` does not repeat it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PullSecretRejected(String);

@@ -124,7 +124,7 @@ impl<'a> Approver<'a> {
             self.heartbeats.look(self.cluster.table, &leases, Instant::now());
             seen = seen.believing(&self.heartbeats);
         }
-        // The newest is the one that a kubelet waits for: it sends a new request if there is no answer.
+        // A kubelet waits for its newest request: it sends a new one if there is no answer.
         requests.sort_by_key(|request| Reverse(request.creation_timestamp().map(|created| created.0)));
         let mut unused = self.unused(&requests, &seen);
         let mut serving = self.old_enough(&nodes);

@@ -20,7 +20,7 @@ pub(super) const LATEST: Duration = Duration::from_secs(5);
 /// not watched: when the VIP moves, a watch hangs at a server that no longer answers.
 pub(super) const PROMPT: Duration = Duration::from_millis(800);
 
-/// As `PROMPT`, for listing this many nodes: more than 20 are listed less often.
+/// As `PROMPT`, for a condition that lists this many nodes: the pause is longer with more than 20.
 pub(super) fn prompt_for(nodes: usize) -> Duration {
     let size = Duration::from_millis(40) * u32::try_from(nodes).unwrap_or(u32::MAX);
     size.clamp(PROMPT, LATEST)
@@ -39,7 +39,7 @@ pub(super) fn is_hopeless(error: &ApiError, is_passing: fn(&ApiError) -> bool, l
 pub struct Cluster<'a> {
     pub api: &'a ClusterApi,
     pub table: &'a Parameters,
-    /// Their nodes get labels and taints as soon as they exist.
+    /// Pools whose nodes get labels and taints as soon as these nodes exist.
     pub pools: &'a [Pool],
 }
 

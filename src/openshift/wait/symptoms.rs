@@ -18,7 +18,7 @@ struct Symptom {
     hint: &'static str,
 }
 
-/// Causes come before their consequences: of several in one place the first is reported.
+/// Causes come before their consequences, because only the first symptom of each place is reported.
 const SYMPTOMS: &[Symptom] = &[
     Symptom {
         words: &[&["cpu does not support x86-64-v"], &["cpu lacks", "x86-64-v"]],

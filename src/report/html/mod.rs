@@ -280,8 +280,8 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
         let noted = noted
             .iter()
             .find_map(|step| journal::output::<IpAddr>(input.journal, step));
-        // What the node itself reported, otherwise the platform's report when it was compared, otherwise the current
-        // one.
+        // The address that the node itself reported, otherwise the platform's report when the addresses were compared,
+        // otherwise the current one.
         let at_deployment = report.map(|report| report.ip).or(noted);
         let mut seen = node.seen_ips.clone();
         if seen.is_empty() || node.verdict == Verdict::Ok {

@@ -27,7 +27,7 @@ pub struct NodeView {
     pub(super) seen: String,
     pub(super) held: &'static str,
     pub(super) look: Look,
-    /// As text.
+    /// `look` as text.
     pub(super) verdict: &'static str,
     pub(super) state: String,
 }

@@ -49,7 +49,7 @@ fn makes_namespace(values: &mut Values<'_>) -> Option<bool> {
 ///
 /// An unreadable kubeconfig is reported by the connection.
 pub fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
-    // Each guest shares this network only with its pod.
+    // On the pod network, each guest shares its network only with its own pod.
     if config.pods.is_some() {
         return String::new();
     }

@@ -54,7 +54,7 @@ pub(super) fn is_image_name(backend: Option<&BackendConfig>, text: &str) -> bool
     matches!(backend, Some(BackendConfig::Kubevirt(_))) && kubevirt::is_image(text)
 }
 
-/// Whether the setting names a platform. Otherwise what depends on it, such as images, cannot be checked.
+/// Whether `backend` names a platform. Otherwise, settings that depend on it, such as images, cannot be checked.
 pub(super) fn is_known(values: &mut Values<'_>) -> bool {
     let backend = values.text("backend").unwrap_or_default();
     choices::<BackendConfig>().contains(&backend.as_str())

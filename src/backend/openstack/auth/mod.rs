@@ -33,7 +33,7 @@ pub(super) struct CloudAccess {
     overrides: BTreeMap<String, String>,
 }
 
-/// The end of the names of configured endpoints.
+/// The suffix of a setting with the endpoint of one service.
 const OVERRIDE: &str = "_endpoint_override";
 
 /// The settings that are sent or compared as text.
@@ -77,7 +77,7 @@ enum Method {
 
 impl Method {
     /// The method of an `auth_type`, a plugin of openstack/keystoneauth (`setup.cfg`, `keystoneauth1.plugin`). `None`
-    /// without one: then the secrets decide.
+    /// without an `auth_type`: then the given secrets determine the method.
     fn of(name: &str, auth_type: Option<&str>) -> Result<Option<Self>, AuthConfigError> {
         Ok(Some(match auth_type {
             None => return Ok(None),
@@ -358,7 +358,7 @@ impl CloudAccess {
             };
             service.types().iter().find_map(of_type)
         };
-        // A configured URL is one of the configured interface: machines need a public one.
+        // A configured URL is used only for the configured interface, because machines need a public one.
         let given = self.given(service).filter(|_| interface == self.interface_of(service));
         let url = given.or_else(found)?.trim_end_matches('/');
         Some(match service {

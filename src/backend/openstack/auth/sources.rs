@@ -50,7 +50,7 @@ impl From<AuthConfigError> for BackendError {
     }
 }
 
-/// The suffixes of clouds.yaml and its relatives. JSON is YAML, too.
+/// The suffixes of clouds.yaml and the files that it is merged with. JSON is YAML, too.
 const SUFFIXES: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The sources of cloud configurations.
