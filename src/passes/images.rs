@@ -15,7 +15,7 @@ use crate::passes::image_sources::Shop;
 use crate::plan::machines::Planned;
 use crate::state::journal::Step;
 
-/// One value for each platform and architecture with machines: see `ClusterConfig::boot_images`.
+/// One value for each platform and architecture with machines: see `ClusterConfig::boot_images`. Journals contain its form.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PerPlatform<T> {
     all: T,
