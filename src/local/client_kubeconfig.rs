@@ -112,7 +112,8 @@ impl AddedContext {
 
     /// The file's content; nothing if it is missing.
     fn read(&self) -> Result<String, OperationError> {
-        match limited_file::read_text(&self.file) {
+        // A pipe could be read, but would be replaced by a file.
+        match limited_file::check(&self.file).and_then(|()| limited_file::read_text(&self.file)) {
             Ok(text) => Ok(text),
             Err(error) if error.kind() == IoKind::NotFound => Ok(String::new()),
             Err(error) => Err(self.refused(&error.to_string())),

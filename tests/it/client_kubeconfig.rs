@@ -158,6 +158,16 @@ fn a_kubeconfig_that_is_not_understood_or_has_the_name_is_left_as_it_is() {
         assert!(!refused.stderr.contains("CANARY"), "{}", refused.stderr);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     }
+    std::fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let refused = merge(&sandbox, &[]);
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(
+        refused.stderr.contains("it is not a regular file"),
+        "{}",
+        refused.stderr
+    );
+    std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, &of_another).unwrap();
     assert!(
         merge(&sandbox, &[])
