@@ -505,7 +505,7 @@ async fn an_interrupted_upload_is_repeated() {
         std::fs::write(path, bytes).unwrap();
     }
     let refused = backend.ensure_image(&cluster, &wrong.request).await.unwrap_err();
-    assert_eq!(refused.kind, BackendErrorKind::Rejected);
+    assert_eq!(refused.kind, BackendErrorKind::LocalFile);
     assert!(!inventory(&wrong.key).iter().any(|thing| thing.contains("_image_")));
     destroy(&backend, &cluster).await;
     assert_eq!(inventory(&image.key), BTreeSet::new());
