@@ -62,6 +62,8 @@ pub(super) struct HostPlatform {
     /// That of `hardware` if supported, else the driver's default.
     machine: Option<&'static str>,
     cpu: Option<Element>,
+    /// Whether its machines are emulated because the host has another architecture.
+    pub is_foreign: bool,
 }
 
 impl HostPlatform {
@@ -84,10 +86,11 @@ impl HostPlatform {
         let guests = capabilities.all("guest").into_iter().filter(hvm);
         let archs: Vec<&Element> = guests.flat_map(|guest| guest.all("arch")).collect();
         let named = |name: &str| archs.iter().find(|arch| arch.get("name") == Some(name)).copied();
-        let host = capabilities.text_of("host/cpu/arch").unwrap_or("unknown");
+        let host = capabilities.text_of("host/cpu/arch");
         // libvirt's test driver has only i686.
         let i686 = (arch == Architecture::X86_64).then(|| named("i686")).flatten();
         let Some(found) = named(arch.as_str()).or(i686) else {
+            let host = host.unwrap_or("unknown");
             let words = format!("the host, of architecture {host}, cannot run machines of {arch}");
             return Err(rejected(words).hint(format!("install QEMU for {arch} on the host, or set arch={host}")));
         };
@@ -108,12 +111,14 @@ impl HostPlatform {
         let machines = found.all("machine").into_iter().chain(found.all("domain/machine"));
         let wanted = hardware(arch).machine;
         let has_machine = machines.into_iter().any(|machine| machine.text == wanted);
+        let arch_name = found.get("name").unwrap_or(arch.as_str());
         Ok(Self {
             domain_type: (*domain_type).to_owned(),
             arch,
-            arch_name: found.get("name").unwrap_or(arch.as_str()).to_owned(),
+            arch_name: arch_name.to_owned(),
             machine: has_machine.then_some(wanted),
             cpu: None,
+            is_foreign: *domain_type == "qemu" && host.is_some_and(|host| host != arch_name),
         })
     }
 
@@ -142,12 +147,6 @@ impl HostPlatform {
                 .hint("install it on the host: package edk2-aarch64, on Debian and Ubuntu qemu-efi-aarch64"));
         }
         Ok(Self { cpu, ..self })
-    }
-
-    /// Whether its machines are emulated because the host has another architecture.
-    pub fn is_foreign(&self, capabilities: &Element) -> bool {
-        let host = capabilities.text_of("host/cpu/arch");
-        self.domain_type == "qemu" && host.is_some_and(|host| host != self.arch_name)
     }
 }
 

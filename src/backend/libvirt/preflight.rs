@@ -9,7 +9,7 @@ use super::attachment::{self, Attachment};
 use super::domain::{HostPlatform, TaggedDomain};
 use super::ffi;
 use super::network;
-use super::session::{document, if_supported};
+use super::session::if_supported;
 use super::storage::Storage;
 use crate::backend::error::if_exists;
 use crate::backend::findings::Findings;
@@ -115,7 +115,7 @@ fn accelerator(
 ) -> Result<(), BackendError> {
     match HostPlatform::of(connect, arch, virt_type) {
         Err(failure) => findings.failure(failure)?,
-        Ok(platform) if platform.is_foreign(&document(connect.capabilities())?) => {
+        Ok(platform) if platform.is_foreign => {
             let text = format!(
                 "the host emulates {arch}: its machines are too slow for an installation, but sufficient for a rehearsal"
             );
