@@ -75,6 +75,26 @@ pub struct Downloads {
     pub image_mirror: Option<String>,
 }
 
+impl Downloads {
+    /// From the publishers, without a release to download.
+    pub fn from_publishers(dir: PathBuf, arch: ReleaseArchitecture) -> Self {
+        Self {
+            dir,
+            version: None,
+            arch,
+            installer_mirror: None,
+            installer_mirror_key: None,
+            installer_mirror_sha256: None,
+            installer_mirror_insecure: false,
+            allow_downgrade: false,
+            signature_store: None,
+            // The setting's default.
+            installer_mirror_timeout: Duration::from_secs(20),
+            image_mirror: None,
+        }
+    }
+}
+
 /// The images of machines of both passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootImages {

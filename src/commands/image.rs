@@ -124,23 +124,11 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
                 let config = config(session, command)?;
                 (config.downloads, config.arch)
             }
-            false => (
-                Downloads {
-                    dir: cache(&command.folder)?.root().to_owned(),
-                    version: None,
-                    arch: ReleaseArchitecture::Single(Architecture::THIS_COMPUTER),
-                    installer_mirror: None,
-                    installer_mirror_key: None,
-                    signature_store: None,
-                    installer_mirror_sha256: None,
-                    installer_mirror_insecure: false,
-                    allow_downgrade: false,
-                    // Only version queries use it, and none is made here.
-                    installer_mirror_timeout: Duration::ZERO,
-                    image_mirror: None,
-                },
-                Architecture::THIS_COMPUTER,
-            ),
+            false => {
+                let arch = Architecture::THIS_COMPUTER;
+                let dir = cache(&command.folder)?.root().to_owned();
+                (Downloads::from_publishers(dir, ReleaseArchitecture::Single(arch)), arch)
+            }
         };
         let named = |text: &String| match text.contains("://") {
             true => settings::image_url(text).map(ImageSource::Url),
