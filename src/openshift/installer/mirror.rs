@@ -216,9 +216,9 @@ fn newest_tag(list: &[u8], wanted: &Wanted) -> Option<String> {
 
 /// Whether the list of a directory is authentic.
 ///
-/// The setting `installer_mirror_sha256` decides alone. Otherwise a trusted key must have signed the list: the vendor's, or that
-/// of `installer_mirror_key`. `installer_mirror_insecure` accepts a missing signature and plain http, but never a wrong signature. OKD
-/// publishes no key for its lists: without `installer_mirror_key`, https and GitHub are trusted.
+/// The setting `installer_mirror_sha256` decides alone. Otherwise a trusted key must have signed the list: the vendor's,
+/// or that of `installer_mirror_key`. `installer_mirror_insecure` accepts a missing signature and plain http, but never a
+/// wrong signature. OKD publishes no key for its lists: without `installer_mirror_key`, https and GitHub are trusted.
 async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Result<()> {
     let Asked { downloads, wanted, .. } = asked;
     let url = format!("{folder}/{LIST}");
