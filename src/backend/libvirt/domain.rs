@@ -583,6 +583,23 @@ mod tests {
     }
 
     #[test]
+    fn machines_of_another_architecture_are_foreign_if_they_are_emulated() {
+        for (host, domain_type, is_foreign) in [
+            ("x86_64", "qemu", true),
+            ("aarch64", "qemu", false),
+            ("aarch64", "kvm", false),
+        ] {
+            let host = format!(
+                "<capabilities><host><cpu><arch>{host}</arch></cpu></host><guest><os_type>hvm</os_type>\
+                 <arch name='aarch64'><domain type='{domain_type}'/></arch></guest></capabilities>"
+            );
+            let host = xml::parse(&host).unwrap();
+            let chosen = HostPlatform::choose(&host, Architecture::Aarch64, VirtType::Auto).unwrap();
+            assert_eq!(chosen.is_foreign, is_foreign, "{host}");
+        }
+    }
+
+    #[test]
     fn a_host_without_uefi_for_aarch64_is_rejected() {
         let platform = host_of(Architecture::Aarch64, false);
         let error = platform.with(&domain_capabilities(Architecture::S390x)).unwrap_err();
